@@ -13,6 +13,8 @@
 #include "autograd/autograd.h"
 /* Functions that run again for the values of their gradients. */
 #include "autograd/recompute.h"
+/* Programs: what a function ran, recorded and run again. */
+#include "program/program.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
 /* The SBP that an op's result has, and why (explain, the signatures of the registry). */

@@ -284,7 +284,10 @@ static fl_status add_to_grad(fl_autograd *record, fl_tensor *g, bool create_grap
 /* The gradient of a leaf, in the leaf's own SBP (g: taken over), goes where it is wanted. */
 static fl_status hand_over(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
-    if (pass->accumulate && leaf->requires_grad) return add_to_grad(leaf->autograd, g, pass->create_graph);
+    if (pass->accumulate && leaf->requires_grad) {
+        if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
+        return add_to_grad(leaf->autograd, g, pass->create_graph);
+    }
     for (int i = 0; i < pass->xcount; i++)
         if (pass->xs[i] == leaf) pass->found[i] = fl_tensor_ref(g);
     fl_tensor_unref(g);

@@ -551,11 +551,19 @@ const char *fl_autograd_node_name(const fl_tensor *tensor)
     return a && a->node ? a->node->op->name : NULL;
 }
 
-fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor) { return tensor->autograd ? tensor->autograd->grad : NULL; }
+void (*fl_autograd_grad_watch)(const fl_tensor *tensor, fl_grad_access access);
+
+fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor)
+{
+    if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(tensor, FL_GRAD_READ);
+    return tensor->autograd ? tensor->autograd->grad : NULL;
+}
 
 fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
+    if (FL_UNLIKELY(fl_autograd_grad_watch != NULL))
+        fl_autograd_grad_watch(tensor, grad ? FL_GRAD_SET : FL_GRAD_CLEARED);
     if (grad && grad->meta != tensor->meta)
         return fl_fail(FL_ERR_SHAPE, "grad: the gradient of %s must be of the same kind, this is %s",
                        fl_meta_placed_text(want, tensor->meta), fl_meta_placed_text(have, grad->meta));

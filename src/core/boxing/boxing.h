@@ -82,6 +82,9 @@ extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, 
 /* Calls it, where it is set, for a boxing that is carried out as part of another one. */
 fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to);
 
+/* Set while a program is recorded: called when `out` was made from x, and shares no memory with it. */
+extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
+
 /* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range),
 ** instead of an error. Forget the compiled plans when it changes. */
 extern bool fl_boxing_pretend;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
+fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
 bool fl_boxing_pretend;
 
 /* ---- programs: plans with their moves ---- */
@@ -280,6 +281,10 @@ fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *
     p->refs++; /* its allocations may run finalizers, and these more programs */
     fl_status status = program_run(p, out, x);
     program_unref(p);
+    if (FL_UNLIKELY(fl_boxing_listener != NULL) && status == FL_OK && (*out)->storage != x->storage) {
+        status = fl_boxing_listener(*out, x);
+        if (status != FL_OK) fl_tensor_unref(*out);
+    }
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "engine/engine.h"
 #include "fault.h"
+#include "listener.h"
 #include "op/operand.h"
 
 void (*fl_chain_collect)(int64_t bytes);
@@ -392,7 +393,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
     const fl_meta *out = call->plan->out[0];
     int64_t strides[FL_MAX_NDIM];
     if (!fl_var_computer) start();
-    if (fl_chain_forcing || fl_fault_armed || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
+    if (fl_chain_forcing || fl_fault_armed || fl_listener_now || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
     if (call->plan->op->draw && first_of(out) < 0) return NULL;
     for (int tries = 0; tries < 2; tries++) {
         fl_chain *c = chain_for(call->plan);

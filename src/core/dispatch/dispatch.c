@@ -11,6 +11,7 @@
 #include "dispatch.h"
 #include "boxing/boxing.h"
 #include "fault.h"
+#include "listener.h"
 #include "to_global.h"
 #include "infer/infer.h"
 #include "value/random.h"
@@ -27,13 +28,22 @@
 fl_generator fl_dispatch_draw(const fl_meta *meta)
 {
     if (meta->placement->type == FL_META) return (fl_generator){0};
-    return fl_random_draw(!meta->is_local && !fl_comm_refusal);
+    fl_generator drawn = fl_random_draw(!meta->is_local && !fl_comm_refusal);
+    if (FL_UNLIKELY(fl_listener_now != NULL)) fl_listener_now->drew(meta, &drawn);
+    return drawn;
+}
+
+void fl_dispatch_undraw(const fl_generator *before)
+{
+    *fl_generator_current() = *before;
+    if (FL_UNLIKELY(fl_listener_now != NULL)) fl_listener_now->undrew();
 }
 
 /* A rank without a part counts the op all the same: counters agree on all ranks. */
-static void skip_draw(const fl_call *call)
+static fl_status skip_draw(const fl_call *call)
 {
     if (call->op->flags & FL_OP_RANDOM) fl_dispatch_draw(call->out[0]->meta);
+    return fl_listener_now ? fl_listener_now->passed(call) : FL_OK;
 }
 
 /* ---- outputs ---- */
@@ -204,14 +214,19 @@ static fl_status execute(fl_call *call)
     if (call->plan->boxes) FL_TRY(box_inputs(call));
     fl_status status = FL_OK;
     if (call->op->flags & FL_OP_VIEW) status = try_view(call, &made);
+    if (FL_UNLIKELY(fl_listener_now != NULL) && made) status = fl_listener_now->passed(call);
     if (status == FL_OK && !made && !(FL_UNLIKELY(call->plan->defers) && defer(call))) {
         status = allocate_outputs(call);
         if (status == FL_OK && call->plan->runs) {
             status = fl_call_run(call);
             if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
-        } else if (status == FL_OK) skip_draw(call);
+        } else if (status == FL_OK) {
+            status = skip_draw(call);
+            if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
+        }
     }
     if (call->plan->boxes) release_boxed(call);
+    if (FL_UNLIKELY(status != FL_OK && made)) release_outputs(call, 1);
     FL_TRY(status);
     if (FL_UNLIKELY(fl_record_wanted(call->op, call->in, call->nin)))
         status = fl_recorder_now->record(call->op, call->in, call->nin, call->attrs, call->out, call->nout);
@@ -239,21 +254,30 @@ static void word_plan(char *buffer, const void *what)
                  fl_nd_sbp_text(sbp, m->nd_sbp));
 }
 
+uint64_t fl_call_hash_operands(const fl_plan *plan, const fl_operand *in)
+{
+    uint64_t h = 0;
+    for (uint64_t left = plan->number_operands; left; left &= left - 1)
+        h = fl_hash_mix(h, (uint64_t)in[__builtin_ctzll(left)].integer);
+    return h;
+}
+
+uint64_t fl_call_hash_attrs(uint64_t hash, uint32_t numbers, const fl_attrs *attrs)
+{
+    for (uint32_t left = numbers; left; left &= left - 1) {
+        const fl_attr *a = &attrs->at[__builtin_ctz(left)];
+        int i = 0;
+        if (!a->given) continue;
+        do hash = fl_hash_mix(hash, (uint64_t)a->list[i]);
+        while (++i < a->count);
+    }
+    return hash;
+}
+
 /* The numbers of a call, which the plan does not know. */
 static uint64_t hash_numbers(const fl_call *call)
 {
-    const fl_plan *plan = call->plan;
-    uint64_t h = 0;
-    for (uint64_t left = plan->number_operands; left; left &= left - 1)
-        h = fl_hash_mix(h, (uint64_t)call->in[__builtin_ctzll(left)].integer);
-    for (uint32_t left = plan->numbers; left; left &= left - 1) {
-        const fl_attr *a = &call->attrs->at[__builtin_ctz(left)];
-        int i = 0;
-        if (!a->given) continue;
-        do h = fl_hash_mix(h, (uint64_t)a->list[i]);
-        while (++i < a->count);
-    }
-    return h;
+    return fl_call_hash_attrs(fl_call_hash_operands(call->plan, call->in), call->plan->numbers, call->attrs);
 }
 
 /* Apart, so that an op on local tensors saves no registers for it. */
@@ -383,7 +407,7 @@ static fl_status run_writing(fl_call *call, const fl_tensor *target)
     fl_status status = call->op->groups ? FL_OK : separate_operands(call, target, &copied);
     if (status == FL_OK && call->plan->runs) status = fl_call_run(call);
     else if (status == FL_OK) {
-        skip_draw(call);
+        status = skip_draw(call);
         fl_call_note_writes(call, FL_OK); /* versions agree on all ranks */
     }
     if (copied) release_boxed(call);

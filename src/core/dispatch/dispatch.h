@@ -19,6 +19,9 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
 ** there does not change the numbers of one that is made next. */
 fl_generator fl_dispatch_draw(const fl_meta *meta);
 
+/* The last draw was for nothing: the generator goes back to where it was. */
+void fl_dispatch_undraw(const fl_generator *before);
+
 /* FL_CALL(&y, mul, fl_of(a), fl_of_number(2)): default attributes. */
 #define FL_CALL(out, ident, ...) FL_CALL_WITH(out, NULL, ident, __VA_ARGS__)
 /* The same with attributes: FL_CALL_WITH(&y, &attrs, sum, fl_of(x)) */

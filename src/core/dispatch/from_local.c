@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "boxing/boxing.h"
 #include "ranks/comm.h"
+#include "listener.h"
 #include "to_global.h"
 #include "boxing/move.h"
 #include "boxing/pack.h"
@@ -263,6 +264,7 @@ static fl_status give_back(fl_tensor **out, fl_tensor *grad, const fl_meta *part
     struct part_facts mine = {.dtype = (int32_t)part->dtype, .ndim = part->shape.ndim}, *facts;
     struct parts all;
     memcpy(mine.dims, part->shape.dims, sizeof mine.dims);
+    FL_TRY(fl_listener_refuse("a gradient is given back to parts of unequal sizes"));
     FL_TRY(fl_tensor_empty_local(out, grad->meta->dtype, &part->shape));
     fl_status status = fl_group_get(&group, placement->ranks, placement->count);
     if (status == FL_OK && placement->my_index >= 0) status = exchange_facts(&facts, group, &mine);
@@ -407,6 +409,7 @@ static fl_status put_together(fl_tensor **out, fl_tensor *local, const fl_placem
 {
     fl_group *world;
     struct part_facts mine = facts_of(local), *facts;
+    FL_TRY(fl_listener_refuse("the ranks tell each other the sizes of their parts (to_global of a local tensor)"));
     FL_TRY(fl_group_world(&world));
     bool hashes = check && placement->my_index >= 0 && has(placement, sbp, is_broadcast);
     if (hashes && hash_of(&mine.hash, local) != FL_OK) snprintf(mine.error, sizeof mine.error, "%s", fl_message());

@@ -5,6 +5,7 @@
 #include "call.h"
 #include "chain.h"
 #include "engine/engine.h"
+#include "listener.h"
 #include "op/operand.h"
 #include "value/random.h"
 
@@ -194,6 +195,7 @@ static bool overwrites(const fl_call *call)
 
 static fl_status push_kernel(const fl_call *call, fl_kernel *kernel)
 {
+    if (FL_UNLIKELY(fl_listener_now != NULL)) FL_TRY(fl_listener_now->kernel(call, kernel));
     size_t size = (packed_size(kernel) + 7) & ~(size_t)7;
     size_t operands = (size_t)(call->nin + call->nout);
     char *block = malloc(size + 2 * operands * sizeof(fl_var *));
@@ -235,6 +237,7 @@ static fl_status issue_kernel(const fl_call *call, fl_kernel *kernel)
 {
     fl_var *stack[2 * FL_CALL_OPERANDS], **reads = stack;
     size_t operands = (size_t)(call->nin + call->nout);
+    if (FL_UNLIKELY(fl_listener_now != NULL)) FL_TRY(fl_listener_now->kernel(call, kernel));
     if (!call->plan->kernel)
         return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")",
                        call->op->name, call->plan->device->name);
@@ -289,7 +292,7 @@ static fl_status run_fold(const fl_call *call)
 
 static bool can_fold(const fl_call *call)
 {
-    return fl_chain_has(call->tensors[0]) && fl_var_writable(&call->out[0]->storage->var);
+    return !fl_listener_now && fl_chain_has(call->tensors[0]) && fl_var_writable(&call->out[0]->storage->var);
 }
 
 /* Flat loops first: no reduction has one. */
@@ -312,7 +315,7 @@ fl_status fl_call_run(const fl_call *call)
         k.seed = g.seed;
         k.counter = g.counter;
     }
-    fl_status status;
+    fl_status status = FL_OK;
     if (FL_UNLIKELY(call->plan->device != NULL)) status = issue_kernel(call, &k);
     else if (FL_LIKELY(ready_to_run(call))) {
         status = call->plan->kernel(&k);

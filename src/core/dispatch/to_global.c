@@ -10,6 +10,7 @@
 #include "dispatch.h"
 #include "boxing/boxing.h"
 #include "fault.h"
+#include "listener.h"
 
 enum { GRAD_SBP };
 
@@ -196,6 +197,7 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
 
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
 {
+    FL_TRY(fl_listener_refuse("the value of a tensor is read"));
     fl_tensor *part = NULL, *host = NULL;
     FL_TRY(fl_meta_check_values(x->meta));
     bool enabled = fl_record_pause();

@@ -18,6 +18,7 @@ void (*fl_engine_where)(char *buffer, size_t size);
 bool (*fl_engine_interrupted)(void);
 
 bool fl_engine_direct;
+static bool watched;
 int64_t fl_engine_direct_ops;
 static fl_engine_mode mode;
 static bool mode_known;  /* FLOW_ENGINE has been read */
@@ -374,7 +375,13 @@ static fl_engine_mode mode_from_environment(void)
 
 void fl_engine_update_direct(void)
 {
-    fl_engine_direct = mode_known && mode != FL_ENGINE_QUEUED && !fl_engine_profiling;
+    fl_engine_direct = mode_known && mode != FL_ENGINE_QUEUED && !fl_engine_profiling && !watched;
+}
+
+void fl_engine_watch(bool on)
+{
+    watched = on;
+    fl_engine_update_direct();
 }
 
 static void set_mode(fl_engine_mode new_mode)

@@ -127,6 +127,9 @@ void fl_engine_stats_get(fl_engine_stats *out);
 
 /* Dispatch may run a ready op itself instead of pushing it: the mode is known and not queued, nothing is profiled. */
 extern bool fl_engine_direct;
+
+/* While on, fl_engine_direct is false: every op is a task. */
+void fl_engine_watch(bool on);
 extern int64_t fl_engine_direct_ops; /* ops it ran so */
 
 typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED } fl_engine_mode;

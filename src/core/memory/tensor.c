@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 void (*fl_tensor_release_record)(fl_autograd *record);
+void (*fl_tensor_made)(fl_tensor *tensor);
 
 static fl_tensor *pool; /* free structs, linked through `storage` */
 static int64_t live;
@@ -59,7 +60,9 @@ fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue)
     fl_storage *storage;
     size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
     FL_TRY(fl_storage_new_for(&storage, bytes, meta->placement->type, meta->placement->device_index, queue));
-    return tensor_over(out, meta, storage);
+    FL_TRY(tensor_over(out, meta, storage));
+    if (FL_UNLIKELY(fl_tensor_made != NULL)) fl_tensor_made(*out);
+    return FL_OK;
 }
 
 fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, int device_index, fl_stamp stamp)

@@ -38,6 +38,9 @@ static inline void fl_tensor_unref(fl_tensor *tensor)
     if (tensor && --tensor->refs == 0) fl_tensor_free(tensor);
 }
 
+/* Set while a program is recorded: called with every tensor that gets memory of its own. */
+extern void (*fl_tensor_made)(fl_tensor *tensor);
+
 /* Uninitialised contiguous tensor of this meta. */
 fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta);
 

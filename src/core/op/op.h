@@ -216,7 +216,8 @@ struct fl_op {
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (vjp.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
-    int variant; /* which op of its family, where hooks or kernels serve several: an enum of the family */
+    int seed_slot; /* the attribute with the seed of what the op draws again, its counter in the next; 0: none */
+    int variant;   /* which op of its family, where hooks or kernels serve several: an enum of the family */
 };
 
 /* Defines and registers a descriptor: FL_OP(softmax) = { .name = "softmax", ... }; */

@@ -447,7 +447,7 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
     fl_generator before = *fl_generator_current();
     FL_TRY(FL_CALL_WITH(results, &a, attention_rows, in[FL_ATTENTION_Q], in[FL_ATTENTION_K], in[FL_ATTENTION_V],
                         in[FL_ATTENTION_MASK]));
-    if (dropout == 0) *fl_generator_current() = before; /* nothing was drawn */
+    if (dropout == 0) fl_dispatch_undraw(&before);
     fl_tensor_unref(results[FL_ATTENTION_LSE]);
     fl_tensor_unref(results[FL_ATTENTION_KEY]);
     out[0] = results[FL_ATTENTION_OUT];

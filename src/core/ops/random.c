@@ -331,6 +331,7 @@ FL_OP(dropout_apply) = {
     .sbp = sbp_dropout,
     .cpu = kernel_draw,
     .draw = draw_dropout,
+    .seed_slot = FL_DROPOUT_SEED,
     .vjp = dropout_apply_vjp,
     .samples = dropout_apply_samples,
 };

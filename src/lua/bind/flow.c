@@ -134,6 +134,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_testing(L, flow);
     fl_lua_open_help(L, flow);
     fl_lua_open_explain(L, flow);
+    fl_lua_open_capture(L, flow);
     set_indexing(L, metatable, methods);
     set_metatable(L, flow);
     lua_pushliteral(L, FL_VERSION);

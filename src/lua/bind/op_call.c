@@ -494,6 +494,16 @@ static void read_call(lua_State *L, struct binding *binding, const fl_lua_call *
     fl_lua_apply_options(L, &binding->attrs, &binding->options, call->name);
 }
 
+void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index)
+{
+    struct binding b = {.call = call, .signature = call->signature};
+    size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
+    luaL_checktype(L, index, LUA_TTABLE);
+    memcpy(&b.attrs, attrs, bytes);
+    read_named(L, &b, index);
+    memcpy(attrs, &b.attrs, bytes);
+}
+
 /* The function of an op with attributes, options or lists. */
 static int call_op(lua_State *L)
 {

@@ -35,6 +35,9 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
 /* Messages of the op's function at index call it `name` (a literal) from now on. */
 void fl_lua_call_rename(lua_State *L, int index, const char *name);
 
+/* Fills attrs, which are those of an earlier call of the op, with the options in the table at index. */
+void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index);
+
 /* Reads the arguments on the stack as a call of the op and reports the op's signatures over a hierarchy. */
 fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *call, const int *hierarchy, int ndim,
                             fl_signature_fn report, void *context);

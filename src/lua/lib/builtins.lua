@@ -32,6 +32,8 @@ return {
         "Inside a coroutine it applies to that coroutine alone."},
     {"no_sync(f, ...)", "Calls f; backward inside f keeps the gradients of this rank apart from .grad, and the next " ..
         "backward outside sums them over all ranks."},
+    {"capture(f, options)", "f as a list of kernels: recorded at the first call for a kind of arguments, replayed " ..
+        "by later ones without Lua. Reading a value in f is an error; with {strict = false} f then runs as it is."},
     {"enable_grad(f, ...)", "Calls f with gradients recorded, also inside no_grad; without f: a value for `<close>`."},
     {"checkpoint(f, ...)", "Calls f (a function or a module) with the arguments after it, and keeps none of the " ..
         "values that f computes for backward: this calls f once more, with the same random numbers. Less memory for " ..

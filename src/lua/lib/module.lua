@@ -284,6 +284,7 @@ end
 ---Switches dropout and the like on or off, in this module and all below.
 function Module:train(on)
     walk(self, function(_, module) module[FIELDS].training = on end)
+    flow._program.trained()
     return self
 end
 

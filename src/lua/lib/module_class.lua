@@ -14,6 +14,7 @@ local ordered = require "flow.ordered"
 
 local is_tensor, is_one_tensor, takes_tensor = check.is_tensor, flow._is_one_tensor, check.takes_tensor
 local math_type = math.type
+local program = flow._program
 
 local M = {}
 
@@ -235,6 +236,7 @@ end
 local function call(self, ...)
     local outer = running
     running = self
+    if program.recording then program.called(self) end
     local forward = self[GATHERED] and forward_gathered or self.forward
     local unchecked = takes_tensor[forward]
     if unchecked and is_one_tensor(...) then forward = unchecked end
@@ -247,6 +249,7 @@ function M.run(module, f, ...)
     local outer = running
     if not outer or module[GATHERED] then return module(...) end
     running = module
+    if program.recording then program.called(module) end
     return leave(outer, f(module, ...))
 end
 

@@ -10,7 +10,7 @@ local checkpoint = require "flow.checkpoint"
 local ordered = require "flow.ordered"
 local schedule = require "flow.optim_schedule"
 
-local op = flow._op
+local op, program = flow._op, flow._program
 
 local optim = {schedule = schedule.schedule, Scheduler = schedule.Scheduler}
 
@@ -146,7 +146,7 @@ local function new(class, params, opts, ...)
     return self
 end
 
--- A kind of optimizer: its options, the tensors it keeps per parameter and its step over one list.
+-- A kind of optimizer: its options, the tensors it keeps per parameter, and the op of a step with its options.
 local function define(name, defaults, class)
     class.name, class.defaults = name, defaults
     class.__index, class.__newindex, class.__tostring = class, Optimizer.__newindex, Optimizer.__tostring
@@ -185,12 +185,13 @@ local function batches(self, group)
             local key = state.place .. state.step
             local batch = by_key[key]
             if not batch then
-                batch = {step = state.step, lists = {{}, {}}}
+                batch = {states = {}, lists = {{}, {}}}
                 by_key[key] = batch
                 result[#result + 1] = batch
             end
             local lists = batch.lists
             local n = #lists[1] + 1
+            batch.states[n] = state
             lists[1][n], lists[2][n] = p, grad
             for i, t in ipairs(state.tensors) do
                 lists[i + 2] = lists[i + 2] or {}
@@ -207,13 +208,22 @@ local function flatten(lists)
     return all
 end
 
+-- Updates the parameters of a batch. When a step is captured, its replays count and read the options anew.
+local function update(self, group, batch)
+    local states = batch.states
+    local step, options = self._options(group, states[1].step)
+    if not program.recording then return step(flatten(batch.lists), options) end
+    program.live(step, flatten(batch.lists), options, function()
+        for _, state in ipairs(states) do state.step = state.step + 1 end
+        return (select(2, self._options(group, states[1].step)))
+    end)
+end
+
 ---One step with the current gradients.
 function Optimizer:step()
     local _ <close> = flow.no_grad()
     for _, group in ipairs(self.groups) do
-        for _, batch in ipairs(batches(self, group)) do
-            self._update(group, flatten(batch.lists), batch.step)
-        end
+        for _, batch in ipairs(batches(self, group)) do update(self, group, batch) end
     end
 end
 
@@ -321,6 +331,17 @@ local function check_state(self, state)
     return options
 end
 
+-- Puts the state in the place of the one that p has; its tensors stay, for captured steps hold them.
+local function adopt(states, p, mine)
+    local old = states[p]
+    if not old or #old.tensors ~= #mine.tensors then
+        states[p] = mine
+        return
+    end
+    old.step = mine.step
+    for k, t in ipairs(old.tensors) do t:copy_(mine.tensors[k]) end
+end
+
 ---Takes the state (copied) and the options of a state dict; if it does not fit, nothing is changed. Of lazy tensors
 ---(flow.load) each rank reads only its own part.
 ---@param state table
@@ -332,15 +353,17 @@ function Optimizer:load_state_dict(state)
         for _, p in ipairs(group.params) do
             count = count + 1
             local entry = state.state[count]
-            if entry.step > 0 then
+            if entry.step > 0 or self.state[p] then
                 local mine = new_state(self, options[i], p)
                 mine.step = entry.step
-                for k, name in ipairs(self._kept(options[i])) do checkpoint.copy(mine.tensors[k], entry[name]) end
+                for k, name in ipairs(entry.step > 0 and self._kept(options[i]) or {}) do
+                    checkpoint.copy(mine.tensors[k], entry[name])
+                end
                 made[p] = mine
             end
         end
     end
-    self.state = made
+    for p, mine in pairs(made) do adopt(self.state, p, mine) end
     for i, group in ipairs(self.groups) do
         for key, value in pairs(options[i]) do group[key] = value end
     end
@@ -379,37 +402,36 @@ function SGD._kept(group)
     return group.momentum ~= 0 and {"momentum_buffer"} or {}
 end
 
-function SGD._update(group, tensors, step)
+function SGD._options(group, step)
     if group.momentum == 0 then
-        op.sgd_plain_step(tensors, {lr = group.lr, weight_decay = group.weight_decay, maximize = group.maximize})
-    else
-        op.sgd_step(tensors, {
-            lr = group.lr, momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
-            nesterov = group.nesterov, first = step == 1, maximize = group.maximize,
-        })
+        return op.sgd_plain_step, {lr = group.lr, weight_decay = group.weight_decay, maximize = group.maximize}
     end
+    return op.sgd_step, {
+        lr = group.lr, momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
+        nesterov = group.nesterov, first = step == 1, maximize = group.maximize,
+    }
 end
 
 local function adam_kept()
     return {"exp_avg", "exp_avg_sq"}
 end
 
-local function adam_update(decoupled)
-    return function(group, tensors, step)
+local function adam_options(decoupled)
+    return function(group, step)
         if type(group.betas) ~= "table" then
             check.fail("step: betas must be two numbers, got %s", check.got(group.betas))
         end
-        op.adamw_step(tensors, {
+        return op.adamw_step, {
             lr = group.lr, beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps,
             weight_decay = group.weight_decay, step = step, decoupled = decoupled, maximize = group.maximize,
-        })
+        }
     end
 end
 
 define("Adam", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, maximize = false},
-    {_kept = adam_kept, _update = adam_update(false)})
+    {_kept = adam_kept, _options = adam_options(false)})
 define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01, maximize = false},
-    {_kept = adam_kept, _update = adam_update(true)})
+    {_kept = adam_kept, _options = adam_options(true)})
 
 -- ---- clipping ----
 

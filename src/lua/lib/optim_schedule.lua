@@ -1,5 +1,6 @@
 -- optim_schedule.lua -- schedules of the learning rate, and what sets an optimizer's rates by them.
 
+local flow = require "flow"
 local check = require "flow.check"
 
 local M = {}
@@ -99,7 +100,9 @@ end
 
 ---Call it after the optimizer's step: sets the rate of the next one.
 function Scheduler:step()
-    set_rates(self, self.steps + 1, self.rates)
+    local function advance() set_rates(self, self.steps + 1, self.rates) end
+    advance()
+    flow._program.again(advance)
 end
 
 ---@return table

@@ -1,0 +1,16 @@
+/*
+** listener.c -- setting the listener: see listener.h.
+*/
+#include "listener.h"
+#include "boxing/boxing.h"
+#include "engine/engine.h"
+
+const fl_listener *fl_listener_now;
+
+void fl_listen(const fl_listener *listener)
+{
+    fl_listener_now = listener;
+    fl_boxing_listener = listener ? listener->boxed : NULL;
+    fl_tensor_made = listener ? listener->made : NULL;
+    fl_engine_watch(listener != NULL);
+}

@@ -1,0 +1,79 @@
+/*
+** program.h -- programs: what a function ran, recorded once and run again without it.
+**
+** While a program is recorded, ops run as they do without. What is kept is the list of kernels after inference, boxing
+** and autograd, with the places their operands lie in. Running it again prepares nothing: results in between share one
+** block of memory by lifetime, and the same kernels on the same parts give the same bits.
+**
+** Tensors of three kinds come from outside: arguments, given anew at every run; bound tensors, which the function
+** reached by itself and which are held; gradients of leaves, taken from the leaves at every run. What the function did
+** besides ops (numbers it computed, tensors it stored elsewhere) is not repeated. For the script's thread.
+*/
+#ifndef FL_PROGRAM_H
+#define FL_PROGRAM_H
+
+#include "memory/tensor.h"
+#include "op/op.h"
+
+typedef struct fl_program fl_program;
+
+/* ---- recording ---- */
+
+/* From now on all that runs is recorded. args: contiguous tensors whose memory nothing else uses. An error if a program
+** is recorded already. strict: what cannot be recorded is an error there; else fl_program_end has it. */
+fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict);
+
+bool fl_program_is_recording(void);
+
+/* The step that was recorded last takes its attributes from the host at every run, as number `id`; -1: no step was
+** recorded since `since` (fl_program_length), for this rank has no part in it. */
+fl_status fl_program_mark_live(int id, int64_t since);
+int64_t fl_program_length(void);
+
+/* At this place of every run the host is called with `id`. */
+fl_status fl_program_mark_host(int id);
+
+/* Ends the recording; results: what a run gives, tensors that the caller holds. FL_ERR_STATE: a tensor that was made
+** meanwhile is still held by something else; garbage must have been collected. */
+fl_status fl_program_end(fl_program **out, fl_tensor *const *results, int count);
+void fl_program_abort(void);
+
+/* ---- running ---- */
+
+/* Called at its place in every run: attrs NULL for a mark of fl_program_mark_host, else to be filled. */
+typedef fl_status (*fl_program_host)(void *context, int id, const fl_op *op, fl_attrs *attrs);
+
+/* True if gradients are there, or not, as they were when it was recorded. */
+bool fl_program_fits(const fl_program *program);
+
+/* args: as many as were recorded, contiguous, of the same metas. results: room for them, one reference each. */
+fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
+                         void *context);
+
+/* Result i of the program where that is a view of an argument: the same view of `args`; else *out is NULL. */
+fl_status fl_program_argument_result(fl_tensor **out, const fl_program *program, int i, fl_tensor *const *args);
+
+/* Does the program write into this argument? */
+bool fl_program_writes(const fl_program *program, int argument);
+
+/* It runs now: it cannot be run once more meanwhile. */
+bool fl_program_is_busy(const fl_program *program);
+
+void fl_program_free(fl_program *program); /* NULL is fine */
+
+/* ---- looking at it ---- */
+
+typedef struct fl_program_facts {
+    int64_t steps;          /* kernels, and moves between ranks and devices */
+    int64_t bytes_alone;    /* results in between, each in memory of its own */
+    int64_t bytes_in_place; /* the same, where an operand that is not used any more gives its memory */
+    int64_t bytes_shared;   /* the block that they share by lifetime */
+    int64_t bytes_own;      /* what lies outside of it: results, gradients, what is moved */
+} fl_program_facts;
+void fl_program_facts_get(fl_program_facts *out, const fl_program *program);
+
+/* Step i as a line: "mul float32[64, 128]  train.lua:12". */
+enum { FL_PROGRAM_LINE = 256 };
+void fl_program_line(char line[FL_PROGRAM_LINE], const fl_program *program, int64_t i);
+
+#endif

@@ -1,0 +1,139 @@
+/*
+** program_internal.h -- what a program consists of: slots, steps, and where the steps' views point.
+*/
+#ifndef FL_PROGRAM_INTERNAL_H
+#define FL_PROGRAM_INTERNAL_H
+
+#include "program.h"
+#include "ranks/history.h"
+#include "value/random.h"
+
+/* ---- slots: places for values ---- */
+
+typedef enum fl_slot_role {
+    FL_SLOT_INPUT,    /* an argument */
+    FL_SLOT_BOUND,    /* reached from outside, or data made by hand: held */
+    FL_SLOT_GRADIENT, /* the gradient that a leaf has when a run begins */
+    FL_SLOT_SHARED,   /* made by a step: lies in the block that all share */
+    FL_SLOT_OWN       /* made by a step: memory of its own, new at every run */
+} fl_slot_role;
+
+/* Where a pointer into a slot is kept: a view's data, or an operand of a bare loop. */
+typedef struct fl_slot_use {
+    void **place;
+    int64_t offset; /* bytes from the slot's start */
+} fl_slot_use;
+
+typedef struct fl_slot {
+    fl_slot_role role;
+    bool read, written; /* by some step */
+    bool moved;         /* taken or made by boxing, or a result: of its own */
+    bool unmade;        /* a result that no step writes: empty */
+    int index;          /* of the argument; of the leaf in fl_program.leaves */
+    int first, last;    /* the steps that use it */
+    size_t bytes;
+    int64_t at;          /* SHARED: bytes from the block's start */
+    fl_tensor *tensor;   /* INPUT, GRADIENT, OWN: during a run; BOUND: held */
+    const fl_meta *meta; /* owned; of the tensor that it was made as */
+    const char *data;    /* that the places of `uses` were set for */
+    fl_slot_use *uses;
+    int use_count;
+} fl_slot;
+
+/* ---- steps ---- */
+
+typedef struct fl_program_operand {
+    int slot;            /* -1: a number, or none */
+    bool written, whole; /* whole: written without being read */
+    bool moved_view;
+    int64_t offset;      /* bytes from the slot's start */
+    const fl_meta *meta; /* owned */
+    const int64_t *strides;
+} fl_program_operand;
+
+typedef enum fl_step_kind {
+    FL_STEP_KERNEL,
+    FL_STEP_FLAT,   /* a bare loop over contiguous operands of one dtype */
+    FL_STEP_PASSED, /* no kernel: a note in the history */
+    FL_STEP_DRAW,
+    FL_STEP_BOX,
+    FL_STEP_HOST,
+    FL_STEP_NEW,  /* memory for an OWN slot */
+    FL_STEP_DROP, /* nothing uses the OWN slot any more */
+    FL_STEP_WAIT  /* until an OWN slot has its value */
+} fl_step_kind;
+
+typedef struct fl_step {
+    fl_step_kind kind;
+    bool undone; /* DRAW: the generator goes back */
+    const fl_op *op;
+    union {
+        fl_kernel_fn run;
+        fl_flat_fn flat;
+        int slot; /* NEW, DROP, WAIT */
+    };
+    fl_kernel kernel; /* of KERNEL: its views lie in the pool */
+    void **data;      /* of FLAT: the result, then operands */
+    int64_t numel;
+    int live; /* HOST, and where attributes come from the host: the number; else -1 */
+    const fl_device *device;
+    int device_index, lane;
+    fl_program_operand *operands; /* inputs, then results */
+    int nin, nout;
+    int draw;                 /* DRAW: its number; else that of the draw whose seed the step works with, -1: none */
+    const fl_meta *drawn_for; /* owned; of DRAW */
+    /* the rank's history */
+    fl_history *history;
+    uint64_t content, number_operands, number_values;
+    uint32_t numbers;
+    const char *line; /* "train.lua:12" */
+} fl_step;
+
+/* ---- programs ---- */
+
+typedef struct fl_program_leaf {
+    fl_tensor *leaf;          /* owned */
+    const fl_meta *before;    /* owned; of the gradient before, NULL: it had none */
+    bool depends;             /* on whether there was one */
+    int slot;                 /* of the gradient before, -1: not used */
+    int64_t offset_before;    /* of it, in elements */
+    bool changes;             /* the run leaves it with another one */
+    fl_program_operand after; /* that; slot -1: none */
+} fl_program_leaf;
+
+typedef struct fl_pool_block {
+    struct fl_pool_block *next;
+    size_t used, size;
+    char bytes[] __attribute__((aligned(16)));
+} fl_pool_block;
+
+struct fl_program {
+    fl_pool_block *pool;
+    fl_slot *slots;
+    int slot_count, slot_room;
+    fl_step *steps;
+    int step_count, step_room;
+    fl_program_leaf *leaves;
+    int leaf_count, leaf_room;
+    fl_generator *draws; /* of this run */
+    int draw_count, draw_room;
+    fl_program_operand *results;
+    int result_count, input_count;
+    bool busy;
+    size_t block_bytes;
+    fl_storage *block;
+    fl_program_facts facts;
+};
+
+/* Memory that lives as long as the program; NULL: there is none. */
+void *fl_program_take(fl_program *program, size_t bytes);
+
+/* Room for one more entry of a list of `count`; FL_ERR_MEMORY. */
+fl_status fl_program_reserve(void **list, size_t size, int *room, int count);
+
+/* Lifetimes, the shared block, and where pointers go: after the last step. */
+fl_status fl_program_seal(fl_program *program);
+
+static inline bool fl_slot_is_outside(const fl_slot *slot) { return slot->role <= FL_SLOT_GRADIENT; }
+
+#endif

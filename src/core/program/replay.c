@@ -1,0 +1,381 @@
+/*
+** replay.c -- a program runs: pointers are set where memory has changed, then each step does its work.
+**
+** Kernels on the host run on the caller, one after the other: what they share with the engine's lanes is waited for
+** first. Kernels on a device are issued as tasks, like those of eager code.
+*/
+#include "autograd/autograd.h"
+#include "boxing/boxing.h"
+#include "dispatch/listener.h"
+#include "engine/engine.h"
+#include "memory/device.h"
+#include "program_internal.h"
+
+#include <stdio.h>
+
+/* One run. */
+struct run {
+    fl_program *program;
+    fl_program_host host;
+    void *context;
+};
+
+/* ---- where slots lie ---- */
+
+static void set_data(fl_slot *slot, char *data)
+{
+    if (slot->data == data) return;
+    slot->data = data;
+    for (int i = 0; i < slot->use_count; i++) *slot->uses[i].place = data + slot->uses[i].offset;
+}
+
+/* Start of the memory that operands of the slot are counted from: an argument's first element. */
+static char *start_of(const fl_slot *slot)
+{
+    const fl_tensor *t = slot->tensor;
+    if (slot->role == FL_SLOT_INPUT) return fl_tensor_data(t);
+    return t->storage->data ? t->storage->data : fl_storage_computed_data(t->storage);
+}
+
+static fl_var *var_of(const fl_program *program, const fl_slot *slot)
+{
+    return slot->role == FL_SLOT_SHARED ? &program->block->var : &slot->tensor->storage->var;
+}
+
+static bool is_on_host(const fl_slot *slot) { return slot->meta->placement->type == FL_CPU; }
+
+/* What comes from outside is there, and free to be written. */
+static fl_status make_ready(const fl_slot *slot)
+{
+    fl_var *var = &slot->tensor->storage->var;
+    if (!is_on_host(slot)) return fl_var_is_deferred(var) ? fl_engine_wait_var(var) : FL_OK;
+    if (slot->written ? fl_var_writable(var) : fl_var_readable(var)) return FL_OK;
+    if (slot->read) FL_TRY(fl_engine_wait_var(var));
+    if (slot->written) fl_engine_wait_idle(var);
+    return FL_OK;
+}
+
+/* Arguments, bound tensors and gradients. */
+static fl_status take_outside(fl_program *program, fl_tensor *const *args)
+{
+    for (int i = 0; i < program->slot_count; i++) {
+        fl_slot *s = &program->slots[i];
+        if (!fl_slot_is_outside(s) || s->first < 0) continue;
+        if (s->role == FL_SLOT_INPUT) s->tensor = args[s->index];
+        if (s->role == FL_SLOT_GRADIENT) s->tensor = fl_tensor_ref(fl_autograd_grad_of(program->leaves[s->index].leaf));
+        FL_TRY(make_ready(s));
+        set_data(s, start_of(s));
+    }
+    return FL_OK;
+}
+
+static const fl_slot *shared_slot(const fl_program *program)
+{
+    for (int i = 0; i < program->slot_count; i++)
+        if (program->slots[i].role == FL_SLOT_SHARED && program->slots[i].first >= 0) return &program->slots[i];
+    return NULL;
+}
+
+static fl_status take_block(fl_program *program)
+{
+    const fl_slot *first = shared_slot(program);
+    if (program->block || !program->block_bytes || !first) return FL_OK;
+    const fl_placement *p = first->meta->placement;
+    FL_TRY(fl_storage_new_for(&program->block, program->block_bytes, p->type, p->device_index, FL_QUEUE_COMPUTE));
+    for (int i = 0; i < program->slot_count; i++)
+        if (program->slots[i].role == FL_SLOT_SHARED)
+            set_data(&program->slots[i], (char *)program->block->data + program->slots[i].at);
+    return FL_OK;
+}
+
+/* What a run took is given back; what it wrote has a new version. */
+static void leave(fl_program *program, fl_status status)
+{
+    for (int i = 0; i < program->slot_count; i++) {
+        fl_slot *s = &program->slots[i];
+        if (s->role != FL_SLOT_SHARED && s->tensor && s->written && status == FL_OK && fl_slot_is_outside(s))
+            fl_var_bump(&s->tensor->storage->var);
+        if (s->role == FL_SLOT_INPUT) s->tensor = NULL;
+        if (s->role != FL_SLOT_OWN && s->role != FL_SLOT_GRADIENT) continue;
+        fl_tensor_unref(s->tensor);
+        s->tensor = NULL;
+    }
+    program->busy = false;
+}
+
+static fl_status view_of(fl_tensor **out, fl_tensor *base, int64_t start, const fl_program_operand *operand)
+{
+    FL_TRY(fl_tensor_view(out, base, operand->meta, operand->strides,
+                          start + operand->offset / (int64_t)fl_dtype_size(operand->meta->dtype)));
+    (*out)->moved_view = operand->moved_view;
+    return FL_OK;
+}
+
+/* A tensor that is an operand, or a result. */
+static fl_status tensor_of(fl_tensor **out, const fl_program *program, const fl_program_operand *operand)
+{
+    const fl_slot *s = &program->slots[operand->slot];
+    return view_of(out, s->tensor, s->role == FL_SLOT_INPUT ? s->tensor->offset : 0, operand);
+}
+
+fl_status fl_program_argument_result(fl_tensor **out, const fl_program *program, int i, fl_tensor *const *args)
+{
+    const fl_program_operand *result = &program->results[i];
+    const fl_slot *s = &program->slots[result->slot];
+    *out = NULL;
+    return s->role == FL_SLOT_INPUT ? view_of(out, args[s->index], args[s->index]->offset, result) : FL_OK;
+}
+
+/* ---- steps ---- */
+
+/* "mul of float32[64, 128] B" */
+static void word_step(char *buffer, const void *what)
+{
+    const fl_step *step = what;
+    char text[FL_META_TEXT] = "";
+    const fl_meta *m = NULL;
+    for (int i = 0; i < step->nin + step->nout && !m; i++) m = step->operands[i].meta;
+    snprintf(buffer, FL_PAST_WHAT, "%s of %.80s", step->op->name, m ? fl_meta_text(text, m) : "nothing");
+}
+
+static void draw(fl_generator *out, const fl_step *step)
+{
+    fl_generator before = *fl_generator_current();
+    *out = fl_dispatch_draw(step->drawn_for);
+    if (step->undone) fl_dispatch_undraw(&before);
+}
+
+static void take_draw(fl_step *step, fl_attrs *attrs, const fl_generator *drawn)
+{
+    const int slot = step->op->seed_slot;
+    step->kernel.seed = drawn->seed;
+    step->kernel.counter = drawn->counter;
+    if (!slot) return;
+    attrs->at[slot].integer = (int64_t)drawn->seed;
+    attrs->at[slot + 1].integer = (int64_t)drawn->counter;
+}
+
+/* The host's numbers, random ones, the rank's history. */
+static fl_status prepare(const struct run *run, fl_step *step)
+{
+    fl_attrs *attrs = (fl_attrs *)step->kernel.attrs;
+    if (step->live >= 0) {
+        FL_TRY(run->host(run->context, step->live, step->op, attrs));
+        if (step->op->check) FL_TRY(step->op->check(NULL, 0, attrs));
+    }
+    if (step->draw >= 0) take_draw(step, attrs, &run->program->draws[step->draw]);
+    if (step->history) {
+        uint64_t numbers = fl_call_hash_attrs(step->number_values, step->numbers, attrs);
+        fl_history_note(step->history, step->content, numbers, word_step, step);
+    }
+    return FL_OK;
+}
+
+struct issued {
+    fl_step *step;
+};
+
+static fl_status issue_run(void *payload)
+{
+    fl_step *step = ((const struct issued *)payload)->step;
+    FL_TRY(step->device->enter(step->device_index, FL_QUEUE_COMPUTE));
+    return step->run(&step->kernel);
+}
+
+static void add_var(fl_var **list, int *count, fl_var *var)
+{
+    for (int i = 0; i < *count; i++)
+        if (list[i] == var) return;
+    list[(*count)++] = var;
+}
+
+enum { VARIABLES = 256 };
+
+/* The kernel's launches go into the device's queue. */
+static fl_status issue(const fl_program *program, fl_step *step)
+{
+    fl_var *reads[VARIABLES], *writes[VARIABLES];
+    int read_count = 0, write_count = 0, count = step->nin + step->nout;
+    if (count > VARIABLES) return fl_fail(FL_ERR_STATE, "%s: too many operands for a replay", step->op->name);
+    for (int i = 0; i < count; i++) {
+        const fl_program_operand *o = &step->operands[i];
+        if (o->slot >= 0 && o->written) add_var(writes, &write_count, var_of(program, &program->slots[o->slot]));
+    }
+    for (int i = 0; i < count; i++) {
+        const fl_program_operand *o = &step->operands[i];
+        if (o->slot < 0 || o->written) continue;
+        fl_var *var = var_of(program, &program->slots[o->slot]);
+        bool written = false;
+        for (int k = 0; k < write_count; k++) written |= writes[k] == var;
+        if (!written) add_var(reads, &read_count, var);
+    }
+    struct issued payload = {step};
+    return fl_engine_push(&(fl_task){.name = step->op->name,
+                                     .run = issue_run,
+                                     .payload = &payload,
+                                     .payload_size = sizeof payload,
+                                     .reads = reads,
+                                     .writes = writes,
+                                     .read_count = read_count,
+                                     .write_count = write_count,
+                                     .lane = step->lane});
+}
+
+static fl_status box(fl_program *program, const fl_step *step)
+{
+    fl_tensor *x;
+    fl_slot *to = &program->slots[step->operands[1].slot];
+    FL_TRY(tensor_of(&x, program, &step->operands[0]));
+    fl_status status = fl_boxing_apply(&to->tensor, x, step->operands[1].meta);
+    fl_tensor_unref(x);
+    if (status == FL_OK) set_data(to, start_of(to));
+    return status;
+}
+
+static fl_status make(fl_slot *slot)
+{
+    FL_TRY(fl_tensor_empty(&slot->tensor, slot->meta));
+    set_data(slot, slot->tensor->storage->data);
+    return FL_OK;
+}
+
+static void drop(fl_slot *slot)
+{
+    fl_tensor_unref(slot->tensor);
+    slot->tensor = NULL;
+}
+
+/* What boxing does with the slot is done. */
+static fl_status wait_for(const fl_slot *slot)
+{
+    FL_TRY(fl_engine_wait_var(&slot->tensor->storage->var));
+    fl_engine_wait_idle(&slot->tensor->storage->var);
+    return FL_OK;
+}
+
+static fl_status run_step(const struct run *run, fl_step *step)
+{
+    fl_program *p = run->program;
+    if (step->kind < FL_STEP_DRAW && (step->draw >= 0 || step->history || step->live >= 0)) FL_TRY(prepare(run, step));
+    switch (step->kind) {
+    case FL_STEP_KERNEL: return step->device ? issue(p, step) : step->run(&step->kernel);
+    case FL_STEP_FLAT: step->flat(step->data[0], (const void *const *)step->data + 1, step->numel, NULL); return FL_OK;
+    case FL_STEP_DRAW: draw(&p->draws[step->draw], step); return FL_OK;
+    case FL_STEP_HOST: return run->host(run->context, step->live, NULL, NULL);
+    case FL_STEP_BOX: return box(p, step);
+    case FL_STEP_NEW: return make(&p->slots[step->slot]);
+    case FL_STEP_DROP: drop(&p->slots[step->slot]); return FL_OK;
+    case FL_STEP_WAIT: return wait_for(&p->slots[step->slot]);
+    default: return FL_OK;
+    }
+}
+
+static fl_status fail_at(const fl_step *step, fl_status status)
+{
+    return *step->line ? fl_fail_prefix(status, "captured at %s: ", step->line) : status;
+}
+
+static fl_status run_steps(const struct run *run)
+{
+    fl_program *p = run->program;
+    for (int i = 0; i < p->step_count; i++) {
+        fl_status status = run_step(run, &p->steps[i]);
+        if (FL_UNLIKELY(status != FL_OK)) return fail_at(&p->steps[i], status);
+    }
+    return FL_OK;
+}
+
+/* ---- gradients of leaves ---- */
+
+static bool leaf_fits(const fl_program *program, const fl_program_leaf *leaf)
+{
+    const fl_tensor *g = fl_autograd_grad_of(leaf->leaf);
+    if (leaf->depends && (g ? g->meta : NULL) != leaf->before) return false;
+    if (leaf->slot < 0) return true;
+    const fl_tensor *first = fl_autograd_grad_of(program->leaves[program->slots[leaf->slot].index].leaf);
+    return g && first && g->storage == first->storage && g->offset == leaf->offset_before && g->contiguous;
+}
+
+bool fl_program_fits(const fl_program *program)
+{
+    for (int i = 0; i < program->leaf_count; i++)
+        if (!leaf_fits(program, &program->leaves[i])) return false;
+    return true;
+}
+
+/* Gradients that the run does not look at and leaves changed: their memory is free from the start. */
+static fl_status drop_gradients(const fl_program *program)
+{
+    for (int i = 0; i < program->leaf_count; i++) {
+        const fl_program_leaf *l = &program->leaves[i];
+        if (l->changes && !l->depends && l->slot < 0) FL_TRY(fl_autograd_set_grad(l->leaf, NULL));
+    }
+    return FL_OK;
+}
+
+static fl_status set_gradients(const fl_program *program)
+{
+    for (int i = 0; i < program->leaf_count; i++) {
+        const fl_program_leaf *l = &program->leaves[i];
+        fl_tensor *g = NULL;
+        if (!l->changes) continue;
+        if (l->after.slot >= 0) FL_TRY(tensor_of(&g, program, &l->after));
+        fl_status status = fl_autograd_set_grad(l->leaf, g);
+        fl_tensor_unref(g);
+        FL_TRY(status);
+    }
+    return FL_OK;
+}
+
+/* ---- a run ---- */
+
+static fl_status give_results(const fl_program *program, fl_tensor **results)
+{
+    for (int i = 0; i < program->result_count; i++) {
+        fl_status status = tensor_of(&results[i], program, &program->results[i]);
+        if (status == FL_OK) continue;
+        while (i-- > 0) fl_tensor_unref(results[i]);
+        return status;
+    }
+    return FL_OK;
+}
+
+bool fl_program_writes(const fl_program *program, int argument)
+{
+    for (int i = 0; i < program->slot_count; i++) {
+        const fl_slot *s = &program->slots[i];
+        if (s->role == FL_SLOT_INPUT && s->index == argument) return s->written;
+    }
+    return false;
+}
+
+bool fl_program_is_busy(const fl_program *program) { return program->busy; }
+
+fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
+                         void *context)
+{
+    struct run run = {program, host, context};
+    if (program->busy) return fl_fail(FL_ERR_STATE, "capture: the program is running already");
+    program->busy = true;
+    fl_status status = drop_gradients(program);
+    if (status == FL_OK) status = take_outside(program, args);
+    if (status == FL_OK) status = take_block(program);
+    if (status == FL_OK) status = run_steps(&run);
+    if (status == FL_OK) status = set_gradients(program);
+    if (status == FL_OK) status = give_results(program, results);
+    leave(program, status);
+    return status;
+}
+
+/* ---- looking at it ---- */
+
+void fl_program_facts_get(fl_program_facts *out, const fl_program *program) { *out = program->facts; }
+
+void fl_program_line(char line[FL_PROGRAM_LINE], const fl_program *program, int64_t i)
+{
+    const fl_step *step = &program->steps[i];
+    char text[FL_META_TEXT] = "";
+    const fl_meta *m = step->nin + step->nout ? step->operands[step->nin + step->nout - 1].meta : NULL;
+    snprintf(line, FL_PROGRAM_LINE, "%s %.160s  %s", step->op ? step->op->name : "boxing",
+             m ? fl_meta_text(text, m) : "", step->line);
+}

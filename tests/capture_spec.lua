@@ -1,0 +1,526 @@
+-- capture_spec.lua -- flow.capture: replays give the bits of the function, whatever it is; what cannot be captured says so.
+local flow = require "flow"
+local nn, optim = require "flow.nn", require "flow.optim"
+local support = require "tests.support"
+local testing = flow._testing
+
+local capture, error_of = flow.capture, support.error_of
+local same_bits
+
+-- Equal values, dtypes and shapes; NaN equals NaN.
+function same_bits(want, got, what)
+    if not flow.is_tensor(want) then return assert.are.equal(want, got, what) end
+    assert.are.equal(want.dtype, got.dtype, what)
+    assert.are.same(support.shape_text(want.shape), support.shape_text(got.shape), what)
+    local a, b = support.values(want), support.values(got)
+    for i = 1, #a do
+        if a[i] ~= b[i] and (a[i] == a[i] or b[i] == b[i]) then
+            assert.are.equal(a[i], b[i], ("%s: element %d"):format(what, i))
+        end
+    end
+end
+
+describe("every op", function()
+    -- Those whose results depend on values in a way that no list of kernels can: what they are called with.
+    local refused = {}
+    for name in ("nonzero index index_put masked_select unique"):gmatch "%S+" do refused[name] = true end
+
+    -- The tensors of an argument list are replaced by those of `list`, in order.
+    local function fill(value, list)
+        if flow.is_tensor(value) then return table.remove(list, 1) end
+        if type(value) ~= "table" then return value end
+        local copy = {}
+        for k, v in pairs(value) do copy[k] = v end
+        for k = 1, value.n or #value do copy[k] = fill(value[k], list) end
+        for k, v in pairs(value) do
+            if flow.is_tensor(v) and type(k) == "string" then copy[k] = table.remove(list, 1) end
+        end
+        return copy
+    end
+
+    local function tensors_of(value, list)
+        list = list or {}
+        if flow.is_tensor(value) then list[#list + 1] = value
+        elseif type(value) == "table" then
+            for i = 1, value.n or #value do tensors_of(value[i], list) end
+            for k, v in pairs(value) do if type(k) == "string" then tensors_of(v, list) end end
+        end
+        return list
+    end
+
+    local function of_list(op, args)
+        return function(...)
+            local filled = fill(args, {...})
+            return op.call(table.unpack(filled, 1, args.n))
+        end
+    end
+
+    -- Other values of the same kind: those of positions and truth values stay within range by being moved round.
+    local function others(list)
+        local result = {}
+        for i, t in ipairs(list) do
+            result[i] = t.dtype:find "float" and t * 0.5 + 0.125 or t:numel() > 1 and t:flip {0}:contiguous() or t:clone()
+            if t:dim() == 0 then result[i] = t:clone() end
+        end
+        return result
+    end
+
+    local function copies(list)
+        local result = {}
+        for i, t in ipairs(list) do result[i] = t:contiguous():clone() end
+        return result
+    end
+
+    for _, op in ipairs(testing.ops()) do
+        for number, sample in ipairs(op.samples) do
+            it(op.name .. " sample " .. number .. " gives the same bits in a replay", function()
+                local args = support.arguments(op, sample)
+                local list = tensors_of(args)
+                if #list > 32 then return end
+                local step = capture(of_list(op, args))
+                flow.manual_seed(11)
+                local before = copies(list)
+                local ok, first = pcall(function() return table.pack(step(table.unpack(before))) end)
+                if not ok then
+                    assert.is_truthy(refused[op.name:gsub("_$", "")], tostring(first))
+                    assert.is_truthy(tostring(first):find("capture:", 1, true), tostring(first))
+                    return
+                end
+                for _, values in ipairs {list, others(list)} do
+                    local want_in, got_in = copies(values), copies(values)
+                    flow.manual_seed(12)
+                    local works, want = pcall(function() return table.pack(of_list(op, args)(table.unpack(want_in))) end)
+                    flow.manual_seed(12)
+                    local worked, got = pcall(function() return table.pack(step(table.unpack(got_in))) end)
+                    assert.are.equal(works, worked, tostring(works and got or want))
+                    if works then
+                        assert.are.equal(want.n, got.n)
+                        for i = 1, want.n do
+                            if not op.name:find "^empty" then same_bits(want[i], got[i], op.name) end
+                        end
+                        for i, t in ipairs(want_in) do same_bits(t, got_in[i], op.name .. ", operand " .. i) end
+                    end
+                end
+                assert.is_truthy(first.n)
+            end)
+        end
+    end
+end)
+
+describe("a captured step of training", function()
+    -- Trains a small net for some steps; returns its losses, its parameters and the step.
+    local function train(captures, o)
+        flow.manual_seed(3)
+        local net = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.GELU(),
+            o.dropout and nn.Dropout(0.3) or nn.Identity(), nn.Linear(16, 5))
+        local optimizer = optim[o.optimizer or "SGD"](net:parameters(), o.options or {lr = 0.1})
+        local scheduler = o.schedule and optim.Scheduler(optimizer, optim.schedule.warmup_cosine(100, {warmup = 7}))
+        local function step(x, y)
+            if o.clears ~= "end" and o.clears ~= "never" then optimizer:zero_grad() end
+            local loss = flow.cross_entropy(net(x), y)
+            loss:backward()
+            if o.clip then optim.clip_grad_norm(net:parameters(), 0.5) end
+            optimizer:step()
+            if scheduler then scheduler:step() end
+            if o.clears == "end" then optimizer:zero_grad() end
+            return loss
+        end
+        if captures then step = capture(step) end
+        local losses = {}
+        for i = 1, o.steps or 60 do
+            if o.rate then optimizer:set_lr(0.01 * (i % 5)) end
+            if o.evaluates and i % 7 == 0 then
+                net:eval()
+                flow.no_grad(function() losses[#losses + 1] = net(flow.ones(2, 12)):sum():item() end)
+                net:train()
+            end
+            losses[#losses + 1] = step(flow.randn(8, 12), flow.randint(0, 5, {8})):item()
+        end
+        return losses, net:parameters(), step, optimizer
+    end
+
+    local cases = {
+        ["SGD"] = {}, ["SGD with momentum"] = {options = {lr = 0.1, momentum = 0.9}},
+        ["Adam"] = {optimizer = "Adam", options = {lr = 0.01}}, ["AdamW"] = {optimizer = "AdamW", options = {lr = 0.01}},
+        ["dropout"] = {dropout = true}, ["a schedule inside"] = {schedule = true}, ["rates set outside"] = {rate = true},
+        ["clipping"] = {clip = true}, ["gradients cleared at the end"] = {clears = "end"},
+        ["gradients that are never cleared"] = {clears = "never", options = {lr = 0.001}},
+        ["evaluation in between"] = {evaluates = true, dropout = true},
+        ["all of it for 1,000 steps"] = {
+            optimizer = "AdamW", options = {lr = 0.01}, dropout = true, schedule = true, clip = true, steps = 1000,
+        },
+    }
+    for name, o in pairs(cases) do
+        it("gives the bits of eager training: " .. name, function()
+            local want, parameters = train(false, o)
+            local got, mine = train(true, o)
+            assert.are.same(want, got)
+            for i, p in ipairs(parameters) do same_bits(p, mine[i], "parameter " .. i) end
+        end)
+    end
+
+    it("goes on from a checkpoint as if nothing had happened", function()
+        local path = os.tmpname()
+        local function run(captures, resumes)
+            flow.manual_seed(5)
+            local net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3))
+            local optimizer = optim.Adam(net:parameters(), {lr = 0.01})
+            local function step(x, y)
+                optimizer:zero_grad()
+                local loss = flow.cross_entropy(net(x), y)
+                loss:backward()
+                optimizer:step()
+                return loss
+            end
+            if captures then step = capture(step) end
+            local loss
+            local function go(from, to)
+                for i = from, to do
+                    flow.manual_seed(i)
+                    loss = step(flow.randn(6, 4), flow.randint(0, 3, {6}))
+                end
+            end
+            go(1, 20)
+            if resumes then
+                local saved = flow.load(path)
+                net:load_state_dict(saved.net)
+                optimizer:load_state_dict(saved.optimizer)
+                go(11, 20)
+            else
+                go(1, 10)
+                flow.save(path, {net = net:state_dict(), optimizer = optimizer:state_dict()})
+                go(11, 20)
+            end
+            return loss:item()
+        end
+        local want = run(false, false)
+        assert.are.equal(want, run(false, true))
+        assert.are.equal(want, run(true, true))
+        os.remove(path)
+    end)
+
+    it("leaves gradients that a later step does not change", function()
+        local w = nn.Parameter(flow.randn(4))
+        local step = capture(function(x)
+            w.grad = nil
+            local loss = (w * x):sum()
+            loss:backward()
+            return loss
+        end)
+        local x = flow.randn(4)
+        for _ = 1, 3 do step(x) end
+        local kept = w.grad
+        local want = kept:clone()
+        step(flow.randn(4))
+        same_bits(want, kept, "the gradient that was kept")
+        assert.is_false(rawequal(kept, w.grad))
+    end)
+end)
+
+describe("arguments", function()
+    it("of another shape or dtype are captured anew, and what was captured stays", function()
+        local runs = 0
+        local f = capture(function(x) runs = runs + 1 return x * 2 + 1 end)
+        for _ = 1, 2 do
+            for _, x in ipairs {flow.randn(3), flow.randn(2, 2), flow.arange(4)} do same_bits(x * 2 + 1, f(x), "f") end
+        end
+        assert.are.equal(3, runs)
+    end)
+
+    it("that are numbers are values, not constants", function()
+        local runs = 0
+        local f = capture(function(x, rate) runs = runs + 1 return x * rate + rate * 2 end)
+        local x = flow.randn(5)
+        for _, rate in ipairs {0.5, 0.25, -3.0} do support.same(x * rate + rate * 2, f(x, rate), "a float") end
+        assert.are.equal(1, runs)
+        for _, n in ipairs {1, 300, -7} do support.same(x * n + n * 2, f(x, n), "a whole number") end
+        assert.are.equal(2, runs)
+    end)
+
+    it("that are other values are part of the key", function()
+        local f = capture(function(x, how, twice) return how == "sum" and x:sum() * (twice and 2 or 1) or x:mean() end)
+        local x = flow.randn(4)
+        for _ = 1, 2 do
+            same_bits(x:sum(), f(x, "sum"), "sum")
+            same_bits(x:sum() * 2, f(x, "sum", true), "twice")
+            same_bits(x:mean(), f(x, "mean", false), "mean")
+        end
+    end)
+
+    it("may be views at other places of a larger tensor, with gaps, and twice the same", function()
+        local data = flow.randn(40, 6)
+        local f = capture(function(x, y) return (x - y * 2):exp() end)
+        for from = 0, 30, 10 do
+            local x = data:narrow(0, from, 4)
+            same_bits((x - x * 2):exp(), f(x, x), "twice")
+            local y = data:narrow(1, 2, 4):narrow(0, from, 6):t()
+            same_bits((x:t():clone():view(4, 6) - y * 2):exp(), f(x:t():clone():view(4, 6), y), "gaps")
+        end
+    end)
+
+    it("are written in place", function()
+        local f = capture(function(x, y)
+            x:add_(y)
+            x[1] = 7
+            return x:sum()
+        end)
+        for _ = 1, 3 do
+            local x, y = flow.randn(3), flow.randn(3)
+            local want = x + y
+            want[1] = 7
+            same_bits(want:sum(), f(x, y), "sum")
+            same_bits(want, x, "x")
+        end
+        f(flow.randn(3), flow.randn(3))
+        support.fails("the function writes into argument 1, so it must be contiguous", f, flow.randn(3, 2):select(1, 0),
+            flow.randn(3))
+    end)
+
+    it("that cannot be recorded are errors", function()
+        local f = capture(function(x) return x end)
+        support.fails("capture: argument 1 must be a tensor, a number, a boolean, a string or nil, got table", f, {})
+        support.fails("capture: argument 2 requires grad", f, flow.ones(2), nn.Parameter(flow.ones(2)))
+        support.fails("capture: takes a function, got nothing", capture)
+        support.fails("capture: takes a function, got number", capture, 3)
+        support.fails("capture: unknown option 'stric'", capture, print, {stric = true})
+    end)
+end)
+
+describe("results", function()
+    it("that are kept never change", function()
+        local f = capture(function(x) return x + 1, x * 2 end)
+        local kept, want = {}, {}
+        for i = 1, 10 do
+            local x = flow.randn(50)
+            kept[i], want[i] = {f(x)}, {x + 1, x * 2}
+        end
+        for i = 1, 10 do for k = 1, 2 do same_bits(want[i][k], kept[i][k], "result") end end
+    end)
+
+    it("may be arguments, views of them, bound tensors, one tensor twice, tables and other values", function()
+        local bound = flow.randn(4)
+        local f = capture(function(x)
+            local y = x * 2
+            return x, x:narrow(0, 1, 2), bound, y, y, {sum = y:sum(), list = {y:view(2, 2)}}, 7, nil, "text"
+        end)
+        for _ = 1, 3 do
+            local x = flow.randn(4)
+            local r = table.pack(f(x))
+            assert.are.equal(9, r.n)
+            same_bits(x, r[1], "x")
+            same_bits(x:narrow(0, 1, 2), r[2], "a view")
+            same_bits(bound, r[3], "bound")
+            same_bits(x * 2, r[5], "y")
+            same_bits((x * 2):sum(), r[6].sum, "sum")
+            same_bits((x * 2):view(2, 2), r[6].list[1], "a view of y")
+            assert.are.same({7, nil, "text"}, {r[7], r[8], r[9]})
+            r[2]:zero_()
+            assert.are.equal(0, x[1]:item())
+        end
+    end)
+
+    it("have no graph", function()
+        local w = nn.Parameter(flow.randn(3))
+        local f = capture(function(x) return (w * x):sum() end)
+        for _ = 1, 3 do assert.is_false(f(flow.ones(3)).requires_grad) end
+    end)
+end)
+
+describe("bound tensors", function()
+    it("are read as they are at each call, and written", function()
+        local w, count = flow.randn(3), flow.zeros(1)
+        local f = capture(function(x)
+            count:add_(1)
+            return x * w
+        end)
+        for i = 1, 4 do
+            local x = flow.randn(3)
+            same_bits(x * w, f(x), "product")
+            w:mul_(2)
+            assert.are.equal(i, count:item())
+        end
+    end)
+
+    it("may be an argument's memory", function()
+        local data = flow.randn(8)
+        local f = capture(function(x) return x + data:sum() end)
+        for from = 0, 4, 2 do
+            local x = data:narrow(0, from, 2)
+            same_bits(x + data:sum(), f(x), "sum")
+            x:fill_(from)
+        end
+    end)
+
+    it("that wait to be computed are computed", function()
+        local a, b = flow.randn(70000), flow.randn(70000)
+        local waiting = a * b + 1
+        local f = capture(function(x) return (waiting * x):sum() end)
+        for _ = 1, 3 do
+            local later, want = a * 3, a[5]:item()
+            same_bits((waiting * b):sum(), f(b), "sum")
+            a:add_(1)
+            same_bits(flow.tensor(want) * 3, later[5], "what was computed from the old value")
+        end
+    end)
+end)
+
+describe("what cannot be captured", function()
+    local x = flow.randn(4)
+    local cases = {
+        ["reading a value"] = function(t) return t:sum():item() end,
+        ["a list of values"] = function(t) return t:totable()[1] end,
+        ["printing"] = function(t) return tostring(t) end,
+        ["a branch"] = function(t) if t:sum():item() > 0 then return t end return -t end,
+        ["a shape that depends on values"] = function(t) return t[t:gt(0)] end,
+        ["a new leaf"] = function(t)
+            local w = nn.Parameter(flow.ones(4))
+            ;(w * t):sum():backward()
+            return w.grad
+        end,
+    }
+    for name, f in pairs(cases) do
+        it("is an error that names the line: " .. name, function()
+            local ok, message = pcall(capture(f), x)
+            assert.is_false(ok)
+            assert.matches("^[^:]*capture_spec.lua:%d+: ", message)
+            assert.is_truthy(message:find("capture", 1, true), message)
+            assert.is_false(flow._program.recording)
+        end)
+
+        it("runs as it is where that is allowed: " .. name, function()
+            local g = capture(f, {strict = false})
+            for _ = 1, 3 do
+                local t = flow.randn(4)
+                local want, got = f(t), g(t)
+                if flow.is_tensor(want) then same_bits(want, got, name) else assert.are.equal(want, got) end
+            end
+        end)
+    end
+
+    it("includes what the function keeps elsewhere, from the second call on", function()
+        local state = flow.zeros(4)
+        local f = capture(function(t)
+            state = state * 0.5 + t
+            return state
+        end)
+        f(x)
+        local message = error_of(f, x)
+        assert.is_truthy(message:find("a tensor that the function made (float32[4] by add, ", 1, true), message)
+        assert.is_truthy(message:find("capture_spec.lua:", 1, true), message)
+    end)
+
+    it("does not include what the first call makes for later ones", function()
+        local table_of_sines
+        local f = capture(function(t)
+            table_of_sines = table_of_sines or flow.arange(4):sin()
+            return t * table_of_sines
+        end)
+        for _ = 1, 4 do same_bits(x * flow.arange(4):sin(), f(x), "product") end
+    end)
+
+    it("leaves everything as it was after an error of the function itself", function()
+        local f = capture(function(t, fails)
+            if fails then error "of the function" end
+            return t + 1
+        end)
+        assert.is_truthy(error_of(f, x, true):find "of the function")
+        assert.is_false(flow._program.recording)
+        for _ = 1, 3 do same_bits(x + 1, f(x), "after it") end
+    end)
+
+    it("is told of in a replay with the line of the op", function()
+        local rows = flow.randn(5, 2)
+        local f = capture(function(i) return flow.embedding(i, rows) end)
+        f(flow.tensor {1, 2})
+        f(flow.tensor {3, 4})
+        local message = error_of(f, flow.tensor {1, 9})
+        assert.matches("capture_spec.lua:%d+", message)
+        assert.is_truthy(message:find("embedding", 1, true), message)
+        same_bits(flow.embedding(flow.tensor {0, 1}, rows), f(flow.tensor {0, 1}), "after it")
+    end)
+end)
+
+describe("captured functions", function()
+    it("become part of one another", function()
+        local inner = capture(function(x) return x * 2 end)
+        local outer = capture(function(x) return inner(x) + inner(x + 1) end)
+        for _ = 1, 3 do
+            local x = flow.randn(3)
+            same_bits(x * 2 + (x + 1) * 2, outer(x), "outer")
+            same_bits(x * 2, inner(x), "inner")
+        end
+    end)
+
+    it("may be called again by what they call", function()
+        local f
+        f = capture(function(x, deep)
+            if deep then return f(x, false) + 1 end
+            return x * 2
+        end)
+        for _ = 1, 3 do same_bits(flow.ones(2) * 2 + 1, f(flow.ones(2), true), "f") end
+    end)
+
+    it("warn when they are captured for ever new arguments", function()
+        local messages = {}
+        local f = capture(function(x) return x + 1 end)
+        for n = 1, 20 do same_bits(flow.ones(n) + 1, f(flow.ones(n)), "f") end
+        assert.are.same({}, messages)
+        assert.are.equal("captured function, 8 programs", tostring(f))
+    end)
+
+    it("take what modules do in training and evaluation apart", function()
+        local net = nn.Dropout(0.5)
+        local runs = 0
+        local f = capture(function(x) runs = runs + 1 return net(x) end)
+        local x = flow.ones(64)
+        for _ = 1, 3 do
+            net:train()
+            assert.is_true(f(x):eq(0):any():item())
+            net:eval()
+            same_bits(x, f(x), "evaluation")
+        end
+        assert.are.equal(2, runs)
+    end)
+
+    it("draw what the function would have drawn", function()
+        local function f(x) return flow.dropout(x, 0.5) + flow.randn(3), flow.rand_like(x), flow.randint(0, 9, {4}) end
+        local g = capture(f)
+        for seed = 1, 4 do
+            flow.manual_seed(seed)
+            local want = {f(flow.ones(3))}
+            local after = flow.rand(1):item()
+            flow.manual_seed(seed)
+            local got = {g(flow.ones(3))}
+            for i = 1, 3 do same_bits(want[i], got[i], "draw " .. i) end
+            assert.are.equal(after, flow.rand(1):item())
+            local own = flow.generator(seed)
+            flow.with_generator(own, function() got = {g(flow.ones(3))} end)
+            flow.with_generator(flow.generator(seed), function() want = {f(flow.ones(3))} end)
+            for i = 1, 3 do same_bits(want[i], got[i], "generator " .. i) end
+        end
+    end)
+
+    it("share memory by lifetime", function()
+        local f = capture(function(x)
+            for _ = 1, 20 do x = x:exp():sin() * 0.5 end
+            return x:sum()
+        end)
+        for _ = 1, 2 do f(flow.randn(1000)) end
+        local m = f:memory()
+        assert.is_true(m.shared <= 3 * 4096, m.shared)
+        assert.is_true(m.none >= 30 * 4000, m.none)
+        assert.is_true(m.in_place <= m.none and m.shared <= m.in_place)
+    end)
+
+    it("hold no memory once they are gone", function()
+        collectgarbage()
+        collectgarbage()
+        local before = testing.tensor_count and testing.tensor_count()
+        local f = capture(function(x) return (x * flow.ones(1000)):sum() end)
+        for _ = 1, 3 do f(flow.randn(1000)) end
+        f = nil -- luacheck: ignore
+        collectgarbage()
+        collectgarbage()
+        if before then assert.are.equal(before, testing.tensor_count()) end
+    end)
+end)

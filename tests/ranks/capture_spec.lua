@@ -1,0 +1,118 @@
+-- capture_spec.lua -- captured functions on several ranks: replays move what eager code moves and give its bits.
+local flow = require "flow"
+local nn, optim = require "flow.nn", require "flow.optim"
+
+local ranks = flow.world_size()
+local all = flow.placement.all "cpu"
+
+local function same(want, got, what)
+    assert.are.equal(tostring(want.sbp), tostring(got.sbp), what)
+    assert.is_true((want == got), what)
+end
+
+-- Trains on global tensors; returns losses and parameters.
+local function train(captures, o)
+    flow.manual_seed(3)
+    local net = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.Dropout(0.25), nn.LayerNorm(16), nn.Linear(16, 6))
+    net:to_global {placement = all, rules = o.rules, zero = o.zero}
+    local optimizer = optim.AdamW(net:parameters(), {lr = 0.01})
+    local function step(x, y)
+        optimizer:zero_grad()
+        local loss = flow.cross_entropy(net(x), y)
+        loss:backward()
+        if o.clip then optim.clip_grad_norm(net:parameters(), 0.5) end
+        optimizer:step()
+        return loss:to_global {sbp = "B"}
+    end
+    if captures then step = flow.capture(step) end
+    local losses = {}
+    for i = 1, 25 do
+        local x = flow.randn(3 * ranks + 1, 12, {placement = all, sbp = o.data or "S(0)"})
+        local y = flow.randint(0, 6, {3 * ranks + 1}, {placement = all, sbp = o.data or "S(0)"})
+        losses[i] = step(x, y):item()
+    end
+    return losses, net:parameters(), step
+end
+
+describe("a captured step of training on " .. ranks .. " ranks", function()
+    local cases = {
+        {"data parallel"}, {"with clipping", clip = true},
+        {"split parameters", data = "B", rules = {{"1%.", "S(0)"}, {"5%.weight", "S(1)"}}},
+        {"parameters stored in parts", zero = 0},
+    }
+    for _, o in ipairs(cases) do
+        it("gives the bits of eager training: " .. o[1], function()
+            local want, parameters = train(false, o)
+            local got, mine = train(true, o)
+            assert.are.same(want, got)
+            for i, p in ipairs(parameters) do same(p, mine[i], "parameter " .. i) end
+        end)
+    end
+end)
+
+describe("captured boxing", function()
+    it("moves what is not there", function()
+        local sbps = {"S(0)", "S(1)", "B", "P(sum)"}
+        for _, from in ipairs(sbps) do
+            for _, to in ipairs(sbps) do
+                local function f(x)
+                    local y = (x * 2):to_global {sbp = to}
+                    return y, (y:to_global {sbp = "B"} + 1):sum():to_global {sbp = "B"}
+                end
+                local g = flow.capture(f)
+                for seed = 1, 3 do
+                    flow.manual_seed(seed)
+                    local x = flow.randn(5, 4, {placement = all, sbp = "B"}):to_global {sbp = from}
+                    local want, got = {f(x)}, {g(x)}
+                    for i = 1, 2 do same(want[i], got[i], from .. " to " .. to) end
+                end
+            end
+        end
+    end)
+
+    it("reads what a later step writes, before that", function()
+        local w = flow.randn(6, 4, {placement = all, sbp = "S(0)"})
+        local function f(x)
+            local whole = w:to_global {sbp = "B"}
+            w:add_(x)
+            local again = w:to_global {sbp = "B"}
+            w:mul_(2)
+            return whole, again
+        end
+        local g = flow.capture(f)
+        local start = w:clone()
+        for i = 1, 4 do
+            local x = flow.randn(6, 4, {placement = all, sbp = "S(0)"})
+            w:copy_(start)
+            local want = {f(x)}
+            w:copy_(start)
+            local got = {g(x)}
+            for k = 1, 2 do same(want[k], got[k], "copy " .. k .. " of call " .. i) end
+        end
+    end)
+
+    it("draws alike on all ranks", function()
+        local f = flow.capture(function(x) return flow.dropout(x, 0.5), flow.rand(5, {placement = all, sbp = "S(0)"}) end)
+        for seed = 1, 3 do
+            flow.manual_seed(seed)
+            local x = flow.ones(7, 3, {placement = all, sbp = "S(0)"})
+            local a, b = f(x)
+            flow.manual_seed(seed)
+            same(flow.dropout(x, 0.5), a, "dropout")
+            same(flow.rand(5, {placement = all, sbp = "S(0)"}), b, "rand")
+        end
+    end)
+end)
+
+describe("ranks that capture different things", function()
+    it("are told so", function()
+        if ranks < 2 then return end
+        local f = flow.capture(function(x)
+            local y = flow.rank() == 0 and x * 2 or x + 2
+            return y:sum():to_global {sbp = "B"}
+        end)
+        local ok, message = pcall(function() return f(flow.ones(4, {placement = all, sbp = "S(0)"})):item() end)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(message):find("different programs", 1, true), message)
+    end)
+end)
