@@ -117,7 +117,7 @@ describe("a captured step of training", function()
         local scheduler = o.schedule and optim.Scheduler(optimizer, optim.schedule.warmup_cosine(100, {warmup = 7}))
         local function step(x, y)
             if o.clears ~= "end" and o.clears ~= "never" then optimizer:zero_grad() end
-            local loss = flow.cross_entropy(net(x), y)
+            local loss = flow.cross_entropy(o.checkpoint and flow.checkpoint(net, x) or net(x), y)
             loss:backward()
             if o.clip then optim.clip_grad_norm(net:parameters(), 0.5) end
             optimizer:step()
@@ -146,6 +146,7 @@ describe("a captured step of training", function()
         ["clipping"] = {clip = true}, ["gradients cleared at the end"] = {clears = "end"},
         ["gradients that are never cleared"] = {clears = "never", options = {lr = 0.001}},
         ["evaluation in between"] = {evaluates = true, dropout = true},
+        ["layers that are computed again"] = {checkpoint = true, dropout = true},
         ["all of it for 1,000 steps"] = {
             optimizer = "AdamW", options = {lr = 0.01}, dropout = true, schedule = true, clip = true, steps = 1000,
         },
@@ -372,6 +373,14 @@ describe("what cannot be captured", function()
         ["printing"] = function(t) return tostring(t) end,
         ["a branch"] = function(t) if t:sum():item() > 0 then return t end return -t end,
         ["a shape that depends on values"] = function(t) return t[t:gt(0)] end,
+        ["a tensor of Lua values"] = function(t) return t + flow.tensor {1, 2, 3, 4} end,
+        ["another seed"] = function(t)
+            flow.manual_seed(1)
+            return flow.rand_like(t)
+        end,
+        ["another generator"] = function(t)
+            return flow.with_generator(flow.generator(3), function() return flow.rand_like(t) end)
+        end,
         ["a new leaf"] = function(t)
             local w = nn.Parameter(flow.ones(4))
             ;(w * t):sum():backward()

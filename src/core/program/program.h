@@ -25,6 +25,9 @@ fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict);
 
 bool fl_program_is_recording(void);
 
+/* What cannot be recorded, "a file is read": an error that says so; FL_OK where nothing is recorded. */
+fl_status fl_program_refuse(const char *what);
+
 /* The step that was recorded last takes its attributes from the host at every run, as number `id`; -1: no step was
 ** recorded since `since` (fl_program_length), for this rank has no part in it. */
 fl_status fl_program_mark_live(int id, int64_t since);

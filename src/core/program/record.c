@@ -27,7 +27,8 @@ static struct recording {
     fl_status failed; /* where no status could be returned, with its message */
     char message[512];
     bool strict;
-    bool closing; /* gradients are looked at, not used */
+    int last_draw; /* the step of the draw that was heard last; -1: it repeated an earlier one */
+    bool closing;  /* gradients are looked at, not used */
 } now;
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
@@ -373,10 +374,15 @@ static fl_status heard_passed(const fl_call *call)
     return FL_OK;
 }
 
+/* A draw that repeats an earlier one (recompute.h) counts nothing. */
 static fl_status draw_add(const fl_meta *meta, const fl_generator *drawn)
 {
     fl_step *step;
     fl_program *p = now.program;
+    now.last_draw = -1;
+    for (int i = 0; i < p->draw_count; i++)
+        if (p->draws[i].seed == drawn->seed && p->draws[i].counter == drawn->counter) return FL_OK;
+    now.last_draw = p->step_count;
     FL_TRY(fl_program_reserve((void **)&p->draws, sizeof *p->draws, &p->draw_room, p->draw_count));
     FL_TRY(step_add(&step, FL_STEP_DRAW, NULL, 0, 0));
     step->drawn_for = fl_meta_ref(meta);
@@ -389,12 +395,7 @@ static void heard_draw(const fl_meta *meta, const fl_generator *drawn) { note_fa
 
 static void heard_undraw(void)
 {
-    for (int i = now.program->step_count - 1; i >= 0; i--) {
-        fl_step *s = &now.program->steps[i];
-        if (s->kind != FL_STEP_DRAW || s->undone) continue;
-        s->undone = true;
-        return;
-    }
+    if (now.last_draw >= 0 && now.failed == FL_OK) now.program->steps[now.last_draw].undone = true;
 }
 
 static fl_status heard_boxed(fl_tensor *out, fl_tensor *x)
@@ -413,6 +414,8 @@ static void heard_made(fl_tensor *tensor)
     int slot;
     if (now.failed == FL_OK) note_failure(slot_add(&slot, FL_SLOT_SHARED, tensor, -1));
 }
+
+fl_status fl_program_refuse(const char *what) { return now.program ? refuse(what) : FL_OK; }
 
 static const fl_listener listener = {.kernel = heard_kernel,
                                      .passed = heard_passed,

@@ -70,6 +70,7 @@ static int generator_load_state(lua_State *L)
 {
     static const char *const keys[] = {"seed", "counter", NULL};
     struct generator *g = check_generator(L, 1, "load_state");
+    FL_CHECK(L, fl_program_refuse("the generator of random numbers is changed"));
     fl_lua_check_count(L, 2, "load_state", "g:load_state{seed =, counter =}");
     fl_lua_check_keys(L, 2, "load_state", keys);
     lua_getfield(L, 2, "seed");
@@ -84,6 +85,7 @@ static int generator_load_state(lua_State *L)
 static int generator_manual_seed(lua_State *L)
 {
     struct generator *g = check_generator(L, 1, "manual_seed");
+    FL_CHECK(L, fl_program_refuse("the generator of random numbers is changed"));
     fl_lua_check_count(L, 2, "manual_seed", "g:manual_seed(seed)");
     uint64_t seed = (uint64_t)fl_lua_check_integer(L, 2, "manual_seed", "seed");
     fl_generator_set(g->state, (fl_generator){seed, 0});
@@ -104,6 +106,7 @@ static int generator_tostring(lua_State *L)
 static int with_generator(lua_State *L)
 {
     struct generator *g = check_generator(L, 1, "with_generator");
+    FL_CHECK(L, fl_program_refuse("the generator of random numbers is changed"));
     int given = lua_gettop(L);
     if (given > 1 && lua_type(L, 2) != LUA_TFUNCTION)
         FL_RAISE(L, "with_generator: f must be a function, got %s", fl_lua_type_name(L, 2));

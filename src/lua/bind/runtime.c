@@ -11,6 +11,7 @@
 static int flow_manual_seed(lua_State *L)
 {
     fl_lua_check_count(L, 1, "manual_seed", "manual_seed(seed)");
+    FL_CHECK(L, fl_program_refuse("the generator of random numbers is changed"));
     fl_manual_seed((uint64_t)fl_lua_check_integer(L, 1, "manual_seed", "seed"));
     return 0;
 }

@@ -337,7 +337,10 @@ static int flow_tensor(lua_State *L)
     if (!given) fl_lua_complete_options(&options);
     fl_lua_apply_options(L, &attrs, &options, "tensor");
     if (given) push_copy(L, given, &options);
-    else fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
+    else {
+        FL_CHECK(L, fl_program_refuse("a tensor is made of Lua values"));
+        fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
+    }
     fl_box *box = lua_touserdata(L, -1);
     if (attrs.has_placement) FL_CHECK(L, place(box, &attrs));
     if (options.requires_grad) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));

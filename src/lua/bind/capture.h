@@ -1,0 +1,80 @@
+/*
+** capture.h -- captured functions as the files behind flow.capture see them: versions, and what each needs.
+*/
+#ifndef FL_LUA_CAPTURE_H
+#define FL_LUA_CAPTURE_H
+
+#include "core/flow.h"
+#include "tensors.h"
+
+#include <lauxlib.h>
+#include <lua.h>
+
+enum { FL_CAPTURE_VERSIONS = 8, FL_CAPTURE_ARGS = 32, FL_CAPTURE_RESULTS = 64 };
+enum { FL_CAPTURED_FUNCTION = 1, FL_CAPTURED_VERSIONS = 2 }; /* user values */
+enum {
+    FL_VERSION_CONSTANTS = 1,
+    FL_VERSION_TEMPLATE,
+    FL_VERSION_HOSTS,
+    FL_VERSION_MODULES
+}; /* fields of a version's table */
+
+typedef enum fl_arg_kind { FL_ARG_CONSTANT, FL_ARG_TENSOR, FL_ARG_WHOLE, FL_ARG_REAL } fl_arg_kind;
+
+/* What one argument must be. */
+typedef struct fl_captured_arg {
+    fl_arg_kind kind;
+    const fl_meta *meta; /* owned; of a tensor */
+    bool written;        /* the function writes into it */
+} fl_captured_arg;
+
+typedef struct fl_captured_version {
+    fl_program *program; /* owned; NULL: a free place */
+    int id;              /* its place in the table of versions */
+    int arg_count, tensor_count, result_count;
+    fl_captured_arg args[FL_CAPTURE_ARGS];
+    bool grad_enabled;
+    int64_t trainings; /* module.train was called so often when it was found to fit */
+    uint64_t used;
+} fl_captured_version;
+
+typedef struct fl_captured {
+    bool strict;
+    bool gave_up;   /* it cannot be captured: it runs as it is */
+    int made_state; /* recordings in vain, because the function kept what it made */
+    int captures;
+    uint64_t clock;
+    fl_captured_version versions[FL_CAPTURE_VERSIONS];
+} fl_captured;
+
+/* How often module.train was called. */
+extern int64_t fl_captured_trainings;
+
+/* Of the argument at index. */
+static inline fl_arg_kind fl_captured_kind(lua_State *L, int index)
+{
+    if (fl_lua_box(L, index)) return FL_ARG_TENSOR;
+    if (lua_type(L, index) != LUA_TNUMBER) return FL_ARG_CONSTANT;
+    return lua_isinteger(L, index) ? FL_ARG_WHOLE : FL_ARG_REAL;
+}
+
+/* Pushes a field of the version's table; self: index of the captured function. */
+void fl_captured_push_field(lua_State *L, int self, const fl_captured_version *version, int field);
+
+/* The version is freed, and its place too. */
+void fl_captured_drop(fl_captured_version *version);
+
+/* Pushes what the version gives for the arguments from `first` on; returns how many values. */
+int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int first);
+
+/* Runs the function, recorded, and pushes what it returns. */
+int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first, int count);
+
+/* Appends {op function, f} to what the host does in replays of the function that is recorded; op: index, or 0. Returns
+** its number. */
+int fl_captured_add_host(lua_State *L, int op, int function);
+
+/* Notes that the function that is recorded calls the module at index. */
+void fl_captured_add_module(lua_State *L, int index);
+
+#endif
