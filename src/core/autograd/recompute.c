@@ -27,6 +27,7 @@ struct input {
 struct entry {
     fl_node *node; /* borrowed; NULL: it is gone, or none of its values will be needed */
     int64_t place; /* in the outermost function */
+    bool results;  /* some of its results were left out */
 };
 
 struct fl_recompute {
@@ -76,8 +77,11 @@ void fl_recompute_unref(fl_recompute *recompute)
     free(recompute);
 }
 
-static fl_status add_entry(fl_recompute *recompute, fl_node *node, int64_t place)
+/* An entry for what was recorded; node: what it is to fill, or NULL. */
+static fl_status add_entry(fl_recompute *recompute, const fl_node *recorded, fl_node *node, int64_t place)
 {
+    bool results = recorded->region;
+    for (int i = 0; i < recorded->nout; i++) results |= recorded->out[i].omitted;
     if (recompute->count == recompute->capacity) {
         int64_t more = recompute->capacity ? 2 * recompute->capacity : 16;
         struct entry *grown = realloc(recompute->entries, sizeof *grown * (size_t)more);
@@ -85,7 +89,7 @@ static fl_status add_entry(fl_recompute *recompute, fl_node *node, int64_t place
         recompute->entries = grown;
         recompute->capacity = more;
     }
-    recompute->entries[recompute->count++] = (struct entry){node, place};
+    recompute->entries[recompute->count++] = (struct entry){node, place, results};
     return FL_OK;
 }
 
@@ -171,12 +175,12 @@ static fl_status compare_operand(const fl_node *n, const fl_node *again, int i, 
 static fl_status compare(const fl_node *n, const fl_node *again, const fl_recompute *of)
 {
     char is[FL_META_TEXT], was[FL_META_TEXT];
-    if (n->op != again->op || n->nin != again->nin || n->nout != again->nout)
+    if (n->op != again->op || n->nin != again->nin)
         return fl_fail(FL_ERR_STATE,
                        "it computes %s, and computed %s the first time; it must compute the same both times",
                        again->op->name, n->op->name);
     for (int i = 0; i < n->nin; i++) FL_TRY(compare_operand(n, again, i, of));
-    for (int i = 0; i < n->nout; i++)
+    for (int i = 0; i < again->nout; i++) /* none, where its operands suffice */
         if (n->out_meta[i] != again->out_meta[i])
             return fl_fail(FL_ERR_STATE, "%s gives %s, and gave %s the first time", n->op->name,
                            fl_meta_placed_text(is, again->out_meta[i]), fl_meta_placed_text(was, n->out_meta[i]));
@@ -196,7 +200,7 @@ static fl_status take_values(fl_node *node, const fl_node *again)
         to->version = from->version;
         if (node->edges[i].node) FL_TRY(fl_tape_attach(t, node->edges[i].node, node->edges[i].slot));
     }
-    for (int i = 0; i < node->nout; i++) {
+    for (int i = 0; i < again->nout; i++) {
         tape_saved *to = &node->out[i];
         const tape_saved *from = &again->out[i];
         if (!to->omitted || to->value.kind != FL_NONE || from->value.kind != FL_TENSOR) continue;
@@ -218,7 +222,7 @@ static fl_status note_again(struct run *run, fl_node *again, fl_recompute *inner
     fl_node *n = entry->node;
     again->member->outermost = of->outermost;
     again->member->place = entry->place;
-    if (inner) FL_TRY(add_entry(inner, NULL, entry->place));
+    if (inner) FL_TRY(add_entry(inner, again, NULL, entry->place));
     if (n && n->run) { /* backward comes to it */
         FL_TRY(compare(n, again, of));
         FL_TRY(take_values(n, again));
@@ -246,7 +250,7 @@ static fl_status note_first(struct run *run, fl_node *node)
         status = note_again(run->around, node, of);
         if (of->count == count) return status;
     } else {
-        FL_TRY(add_entry(of, node, of->count));
+        FL_TRY(add_entry(of, node, node, of->count));
         *node->member = (tape_member){.outermost = of, .home = of, .place = of->count - 1};
         of->refs++;
     }
@@ -260,6 +264,13 @@ fl_status fl_recompute_note(fl_node *node)
     node->member = calloc(1, sizeof *node->member);
     if (!node->member) return out_of_memory();
     return now->again ? note_again(now, node, NULL) : note_first(now, node);
+}
+
+bool fl_recompute_needs_operands(const fl_op *op)
+{
+    if (!now || !now->again || now->complete || now->next + 1 != now->of->needed) return false;
+    const struct entry *entry = &now->of->entries[now->next];
+    return !entry->results && (!entry->node || entry->node->op == op);
 }
 
 /* ---- runs ---- */
@@ -372,16 +383,18 @@ static fl_status run_again(fl_recompute *recompute)
                        "its own graph");
     struct run run = {.of = recompute, .again = true};
     fl_draws draws = recompute->draws;
-    bool enabled = fl_grad_enabled, sync = fl_grad_sync;
+    bool enabled = fl_grad_enabled, sync = fl_grad_sync, watched = fl_dispatch_watched;
     recompute->running_again = true;
     recompute->refs++;
     fl_grad_enabled = true;
     fl_grad_sync = recompute->sync;
+    fl_dispatch_watched = true;
     run_begin(&run);
     fl_draws_begin(&draws, true);
     fl_status status = recompute->calls.run(recompute->context);
     fl_draws_end(&draws);
     run_end(&run);
+    fl_dispatch_watched = watched;
     fl_grad_sync = sync;
     fl_grad_enabled = enabled;
     recompute->running_again = false;

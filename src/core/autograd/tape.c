@@ -317,6 +317,17 @@ static fl_status record(const fl_op *op, const fl_operand *in, int nin, const fl
     return status;
 }
 
+/* Where a second run needs no more than the operands of this op, these are taken from a node without results. */
+static fl_status ahead(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_node *n;
+    if (!fl_recompute_needs_operands(op)) return FL_OK;
+    FL_TRY(node_for(&n, op, in, nin, attrs, NULL, 0, NULL));
+    fl_status status = fl_recompute_note(n);
+    fl_node_unref(n);
+    return status;
+}
+
 /* ---- views ---- */
 
 static fl_status note_view(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs)
@@ -615,6 +626,6 @@ fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, v
 
 /* ---- dispatch ---- */
 
-static const fl_recorder tape = {view_wants, record, note_view, check_inplace, rewrite, release_record};
+static const fl_recorder tape = {view_wants, record, ahead, note_view, check_inplace, rewrite, release_record};
 
 __attribute__((constructor)) static void begin_recording(void) { fl_recorder_set(&tape); }

@@ -130,6 +130,9 @@ bool fl_recompute_omits(const tape_edge *edge, const fl_tensor *tensor);
 /* A node was recorded. An error also when a second run has done its work. */
 fl_status fl_recompute_note(fl_node *node);
 
+/* The op that comes is the last that a second run needs, and no more of it than its operands. */
+bool fl_recompute_needs_operands(const fl_op *op);
+
 /* Nodes recorded until the function is resumed are none of its own. */
 struct run *fl_recompute_pause(void);
 void fl_recompute_resume(struct run *paused);

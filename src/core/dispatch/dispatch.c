@@ -298,10 +298,16 @@ static inline void note_in_journal(const fl_call *call)
     if (call->plan->history) note_in_history(call);
 }
 
-/* FLOW_FAULT: see fl_fault_op. */
-static bool fault_op(fl_status *status, fl_tensor **out, const fl_plan *plan, fl_tensor *target)
+/* Before an op runs that writes `target`, or NULL. True: it does not run, and *status is what becomes of it: an error,
+** or what FLOW_FAULT makes (fl_fault_op). */
+static bool stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target)
 {
-    return fl_fault_op(status, out, plan->op->name, plan->out, plan->nout, target);
+    const fl_plan *plan = call->plan;
+    if (!target && fl_record_wanted(call->op, call->in, call->nin)) {
+        *status = fl_recorder_now->ahead(call->op, call->in, call->nin, call->attrs);
+        if (*status != FL_OK) return true;
+    }
+    return fl_fault_armed && fl_fault_op(status, out, plan->op->name, plan->out, plan->nout, target);
 }
 
 fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -319,7 +325,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_fault_armed) && fault_op(&status, out, c.plan, op->mutates ? in[0].tensor : NULL)) return status;
+    if (FL_UNLIKELY(fl_dispatch_watched) && stopped(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[FL_CALL_OPERANDS];
     c.tensors = stack;
     if (FL_UNLIKELY(nin > FL_CALL_OPERANDS)) {
@@ -451,7 +457,7 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_fault_armed) && fault_op(&status, out, c.plan, in[0].tensor)) return status;
+    if (FL_UNLIKELY(fl_dispatch_watched) && stopped(&status, out, &c, in[0].tensor)) return status;
     fl_tensor *tensors[FL_CALL_OPERANDS];
     c.tensors = tensors;
     if (!c.plan->boxes)

@@ -2,6 +2,7 @@
 ** fault.c -- FLOW_FAULT: one op of one rank fails on purpose.
 */
 #include "fault.h"
+#include "record.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -55,6 +56,7 @@ fl_status fl_fault_init(void)
                        "segv, sleep, skip, error (FLOW_FAULT=1:20:exit)",
                        text);
     fl_fault_armed = true;
+    fl_dispatch_watched = true;
     return FL_OK;
 }
 

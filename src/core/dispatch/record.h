@@ -15,6 +15,8 @@ typedef struct fl_recorder {
     /* An op that has run, with an input that needs a gradient: connects its outputs. */
     fl_status (*record)(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out,
                         int nout);
+    /* Such an op is about to run (called while fl_dispatch_watched): an error where it need not. */
+    fl_status (*ahead)(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
     /* `view` was just made from `base` by op: in-place writes to it reach the base. */
     fl_status (*note_view)(fl_tensor *view, fl_tensor *base, const fl_op *op, const fl_attrs *attrs);
     /* Before an in-place op on target (in[0]): an error if it may not be written. *before: a copy of the target's old
@@ -35,6 +37,9 @@ void fl_recorder_set(const fl_recorder *recorder);
 
 /* True while ops are recorded: cleared by no_grad, false without a recorder. */
 extern bool fl_grad_enabled;
+
+/* True: before they run, ops are looked at by FLOW_FAULT and `ahead`. */
+extern bool fl_dispatch_watched;
 
 /* True if results computed from the tensor have a gradient. */
 static inline bool fl_requires_grad(const fl_tensor *tensor)
