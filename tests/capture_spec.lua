@@ -511,13 +511,13 @@ describe("captured functions", function()
 
     it("share memory by lifetime", function()
         local f = capture(function(x)
-            for _ = 1, 20 do x = x:exp():sin() * 0.5 end
+            for _ = 1, 20 do x = x:matmul(x):cumsum(0):softmax(0) end
             return x:sum()
         end)
-        for _ = 1, 2 do f(flow.randn(1000)) end
+        for _ = 1, 2 do f(flow.randn(32, 32)) end
         local m = f:memory()
         assert.is_true(m.shared <= 3 * 4096, m.shared)
-        assert.is_true(m.none >= 30 * 4000, m.none)
+        assert.is_true(m.none >= 50 * 4096, m.none)
         assert.is_true(m.in_place <= m.none and m.shared <= m.in_place)
     end)
 

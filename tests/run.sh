@@ -29,7 +29,7 @@ if [ $# -eq 0 ]; then
         fi
     done
     set -- tests/*_spec.lua
-    for name in ${DEFERRED-autograd elementwise fuse nn optim recompute registry views}; do deferred="$deferred tests/${name}_spec.lua"; done
+    for name in ${DEFERRED-autograd capture elementwise fuse nn optim recompute registry views}; do deferred="$deferred tests/${name}_spec.lua"; done
 fi
 
 # specs SPEC...: runs them and adds what busted counts.

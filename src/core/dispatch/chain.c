@@ -300,21 +300,6 @@ static void views_of(fl_view *views, const fl_chain_call *call)
     }
 }
 
-/* The logical index of the part's first element, where its elements follow each other in the whole; -1: they do not. */
-static int64_t first_of(const fl_meta *meta)
-{
-    int64_t first = 0, unit = 1;
-    bool whole = true; /* all axes after this one */
-    for (int i = meta->shape.ndim - 1; i >= 0; i--) {
-        int64_t size = meta->window.size[i];
-        if (!whole && size != 1) return -1;
-        whole = whole && size == meta->shape.dims[i];
-        first += meta->window.start[i] * unit;
-        unit *= meta->shape.dims[i];
-    }
-    return first;
-}
-
 /* What the value is computed by. */
 static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *views)
 {
@@ -332,7 +317,7 @@ static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *
         kernel.counter = generator.counter;
     }
     value->draws = true;
-    value->first = (uint64_t)first_of(call->plan->out[0]);
+    value->first = (uint64_t)fl_meta_first(call->plan->out[0]);
     op->draw(&value->draw, &kernel);
 }
 
@@ -394,7 +379,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
     int64_t strides[FL_MAX_NDIM];
     if (!fl_var_computer) start();
     if (fl_chain_forcing || fl_fault_armed || fl_listener_now || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
-    if (call->plan->op->draw && first_of(out) < 0) return NULL;
+    if (call->plan->op->draw && fl_meta_first(out) < 0) return NULL;
     for (int tries = 0; tries < 2; tries++) {
         fl_chain *c = chain_for(call->plan);
         if (!c) return NULL;

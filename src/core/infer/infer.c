@@ -312,14 +312,13 @@ int64_t fl_infer_defers_from(bool on_device)
     return from[on_device];
 }
 
-/* Elementwise ops, where they cannot fail: an error would be reported late. */
-static bool may_be_deferred(const fl_plan *plan, const struct build *build)
+bool fl_plan_may_fuse(const fl_plan *plan)
 {
-    const fl_op *op = build->op;
+    const fl_op *op = plan->op;
     if (!op->row && !op->draw && !(op->flags & FL_OP_CASTS)) return false;
     if (op->row && fl_ew_may_fail(op->row, fl_dtype_compute(plan->out[0]->dtype))) return false;
     if (plan->device && (op->draw || !plan->device->tiles)) return false;
-    return plan->kernel && plan->runs && !plan->boxes && !build->in_place && !op->mutates
+    return plan->kernel && plan->runs && !op->mutates
         && plan->out[0]->local_numel >= fl_infer_defers_from(plan->device != NULL);
 }
 
@@ -354,7 +353,7 @@ static fl_status fill_plan(fl_plan *plan, struct build *build)
     FL_TRY(choose_kernel(plan, build));
     plan->number_dtype = number_dtype(build);
     plan->flat = flat_loop(plan, build);
-    plan->defers = may_be_deferred(plan, build);
+    plan->defers = !plan->boxes && !build->in_place && fl_plan_may_fuse(plan);
     plan->folds = build->op->flags & FL_OP_FOLDS && plan->nin == 1 && plan->kernel && !plan->device;
     return FL_OK;
 }

@@ -54,6 +54,7 @@ typedef struct fl_program_operand {
 typedef enum fl_step_kind {
     FL_STEP_KERNEL,
     FL_STEP_FLAT,   /* a bare loop over contiguous operands of one dtype */
+    FL_STEP_FUSED,  /* several elementwise steps, and a reduction perhaps (passes.h) */
     FL_STEP_PASSED, /* no kernel: a note in the history */
     FL_STEP_DRAW,
     FL_STEP_BOX,
@@ -66,6 +67,8 @@ typedef enum fl_step_kind {
 typedef struct fl_step {
     fl_step_kind kind;
     bool undone; /* DRAW: the generator goes back */
+    bool fuses;  /* may run in one pass with others */
+    bool folds;  /* takes operand 0 while that is computed */
     const fl_op *op;
     union {
         fl_kernel_fn run;
@@ -73,7 +76,9 @@ typedef struct fl_step {
         int slot; /* NEW, DROP, WAIT */
     };
     fl_kernel kernel; /* of KERNEL: its views lie in the pool */
-    void **data;      /* of FLAT: the result, then operands */
+    struct fl_fused *fused;
+    int64_t first_drawn; /* logical index of the first element, of what draws */
+    void **data;         /* of FLAT: the result, then operands */
     int64_t numel;
     int live; /* HOST, and where attributes come from the host: the number; else -1 */
     const fl_device *device;
@@ -113,6 +118,8 @@ struct fl_program {
     int slot_count, slot_room;
     fl_step *steps;
     int step_count, step_room;
+    fl_step *retired; /* what fused steps consist of: they hold what those point to */
+    int retired_count, retired_room;
     fl_program_leaf *leaves;
     int leaf_count, leaf_room;
     fl_generator *draws; /* of this run */

@@ -87,14 +87,17 @@ static void operand_drop(fl_program_operand *operand)
     if (operand->slot >= 0) fl_meta_unref(operand->meta);
 }
 
+static void step_drop(fl_step *step)
+{
+    for (int i = 0; i < step->nin + step->nout; i++) operand_drop(&step->operands[i]);
+    fl_meta_unref(step->drawn_for);
+}
+
 void fl_program_free(fl_program *program)
 {
     if (!program) return;
-    for (int i = 0; i < program->step_count; i++) {
-        for (int k = 0; k < program->steps[i].nin + program->steps[i].nout; k++)
-            operand_drop(&program->steps[i].operands[k]);
-        fl_meta_unref(program->steps[i].drawn_for);
-    }
+    for (int i = 0; i < program->step_count; i++) step_drop(&program->steps[i]);
+    for (int i = 0; i < program->retired_count; i++) step_drop(&program->retired[i]);
     for (int i = 0; i < program->slot_count; i++) {
         fl_tensor_unref(program->slots[i].tensor);
         fl_meta_unref(program->slots[i].meta);
@@ -112,6 +115,7 @@ void fl_program_free(fl_program *program)
     }
     free(program->slots);
     free(program->steps);
+    free(program->retired);
     free(program->leaves);
     free(program->draws);
     free(program);
@@ -355,9 +359,13 @@ static fl_status heard_kernel(const fl_call *call, const fl_kernel *kernel)
     step->device_index = call->plan->device_index;
     step->lane = call->plan->lane;
     step->numel = call->nout ? call->out[0]->meta->local_numel : 0;
+    step->fuses = !call->writes && fl_plan_may_fuse(call->plan);
+    step->folds = call->plan->folds;
+    if (step->fuses && call->op->draw) step->fuses = (step->first_drawn = fl_meta_first(call->out[0]->meta)) >= 0;
+    FL_TRY(take_views(step, kernel));
     if (!flat) {
         step->run = call->plan->kernel;
-        return take_views(step, kernel);
+        return FL_OK;
     }
     step->flat = call->plan->flat;
     step->data = fl_program_take(now.program, sizeof *step->data * (FL_FLAT_MAX_IN + 1));

@@ -9,7 +9,7 @@
 #include "dispatch/listener.h"
 #include "engine/engine.h"
 #include "memory/device.h"
-#include "program_internal.h"
+#include "passes.h"
 
 #include <stdio.h>
 
@@ -179,6 +179,7 @@ static fl_status issue_run(void *payload)
 {
     fl_step *step = ((const struct issued *)payload)->step;
     FL_TRY(step->device->enter(step->device_index, FL_QUEUE_COMPUTE));
+    if (step->kind == FL_STEP_FUSED) return step->device->tiles(&step->fused->tiles, step->op->name);
     return step->run(&step->kernel);
 }
 
@@ -221,6 +222,60 @@ static fl_status issue(const fl_program *program, fl_step *step)
                                      .lane = step->lane});
 }
 
+/* ---- fused steps ---- */
+
+/* What a reduction takes its elements from. */
+struct source {
+    fl_source source; /* first */
+    const fl_step *step;
+    fl_tensor *made; /* owned; the operand, where it had to be in memory and no other step uses it */
+};
+
+static bool give_tiles(fl_source *source, fl_tiles *tiles, int *slot)
+{
+    const fl_fused *f = ((struct source *)source)->step->fused;
+    *tiles = f->tiles;
+    *slot = f->fold;
+    return true;
+}
+
+static void *give_data(fl_source *source)
+{
+    struct source *s = (struct source *)source;
+    const fl_fused *f = s->step->fused;
+    fl_tiles tiles = f->tiles;
+    if (!tiles.slots[f->fold].data) {
+        if (fl_tensor_empty(&s->made, f->from) != FL_OK) return NULL;
+        fl_tiles_store(&tiles, f->fold, fl_tensor_data(s->made));
+    }
+    void *data = tiles.slots[f->fold].data;
+    fl_tiles_run(&tiles);
+    return data;
+}
+
+static fl_status run_fold(fl_step *step)
+{
+    struct source source = {.source = {give_tiles, give_data}, .step = step};
+    step->kernel.source = &source.source;
+    fl_status status = step->run(&step->kernel);
+    fl_tensor_unref(source.made);
+    return status;
+}
+
+static fl_status run_fused(const fl_program *program, fl_step *step)
+{
+    fl_fused *f = step->fused;
+    for (int i = 0; i < f->draw_count; i++) {
+        const fl_generator *g = &program->draws[f->draws[i].number];
+        f->draws[i].draw->key = (fl_random_key){g->seed, g->counter};
+    }
+    if (step->device) return issue(program, step);
+    if (f->fold >= 0) return run_fold(step);
+    fl_tiles tiles = f->tiles;
+    fl_tiles_run(&tiles);
+    return FL_OK;
+}
+
 static fl_status box(fl_program *program, const fl_step *step)
 {
     fl_tensor *x;
@@ -260,6 +315,7 @@ static fl_status run_step(const struct run *run, fl_step *step)
     switch (step->kind) {
     case FL_STEP_KERNEL: return step->device ? issue(p, step) : step->run(&step->kernel);
     case FL_STEP_FLAT: step->flat(step->data[0], (const void *const *)step->data + 1, step->numel, NULL); return FL_OK;
+    case FL_STEP_FUSED: return run_fused(p, step);
     case FL_STEP_DRAW: draw(&p->draws[step->draw], step); return FL_OK;
     case FL_STEP_HOST: return run->host(run->context, step->live, NULL, NULL);
     case FL_STEP_BOX: return box(p, step);

@@ -3,6 +3,7 @@
 ** when those outside of it are made and dropped, and which pointers a run sets.
 */
 #include "memory/device.h"
+#include "passes.h"
 #include "program_internal.h"
 
 #include <stdlib.h>
@@ -12,6 +13,19 @@ enum { ALIGNMENT = 64 };
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
+
+/* The first and the last step that uses each slot. */
+static void find_lives(fl_program *program)
+{
+    for (int i = 0; i < program->slot_count; i++) program->slots[i].first = program->slots[i].last = -1;
+    for (int n = 0; n < program->step_count; n++)
+        for (int i = 0; i < program->steps[n].nin + program->steps[n].nout; i++) {
+            if (program->steps[n].operands[i].slot < 0) continue;
+            fl_slot *s = &program->slots[program->steps[n].operands[i].slot];
+            if (s->first < 0) s->first = n;
+            s->last = n;
+        }
+}
 
 /* ---- what lies outside of the block ---- */
 
@@ -197,7 +211,7 @@ enum { BEING_READ = 1, BEING_WRITTEN = 2 };
 ** in their queues.) */
 static fl_status put_waits(struct list *list, const fl_step *step, unsigned char *begun)
 {
-    if (step->device || (step->kind != FL_STEP_KERNEL && step->kind != FL_STEP_FLAT)) return FL_OK;
+    if (step->device || step->kind > FL_STEP_FUSED) return FL_OK;
     for (int i = 0; i < step->nin + step->nout; i++) {
         const fl_program_operand *o = &step->operands[i];
         if (o->slot < 0 || !(begun[o->slot] & (o->written ? BEING_READ | BEING_WRITTEN : BEING_WRITTEN))) continue;
@@ -261,7 +275,32 @@ static void **place_of(fl_step *step, int i)
     return i < step->nin ? &step->kernel.in[i].data : &step->kernel.out[i - step->nin].data;
 }
 
-static bool has_places(const fl_step *step) { return step->kind == FL_STEP_KERNEL || step->kind == FL_STEP_FLAT; }
+/* One more pointer into the slot; the first time they are counted. */
+static void list_use(fl_slot *slot, void **place, int64_t offset, bool counts)
+{
+    if (!counts) slot->uses[slot->use_count] = (fl_slot_use){place, offset};
+    slot->use_count++;
+}
+
+static void list_uses_of(fl_program *program, fl_step *step, bool counts)
+{
+    int from = 0, to = step->kind <= FL_STEP_FLAT ? step->nin + step->nout : 0;
+    if (step->kind == FL_STEP_FUSED) {
+        fl_tiles *tiles = &step->fused->tiles;
+        for (int i = 0; i < tiles->slot_count; i++) {
+            void *mark = tiles->slots[i].data;
+            if (mark)
+                list_use(&program->slots[fl_fused_slot(mark)], (void **)&tiles->slots[i].data, fl_fused_offset(mark),
+                         counts);
+        }
+        if (step->fused->fold >= 0) from = to = step->nin + step->nout, from--;
+    }
+    for (int i = from; i < to; i++) {
+        const fl_program_operand *o = &step->operands[i];
+        void **place = step->kind == FL_STEP_FUSED ? &step->kernel.out[0].data : place_of(step, i);
+        if (o->slot >= 0) list_use(&program->slots[o->slot], place, o->offset, counts);
+    }
+}
 
 static fl_status list_uses(fl_program *program)
 {
@@ -272,24 +311,18 @@ static fl_status list_uses(fl_program *program)
             if (!s->uses) return out_of_memory();
             s->use_count = 0;
         }
-        for (int n = 0; n < program->step_count; n++) {
-            fl_step *step = &program->steps[n];
-            for (int i = 0; has_places(step) && i < step->nin + step->nout; i++) {
-                const fl_program_operand *o = &step->operands[i];
-                if (o->slot < 0) continue;
-                fl_slot *s = &program->slots[o->slot];
-                if (pass) s->uses[s->use_count] = (fl_slot_use){place_of(step, i), o->offset};
-                s->use_count++;
-            }
-        }
+        for (int n = 0; n < program->step_count; n++) list_uses_of(program, &program->steps[n], pass == 0);
     }
     return FL_OK;
 }
 
 fl_status fl_program_seal(fl_program *program)
 {
+    if (fl_pass_is_on("dead")) FL_TRY(fl_pass_dead(program));
+    if (fl_pass_is_on("fusion")) FL_TRY(fl_pass_fusion(program));
     for (int n = 0; n < program->step_count; n++)
-        program->facts.steps += program->steps[n].kind <= FL_STEP_FLAT || program->steps[n].kind == FL_STEP_BOX;
+        program->facts.steps += program->steps[n].kind <= FL_STEP_FUSED || program->steps[n].kind == FL_STEP_BOX;
+    find_lives(program);
     choose_own(program);
     FL_TRY(plan_block(program));
     FL_TRY(put_all(program));

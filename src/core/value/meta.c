@@ -176,6 +176,20 @@ void fl_meta_free(const fl_meta *meta)
 
 int64_t fl_meta_count(void) { return meta_count; }
 
+int64_t fl_meta_first(const fl_meta *meta)
+{
+    int64_t first = 0, unit = 1;
+    bool whole = true; /* all axes after this one */
+    for (int i = meta->shape.ndim - 1; i >= 0; i--) {
+        int64_t size = meta->window.size[i];
+        if (!whole && size != 1) return -1;
+        whole = whole && size == meta->shape.dims[i];
+        first += meta->window.start[i] * unit;
+        unit *= meta->shape.dims[i];
+    }
+    return first;
+}
+
 const char *fl_meta_text(char *buffer, const fl_meta *meta)
 {
     char shape[FL_SHAPE_TEXT], place[FL_PLACEMENT_TEXT], sbp[FL_ND_SBP_TEXT];

@@ -1,0 +1,64 @@
+/*
+** dead.c -- steps whose results nothing uses are left out. Draws, collectives and notes in the rank's history stay.
+*/
+#include "passes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool fl_pass_is_on(const char *name)
+{
+    const char *text = getenv("FLOW_PASSES");
+    size_t length = strlen(name);
+    for (const char *at = text; at && (at = strchr(at, '-')); at++)
+        if (strncmp(at + 1, name, length) == 0 && (at[length + 1] == 0 || at[length + 1] == ',')) return false;
+    return true;
+}
+
+static void want(bool *wanted, const fl_program_operand *operand)
+{
+    if (operand->slot >= 0) wanted[operand->slot] = true;
+}
+
+/* Does the step give what is wanted later, or change what lies outside? */
+static bool is_needed(const fl_program *program, const fl_step *step, const bool *wanted)
+{
+    if (step->kind != FL_STEP_KERNEL && step->kind != FL_STEP_FLAT) return true;
+    for (int i = 0; i < step->nin + step->nout; i++) {
+        const fl_program_operand *o = &step->operands[i];
+        if (o->slot < 0 || !o->written) continue;
+        if (wanted[o->slot] || fl_slot_is_outside(&program->slots[o->slot])) return true;
+    }
+    return step->live >= 0;
+}
+
+/* Nothing but the note in the history is left of the step. */
+static void forget(fl_step *step)
+{
+    for (int i = 0; i < step->nin + step->nout; i++)
+        if (step->operands[i].slot >= 0) fl_meta_unref(step->operands[i].meta);
+    step->nin = step->nout = 0;
+    step->kind = FL_STEP_PASSED;
+}
+
+fl_status fl_pass_dead(fl_program *program)
+{
+    bool *wanted = calloc((size_t)program->slot_count + 1, sizeof *wanted);
+    if (!wanted) return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program");
+    for (int i = 0; i < program->result_count; i++) want(wanted, &program->results[i]);
+    for (int i = 0; i < program->leaf_count; i++)
+        if (program->leaves[i].changes) want(wanted, &program->leaves[i].after);
+    for (int n = program->step_count - 1; n >= 0; n--) {
+        fl_step *step = &program->steps[n];
+        if (!is_needed(program, step, wanted)) forget(step);
+        for (int i = 0; i < step->nin + step->nout; i++)
+            if (!step->operands[i].whole) want(wanted, &step->operands[i]);
+    }
+    int kept = 0;
+    for (int n = 0; n < program->step_count; n++)
+        if (program->steps[n].kind != FL_STEP_PASSED || program->steps[n].history)
+            program->steps[kept++] = program->steps[n];
+    program->step_count = kept;
+    free(wanted);
+    return FL_OK;
+}

@@ -1,0 +1,44 @@
+/*
+** passes.h -- what is done to a recorded program before it is made ready to run. None changes a value.
+**
+** FLOW_PASSES=-fusion,-dead leaves out those that it names.
+*/
+#ifndef FL_PROGRAM_PASSES_H
+#define FL_PROGRAM_PASSES_H
+
+#include "cpu/tiles.h"
+#include "program_internal.h"
+
+/* Elementwise steps that run in one pass over memory. */
+typedef struct fl_fused {
+    fl_tiles tiles; /* not planned; an operand in memory has its data set like a view's */
+    int draw_count;
+    struct {
+        fl_draw *draw;
+        int number; /* of the program's draws */
+    } draws[FL_TILES_STEPS];
+    int fold;            /* the slot of `tiles` that the step's kernel, a reduction, takes its operand from; -1: none */
+    const fl_meta *from; /* of that operand */
+} fl_fused;
+
+/* The slot and the offset that stand in the data of a template's operand. */
+static inline void *fl_fused_mark(int slot, int64_t offset)
+{
+    return (void *)((uintptr_t)(slot + 1) << 36 | (uintptr_t)offset);
+}
+static inline int fl_fused_slot(const void *mark) { return (int)((uintptr_t)mark >> 36) - 1; }
+static inline int64_t fl_fused_offset(const void *mark)
+{
+    return (int64_t)((uintptr_t)mark & ((UINT64_C(1) << 36) - 1));
+}
+
+/* Is the pass of this name wanted? */
+bool fl_pass_is_on(const char *name);
+
+/* Steps whose results nothing uses go. */
+fl_status fl_pass_dead(fl_program *program);
+
+/* Elementwise steps of one shape, and a reduction that takes what they give, become one step. */
+fl_status fl_pass_fusion(fl_program *program);
+
+#endif
