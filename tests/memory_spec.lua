@@ -384,3 +384,28 @@ describe("tensors are dropped", function()
         end)
     end
 end)
+
+describe("flow.checkpoint", function()
+    -- MiB of tensors at most in training steps of eight blocks whose input is 1 MiB, and whose other values are 10.
+    local function most(call)
+        local output = run(([[
+            local nn = flow.nn
+            local function plain(f, x) return f(x) end
+            local call, x = %s, flow.randn(4096, 64)
+            local block = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 64), nn.Tanh())
+            for step = 1, 4 do
+                if step == 3 then flow.memory {reset_peak = true} end
+                local h = x
+                for _ = 1, 8 do h = call(block, h) end
+                block:zero_grad()
+                h:square():mean():backward()
+            end
+            print((flow.memory().peak_bytes >> 20) + 1)]]):format(call))
+        return assert(tonumber(output[1]), table.concat(output, "\n"))
+    end
+
+    it("needs the inputs of the blocks and the values of one", function()
+        local with, without = most "flow.checkpoint", most "plain"
+        assert.is_true(with <= 48 and 2 * with <= without, ("%d MiB, %d without"):format(with, without))
+    end)
+end)
