@@ -92,7 +92,7 @@ void fl_tape_forget(fl_node *node)
     hooks_free(node->hooks); /* they cannot run again, and may hold the tensors they hang on */
     node->hooks = NULL;
     node->freed = true;
-    if (node->member) fl_recompute_leave(node);
+    if (FL_UNLIKELY(node->member != NULL)) fl_recompute_leave(node);
 }
 
 /* Frees a node whose count is 0; chains of any length are freed without recursion. */
@@ -122,7 +122,7 @@ void fl_node_unref(fl_node *node)
             link_unref(node->region->link);
             free(node->region);
         }
-        free(node->member);
+        if (FL_UNLIKELY(node->member != NULL)) free(node->member);
         free(node);
     }
     freeing = false;
@@ -258,11 +258,12 @@ static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, 
     for (int i = 0; i < nout; i++) n->out_meta[i] = fl_meta_ref(results[i]->meta);
     uint32_t save_in, save_out;
     what_to_save(op, in, nin, place != NULL, &save_in, &save_out);
+    const bool watched = fl_recompute_active;
     fl_status status = FL_OK;
     for (int i = 0; i < nin && status == FL_OK; i++) {
         bool saved = save_in >> (i < 31 ? i : 31) & 1u;
         if (in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
-        if (FL_UNLIKELY(fl_recompute_active) && in[i].kind == FL_TENSOR) save_watched(n, i, &in[i], saved, place);
+        if (FL_UNLIKELY(watched) && in[i].kind == FL_TENSOR) save_watched(n, i, &in[i], saved, place);
         else if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], place);
     }
     for (int i = 0; i < nout && status == FL_OK; i++)
