@@ -248,7 +248,8 @@ struct side {
     const fl_placement *p;
     fl_nd_sbp sbp;
     fl_window *windows;
-    bool *identity; /* a partial that holds nothing but the identity: not first on a P axis */
+    bool *identity;      /* a partial that holds nothing but the identity: not first on a P axis */
+    int *part, *replica; /* see locate */
     bool partial;
 };
 
@@ -256,6 +257,8 @@ static void side_free(struct side *side)
 {
     free(side->windows);
     free(side->identity);
+    free(side->part);
+    free(side->replica);
 }
 
 static fl_status side_init(struct side *side, const struct job *job, const fl_placement *placement, fl_nd_sbp sbp)
@@ -264,7 +267,9 @@ static fl_status side_init(struct side *side, const struct job *job, const fl_pl
     *side = (struct side){.p = placement, .sbp = sbp};
     side->windows = calloc(n, sizeof *side->windows);
     side->identity = calloc(n, sizeof *side->identity);
-    if (!side->windows || !side->identity) {
+    side->part = calloc(n, sizeof *side->part);
+    side->replica = calloc(n, sizeof *side->replica);
+    if (!side->windows || !side->identity || !side->part || !side->replica) {
         side_free(side);
         return fl_fail(FL_ERR_MEMORY, "boxing: out of memory");
     }
@@ -273,6 +278,7 @@ static fl_status side_init(struct side *side, const struct job *job, const fl_pl
     for (int i = 0; i < placement->count; i++) {
         fl_window_of(&side->windows[i], job->shape, placement, sbp, i);
         side->identity[i] = fl_box_identity(placement, sbp, i) != 0;
+        locate(&side->part[i], &side->replica[i], placement, sbp, i);
     }
     return FL_OK;
 }
@@ -294,14 +300,17 @@ static int64_t overlap(const fl_window *a, const fl_window *b, int ndim)
 static int64_t exchange_elements(const struct job *job, const struct side *from, const struct side *to, int64_t *sent)
 {
     int64_t most = 0;
+    int replicas = replica_count(from->p, from->sbp);
+    bool same = same_device(from->p, to->p);
     memset(sent, 0, (size_t)from->p->count * sizeof *sent);
     for (int t = 0; t < to->p->count; t++) {
         int64_t received = 0;
         int own = fl_placement_index(from->p, to->p->ranks[t]);
         if (to->identity[t]) continue;
         for (int s = 0; s < from->p->count; s++) {
-            if (!fl_box_is_source(from->p, from->sbp, s, to->p, t)) continue;
-            if (s == own && same_device(from->p, to->p)) continue;
+            bool has_part = own >= 0 && from->part[own] == from->part[s];
+            if (from->replica[s] != (has_part ? from->replica[own] : t % replicas)) continue; /* fl_box_is_source */
+            if (s == own && same) continue;
             int64_t n = overlap(&from->windows[s], &to->windows[t], job->shape->ndim);
             received += n;
             sent[s] += n;
