@@ -56,8 +56,8 @@ static inline void fl_meta_unref(const fl_meta *meta)
 void fl_meta_window(fl_window *out, const fl_meta *meta, int index);
 void fl_window_of(fl_window *out, const fl_shape *shape, const fl_placement *placement, fl_nd_sbp nd_sbp, int index);
 
-/* The logical index of the first element of this rank's part, where its elements follow each other in the whole; -1: they
-** do not. */
+/* The logical index of the first element of this rank's part, where its elements follow each other in the whole; -1:
+** they do not. */
 int64_t fl_meta_first(const fl_meta *meta);
 
 /* `float32[8, 6]`, and for a global tensor ` on placement("cpu", {0, 1}) as S(0)`. */
