@@ -50,8 +50,8 @@ done
 if [ "$whole" -eq 0 ]; then
     for mode in 1 deferred; do
         began=$(date +%s)
-        FLOW_CUDA_EMULATED=$mode FLOW_TEST_DEVICE=cuda sh tests/run.sh "$out" tests/fuse_spec.lua >"$log" 2>&1
-        count "chains, emulated ($mode)"
+        FLOW_CUDA_EMULATED=$mode FLOW_TEST_DEVICE=cuda sh tests/run.sh "$out" tests/fuse_spec.lua tests/capture_spec.lua >"$log" 2>&1
+        count "chains and captures, emulated ($mode)"
     done
     began=$(date +%s)
     real=${FLOW_FAKE_NVRTC_REAL-$(ls /usr/local/cuda/lib64/libnvrtc.so 2>/dev/null)}

@@ -91,6 +91,14 @@ describe("captured boxing", function()
         end
     end)
 
+    it("takes numbers as values", function()
+        local f = flow.capture(function(x, rate) return x * rate end)
+        for _, rate in ipairs {0.5, 0.25, -2.0} do
+            local x = flow.randn(5, 4, {placement = all, sbp = "S(0)"})
+            same(x * rate, f(x, rate), "product")
+        end
+    end)
+
     it("draws alike on all ranks", function()
         local f = flow.capture(function(x) return flow.dropout(x, 0.5), flow.rand(5, {placement = all, sbp = "S(0)"}) end)
         for seed = 1, 3 do

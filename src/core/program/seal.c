@@ -173,6 +173,8 @@ static fl_status plan_block(fl_program *program)
     for (int i = 0; i < count; i++)
         if (regions[i].slot >= 0 && regions[i].next < 0) program->facts.bytes_in_place += (int64_t)regions[i].bytes;
     program->block_bytes = place_all(regions, count, order);
+    if (program->block_bytes == 0)
+        program->block_bytes = ALIGNMENT; /* its variable orders tensors of no elements too */
     program->facts.bytes_shared = (int64_t)program->block_bytes;
     for (int i = 0; i < count; i++) {
         int root = i;

@@ -13,15 +13,37 @@ static const char hosts_key, modules_key; /* registry: of the function that is r
 
 /* ---- arguments ---- */
 
-/* Fills the box with a 0-d tensor of the number at index: float32, or int64 for a whole one. */
-static fl_status number_tensor(fl_tensor **out, lua_State *L, int index)
+/* The first tensor among the arguments; NULL: there is none. */
+static const fl_tensor *first_tensor(lua_State *L, int first, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (fl_lua_box(L, first + i)) return fl_lua_box(L, first + i)->tensor;
+    return NULL;
+}
+
+/* A 0-d tensor of the number at index, float32, or int64 for a whole one; where `beside` is, that ops may take both. */
+static fl_status number_tensor(fl_tensor **out, lua_State *L, int index, const fl_tensor *beside)
 {
     fl_shape scalar = {0, {0}};
+    fl_tensor *host, *there;
     bool whole = lua_isinteger(L, index);
-    FL_TRY(fl_tensor_empty_local(out, whole ? FL_INT64 : FL_FLOAT32, &scalar));
-    if (whole) *(int64_t *)fl_tensor_data(*out) = lua_tointeger(L, index);
-    else *(float *)fl_tensor_data(*out) = (float)lua_tonumber(L, index);
-    return FL_OK;
+    const fl_placement *p = beside ? beside->meta->placement : NULL;
+    FL_TRY(fl_tensor_empty_local(&host, whole ? FL_INT64 : FL_FLOAT32, &scalar));
+    if (whole) *(int64_t *)fl_tensor_data(host) = lua_tointeger(L, index);
+    else *(float *)fl_tensor_data(host) = (float)lua_tonumber(L, index);
+    *out = host;
+    if (!p || (beside->meta->is_local && p->type == FL_CPU)) return FL_OK;
+    bool recording = fl_record_pause();
+    fl_status status = fl_to_device(&there, host,
+                                    fl_placement_local(p->type, beside->meta->is_local ? p->device_index : -1));
+    fl_tensor_unref(host);
+    if (status == FL_OK && !beside->meta->is_local) {
+        status = fl_global_from_part(out, there, &scalar, p, fl_nd_sbp_fill(FL_B, p->ndim));
+        fl_tensor_unref(there);
+    } else if (status == FL_OK) *out = there;
+    fl_record_resume(recording);
+    if (status != FL_OK) *out = NULL;
+    return status;
 }
 
 /* ---- what the function returns ---- */
@@ -138,6 +160,7 @@ static fl_status call_host(void *context, int id, const fl_op *op, fl_attrs *att
 static void prepare_arguments(lua_State *L, fl_tensor **args, const fl_captured_version *version, int first)
 {
     int n = 0;
+    const fl_tensor *beside = first_tensor(L, first, version->arg_count);
     for (int i = 0; i < version->arg_count; i++) {
         const fl_captured_arg *a = &version->args[i];
         if (a->kind == FL_ARG_CONSTANT) continue;
@@ -154,7 +177,7 @@ static void prepare_arguments(lua_State *L, fl_tensor **args, const fl_captured_
         luaL_checkstack(L, 4, "capture");
         fl_box *box = fl_lua_new_box(L);
         if (t) FL_CHECK(L, fl_dispatch_unrecorded(&box->tensor, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1));
-        else FL_CHECK(L, number_tensor(&box->tensor, L, first + i));
+        else FL_CHECK(L, number_tensor(&box->tensor, L, first + i, beside));
         args[n++] = box->tensor;
     }
 }
@@ -222,6 +245,7 @@ void fl_captured_add_module(lua_State *L, int index)
 ** tensors. */
 static void push_arguments(lua_State *L, fl_captured_version *version, fl_tensor **args, int first, int count)
 {
+    const fl_tensor *beside = first_tensor(L, first, count);
     luaL_checkstack(L, 2 * count + 8, "capture");
     for (int i = 0; i < count; i++) {
         fl_captured_arg *a = &version->args[version->arg_count++];
@@ -235,7 +259,7 @@ static void push_arguments(lua_State *L, fl_captured_version *version, fl_tensor
             fl_tensor *t = fl_lua_box(L, first + i)->tensor;
             FL_CHECK(L, fl_dispatch_unrecorded(&box->tensor, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1));
             a->meta = fl_meta_ref(t->meta);
-        } else FL_CHECK(L, number_tensor(&box->tensor, L, first + i));
+        } else FL_CHECK(L, number_tensor(&box->tensor, L, first + i, beside));
         args[version->tensor_count++] = box->tensor;
     }
 }
