@@ -52,7 +52,7 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: 
 ** then like any tensor. */
 static bool is_own(fl_tensor *tensor)
 {
-    if (tensor->refs != 1 || tensor->storage->refs != 1 || !tensor->contiguous) return false;
+    if (tensor->refs != 1 || tensor->storage->refs > 1 + fl_storage_watchers || !tensor->contiguous) return false;
     if (fl_storage_is_deferred(tensor->storage)) return false; /* a sum is one step more */
     tensor->moved_view = false;
     return true;

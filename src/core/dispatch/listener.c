@@ -12,5 +12,6 @@ void fl_listen(const fl_listener *listener)
     fl_listener_now = listener;
     fl_boxing_listener = listener ? listener->boxed : NULL;
     fl_tensor_made = listener ? listener->made : NULL;
+    fl_storage_watchers = listener != NULL;
     fl_engine_watch(listener != NULL);
 }

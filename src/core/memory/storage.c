@@ -49,6 +49,7 @@ struct slab {
 
 int64_t fl_storage_unaccounted, fl_storage_live;
 void (*fl_storage_collect)(void);
+int fl_storage_watchers;
 
 static struct slab *slabs;
 static fl_storage *free_storages;

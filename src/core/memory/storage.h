@@ -70,6 +70,9 @@ void fl_storage_reset_peak(void);
 void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* of FL_META: what its tensors would take */
 void fl_storage_trim(void);                                        /* gives cached blocks back to the system */
 
+/* How many references to every storage are held by who only looks on: 1 while a program is recorded. */
+extern int fl_storage_watchers;
+
 /* Bytes allocated since the host program last reset it, of large tensors a part: drives Lua's collector. */
 extern int64_t fl_storage_unaccounted;
 extern int64_t fl_storage_live; /* live bytes now */

@@ -36,9 +36,9 @@ int64_t fl_program_length(void);
 /* At this place of every run the host is called with `id`. */
 fl_status fl_program_mark_host(int id);
 
-/* Ends the recording; results: what a run gives, tensors that the caller holds. FL_ERR_STATE: a tensor that was made
-** meanwhile is still held by something else; garbage must have been collected. */
-fl_status fl_program_end(fl_program **out, fl_tensor *const *results, int count);
+/* Ends the recording; results: what a run gives, tensors that the caller holds. *held: the error is that something else
+** still holds a tensor that was made meanwhile; garbage must have been collected. */
+fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count);
 void fl_program_abort(void);
 
 /* ---- running ---- */

@@ -599,12 +599,12 @@ static fl_status check_nothing_else_is_held(fl_tensor *const *results, int count
     return FL_OK;
 }
 
-fl_status fl_program_end(fl_program **out, fl_tensor *const *results, int count)
+fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count)
 {
     stop_listening();
     now.closing = true;
     fl_status status = now.failed == FL_OK ? FL_OK : fl_fail(now.failed, "%s", now.message);
-    if (status == FL_OK) status = check_nothing_else_is_held(results, count);
+    if (status == FL_OK) *held = (status = check_nothing_else_is_held(results, count)) != FL_OK;
     if (status == FL_OK) status = take_results(results, count);
     if (status == FL_OK) status = close_leaves();
     if (status == FL_OK) status = fl_program_seal(now.program);

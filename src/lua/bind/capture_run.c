@@ -386,11 +386,13 @@ static bool end_recording(lua_State *L, fl_captured *captured, fl_captured_versi
 {
     fl_lua_collect_all(L);
     fl_lua_collect_all(L);
-    fl_status status = fl_program_end(&version->program, results->at, results->count);
+    bool held = false;
+    fl_status status = fl_program_end(&version->program, &held, results->at, results->count);
     if (status == FL_OK) return true;
-    if (status == FL_ERR_STATE && !captured->strict) captured->gave_up = true;
-    else if (status != FL_ERR_STATE || captured->made_state++ > 0) fl_lua_error(L, status);
-    return false; /* the first call may make what later ones use: buffers, an optimizer's state */
+    if (held && captured->made_state++ == 0) return false; /* what later calls use: buffers, an optimizer's state */
+    if (captured->strict) fl_lua_error(L, status);
+    captured->gave_up = true;
+    return false;
 }
 
 /* Runs the function, recorded, and pushes what it returns. self, the arguments from `first` on are at their places. */
