@@ -71,6 +71,7 @@ typedef struct fl_program_facts {
     int64_t bytes_alone;    /* results in between, each in memory of its own */
     int64_t bytes_in_place; /* the same, where an operand that is not used any more gives its memory */
     int64_t bytes_shared;   /* the block that they share by lifetime */
+    int64_t bytes_least;    /* of the shared ones, the most that live at one time: no block is smaller */
     int64_t bytes_own;      /* what lies outside of it: results, gradients, what is moved */
 } fl_program_facts;
 void fl_program_facts_get(fl_program_facts *out, const fl_program *program);

@@ -70,11 +70,19 @@ struct region {
     int64_t at;
 };
 
-/* True if the kernel may write its result over operand i: each element is computed from those at its place alone. */
+/* Each element of the only result is computed from those at its place alone. Where fused steps store one result, it is
+** their last: all that they read of a place is read before it is written. */
+static bool is_pointwise(const fl_step *step)
+{
+    if (step->nout != 1) return false;
+    return step->kind == FL_STEP_FUSED ? step->fused->fold < 0 : step->op->flags & FL_OP_ELEMENTWISE;
+}
+
+/* True if the kernel may write its result over operand i. */
 static bool may_reuse(const fl_program *program, const fl_step *step, int i)
 {
     const fl_program_operand *in = &step->operands[i], *out = &step->operands[step->nin];
-    if (in->slot < 0 || step->nout != 1 || !(step->op->flags & FL_OP_ELEMENTWISE)) return false;
+    if (in->slot < 0 || !is_pointwise(step)) return false;
     const fl_slot *from = &program->slots[in->slot], *to = &program->slots[out->slot];
     if (from->role != FL_SLOT_SHARED || to->role != FL_SLOT_SHARED || from->bytes != to->bytes) return false;
     if (in->meta->local_numel != out->meta->local_numel || in->offset || out->offset) return false;
@@ -92,8 +100,7 @@ static void share_in_place(const fl_program *program, struct region *regions)
 {
     for (int n = 0; n < program->step_count; n++) {
         const fl_step *s = &program->steps[n];
-        if (s->kind != FL_STEP_KERNEL && s->kind != FL_STEP_FLAT) continue;
-        if (s->nout != 1 || s->operands[s->nin].slot < 0) continue;
+        if (s->kind > FL_STEP_FUSED || s->nout != 1 || s->operands[s->nin].slot < 0) continue;
         const int to = s->operands[s->nin].slot;
         if (program->slots[to].first != n) continue;
         for (int i = 0; i < s->nin; i++) {
@@ -153,6 +160,20 @@ static size_t place_all(struct region *regions, int count, struct region **order
     return bytes;
 }
 
+/* The most bytes that live at one step. */
+static int64_t most_at_once(const fl_program *program, const struct region *regions, int count)
+{
+    int64_t most = 0;
+    for (int n = 0; n < program->step_count; n++) {
+        int64_t bytes = 0;
+        for (int i = 0; i < count; i++)
+            if (regions[i].slot >= 0 && regions[i].next < 0 && regions[i].first <= n && n <= regions[i].last)
+                bytes += (int64_t)regions[i].bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 static fl_status plan_block(fl_program *program)
 {
     int count = program->slot_count;
@@ -172,6 +193,7 @@ static fl_status plan_block(fl_program *program)
     share_in_place(program, regions);
     for (int i = 0; i < count; i++)
         if (regions[i].slot >= 0 && regions[i].next < 0) program->facts.bytes_in_place += (int64_t)regions[i].bytes;
+    program->facts.bytes_least = most_at_once(program, regions, count);
     program->block_bytes = place_all(regions, count, order);
     if (program->block_bytes == 0)
         program->block_bytes = ALIGNMENT; /* its variable orders tensors of no elements too */

@@ -175,12 +175,9 @@ static int captured_memory(lua_State *L)
     const struct {
         const char *name;
         int64_t value;
-    } fields[] = {{"steps", facts.steps},
-                  {"none", facts.bytes_alone},
-                  {"in_place", facts.bytes_in_place},
-                  {"shared", facts.bytes_shared},
-                  {"own", facts.bytes_own}};
-    lua_createtable(L, 0, 5);
+    } fields[] = {{"steps", facts.steps},         {"none", facts.bytes_alone},  {"in_place", facts.bytes_in_place},
+                  {"shared", facts.bytes_shared}, {"least", facts.bytes_least}, {"own", facts.bytes_own}};
+    lua_createtable(L, 0, 6);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         lua_pushinteger(L, fields[i].value);
         lua_setfield(L, -2, fields[i].name);
