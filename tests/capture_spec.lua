@@ -536,3 +536,40 @@ describe("captured functions", function()
         if before then assert.are.equal(before, testing.tensor_count()) end
     end)
 end)
+
+describe("a pass", function()
+    local process = require "tests.process"
+    local script = [[
+        local flow = require "flow"
+        flow.manual_seed(1)
+        local w = flow.randn(200, 200)
+        local f = flow.capture(function(x)
+            local dead = x:matmul(w:t()):exp()
+            local a, b = x:matmul(w), x:matmul(w)                   -- the same twice
+            w:mul_(0.5)
+            local c = x:matmul(w)                                   -- not the same
+            local y = ((a * 2 + b):tanh() - c):abs()
+            return y:softmax(-1), y:sum(), a:t():contiguous()
+        end)
+        local x, y, s, t = flow.randn(200, 200)
+        for _ = 1, 3 do y, s, t = f(x) end
+        local m = f:memory()
+        print(m.steps, m.in_place, m.shared, (y * flow.arange(200)):sum():item(), s:item(), t:sum():item())
+    ]]
+
+    local function run(passes)
+        local text = process.run("FLOW_PASSES=" .. passes, script)
+        local steps, in_place, shared, values = text:match "^(%d+)\t(%d+)\t(%d+)\t(.*)$"
+        assert.is_truthy(values, text)
+        return values, tonumber(steps), tonumber(in_place), tonumber(shared)
+    end
+
+    it("changes no value, and saves steps or memory", function()
+        local values, steps, in_place = run ""
+        for _, name in ipairs {"common", "dead", "fusion", "place", "common,-dead,-fusion,-place"} do
+            local same, without, bytes = run("-" .. name)
+            assert.are.equal(values, same, name)
+            if name == "place" then assert.is_true(bytes > in_place, name) else assert.is_true(without > steps, name) end
+        end
+    end)
+end)

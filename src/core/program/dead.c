@@ -32,8 +32,7 @@ static bool is_needed(const fl_program *program, const fl_step *step, const bool
     return step->live >= 0;
 }
 
-/* Nothing but the note in the history is left of the step. */
-static void forget(fl_step *step)
+void fl_step_forget(fl_step *step)
 {
     for (int i = 0; i < step->nin + step->nout; i++)
         if (step->operands[i].slot >= 0) fl_meta_unref(step->operands[i].meta);
@@ -50,7 +49,7 @@ fl_status fl_pass_dead(fl_program *program)
         if (program->leaves[i].changes) want(wanted, &program->leaves[i].after);
     for (int n = program->step_count - 1; n >= 0; n--) {
         fl_step *step = &program->steps[n];
-        if (!is_needed(program, step, wanted)) forget(step);
+        if (!is_needed(program, step, wanted)) fl_step_forget(step);
         for (int i = 0; i < step->nin + step->nout; i++)
             if (!step->operands[i].whole) want(wanted, &step->operands[i]);
     }

@@ -1,7 +1,7 @@
 /*
 ** passes.h -- what is done to a recorded program before it is made ready to run. None changes a value.
 **
-** FLOW_PASSES=-fusion,-dead leaves out those that it names.
+** FLOW_PASSES=-common,-dead,-fusion,-place leaves out those that it names.
 */
 #ifndef FL_PROGRAM_PASSES_H
 #define FL_PROGRAM_PASSES_H
@@ -34,6 +34,12 @@ static inline int64_t fl_fused_offset(const void *mark)
 
 /* Is the pass of this name wanted? */
 bool fl_pass_is_on(const char *name);
+
+/* Nothing but the note in the history is left of the step. */
+void fl_step_forget(fl_step *step);
+
+/* Steps that compute what an earlier one has computed go. */
+fl_status fl_pass_common(fl_program *program);
 
 /* Steps whose results nothing uses go. */
 fl_status fl_pass_dead(fl_program *program);

@@ -190,7 +190,7 @@ static fl_status plan_block(fl_program *program)
         regions[i] = (struct region){shared ? i : -1, -1, s->first, s->last, aligned(s->bytes), 0};
         if (shared) program->facts.bytes_alone += (int64_t)regions[i].bytes;
     }
-    share_in_place(program, regions);
+    if (fl_pass_is_on("place")) share_in_place(program, regions);
     for (int i = 0; i < count; i++)
         if (regions[i].slot >= 0 && regions[i].next < 0) program->facts.bytes_in_place += (int64_t)regions[i].bytes;
     program->facts.bytes_least = most_at_once(program, regions, count);
@@ -342,6 +342,7 @@ static fl_status list_uses(fl_program *program)
 
 fl_status fl_program_seal(fl_program *program)
 {
+    if (fl_pass_is_on("common")) FL_TRY(fl_pass_common(program));
     if (fl_pass_is_on("dead")) FL_TRY(fl_pass_dead(program));
     if (fl_pass_is_on("fusion")) FL_TRY(fl_pass_fusion(program));
     for (int n = 0; n < program->step_count; n++)
