@@ -39,6 +39,7 @@ local options, given = cli.parse(arg, about, {
     {"--device D", "cpu", "cpu, cuda or cuda:1"},
     {"--dp N", nil, "ranks that share a batch (default: all ranks / --tp)"},
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
+    {"--capture", false, "steps after the second are replayed: a little faster, the same losses"},
     {"--recompute", false, "backward computes the blocks again: less memory, more time, the same losses"},
     {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},
 })
@@ -383,15 +384,22 @@ local bar = flow.progress.bar(options.steps, {start = first - 1})
 bar:print(("%d characters of text (%d different), %d held out; %d parameters"):format(count, #text.characters, held_out,
     model:count_parameters()))
 
-local val_loss
-for step = first, options.steps do
-    local lr = options.lr * rate(step - 1)
-    optimizer:set_lr(lr)
-    local loss = loss_of(model, train:next())
+-- One step on a batch; returns the loss.
+local function learn(x, y)
+    local loss = loss_of(model, {x, y})
     optimizer:zero_grad()
     loss:backward()
     optim.clip_grad_norm(model:parameters(), 1)
     optimizer:step()
+    return loss
+end
+if options.capture then learn = flow.capture(learn) end
+
+local val_loss
+for step = first, options.steps do
+    local lr = options.lr * rate(step - 1)
+    optimizer:set_lr(lr)
+    local loss = learn(table.unpack(train:next()))
 
     local train_loss, seconds = loss:item(), seconds_before + bar:seconds()
     bar:update(step, ("loss %.3f"):format(train_loss))

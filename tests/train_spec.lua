@@ -71,6 +71,19 @@ describe("train.lua", function()
         assert.is_true(tonumber(rows[#rows][3]) < 2.2, output)
     end)
 
+    it("gives the same losses with captured steps and blocks that are computed again, also resumed", function()
+        train("--steps 9 --log @/a")
+        for _, options in ipairs {"--capture", "--recompute", "--capture --recompute"} do
+            local output, ok = train("--steps 9 --log @/b " .. options)
+            assert.is_true(ok, output)
+            assert.are.equal(losses("a", 1), losses("b", 1), options)
+        end
+        train("--steps 5 --schedule-steps 9 --capture --checkpoint @/at5")
+        local output, ok = train("--steps 9 --capture --resume @/at5 --log @/b")
+        assert.is_true(ok, output)
+        assert.are.equal(losses("a", 6), losses("b", 6))
+    end)
+
     it("gives the same losses in every process", function()
         train("--steps 6 --log @/a")
         train("--steps 6 --log @/b")

@@ -62,6 +62,7 @@ local MPI_OPTIONS = "--mca pml ob1 --mca btl self,vader"
 local makers = {
     flowlua = function(ranks) return new_side("flowlua", worker, ranks) end,
     queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
+    eager = function(ranks) return new_side("flowlua, eager", worker, ranks, "BENCH_EAGER=1") end,
     apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
     cuda = function(ranks) return new_side("flowlua", worker, ranks, "", "", true) end,
     ["one by one"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_FUSE=0", "", true) end,
@@ -118,15 +119,17 @@ local function train_script(settings, ranks, options, steps, first)
 end
 
 local function train_here() return train_script("") end
+local function train_captured() return train_script("", 1, "--capture") end
 
 local function train_on_gpu()
     local small = dry and " --layers 1 --width 8 --heads 2 --context 8 --batch 2" or ""
     return train_script("", 1, "--device cuda --sample 1" .. small, dry and 8 or 240, dry and 4 or 40)
 end
 
-local function train_torch(ranks)
+-- group: "captured" asks for the faster of eager and compiled.
+local function train_torch(ranks, group)
     local side = side_of("PyTorch", ranks)
-    return side and function() return side:measure("train", "gpt", seconds_each) end
+    return side and function() return side:measure(group or "train", "gpt", seconds_each) end
 end
 
 -- flowlua's time until all ranks have the result of their first op.
@@ -151,6 +154,8 @@ local watched = {
         nn = {function() return start_time(quote(flowlua) .. " -e 'local _ = flow.nn, flow.optim, flow.data'", 20) end},
     },
     train = {gpt = {train_here, train_torch(1)}},
+    captured = {gpt = {train_captured, train_torch(1, "captured")}},
+    capture = {gpt = {train_captured, train_here}},
     gpu_train = {script = {train_on_gpu}},
     engine = {gpt = {train_here, function() return train_script("FLOW_ENGINE=queued") end}},
     ranks2 = {first = {first_of_flowlua, mpi_peer and function() return first_time(launch(mpi_peer .. " first", 2, MPI_OPTIONS)) end}},

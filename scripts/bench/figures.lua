@@ -129,6 +129,20 @@ local groups = {
         {"cnn", "CNN 1-16-32-10, 28x28, batch 64", "steps/s", 260},
         {"gpt", "scripts/train.lua, default GPT", "steps/s", 30},
     }},
+    {name = "captured", title = "captured steps; peer: eager or compiled", figures = {
+        {"tiny", "MLP 16-16-10, batch 8", "steps/s"},
+        {"mlp", "MLP 784-128-10, batch 64", "steps/s"},
+        {"cnn", "CNN 1-16-32-10, 28x28, batch 64", "steps/s"},
+        {"gpt", "scripts/train.lua --capture, default GPT", "steps/s", ratio = 2.4},
+    }},
+    {name = "capture", title = "captured against not", cases = "captured", peer = "eager", figures = {
+        {"empty", "replay of an empty function", "us", 1},
+        {"ops", "100 x (x + x), 16 floats", "us", 4},
+        {"tiny", "MLP 16-16-10, batch 8", "steps/s", ratio = 3},
+        {"mlp", "MLP 784-128-10, batch 64", "steps/s", ratio = 1.5},
+        {"cnn", "CNN 1-16-32-10, 28x28, batch 64", "steps/s"},
+        {"gpt", "scripts/train.lua, default GPT", "steps/s", ratio = 1.1},
+    }},
     {name = "chains", title = "chains of elementwise ops; peer: eager or compiled", figures = joined(chains {
         {"norm7", "sqrt(clamp(a*a+b*b)) / (1+|a-b|)"},
         {"muladd", "a * b + c"},

@@ -324,28 +324,40 @@ OPTIM = {
 
 # ---- training ----
 
-def steps(net, x):
-    """Steps of a classifier of 10 classes on one batch."""
+def step_of(net, x):
+    """What gives the loss of a batch, and steps of a classifier of 10 classes on it."""
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     y = torch.randint(0, 10, (len(x),))
-    def body(count):
-        for _ in range(count):
-            loss = F.cross_entropy(net(x), y)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            optimizer.step()
-    return body
+    def make_body(call):
+        def body(count):
+            for _ in range(count):
+                loss = call(x, y)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+        return body
+    return lambda x, y: F.cross_entropy(net(x), y), make_body
+
+
+def steps(case):
+    """Steps of a case as they are."""
+    function, make_body = case()
+    return make_body(function)
+
+
+def tiny():
+    return step_of(nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 10)), torch.randn(8, 16))
 
 
 def mlp():
-    return steps(nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(64, 784))
+    return step_of(nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)), torch.randn(64, 784))
 
 
 def cnn():
     net = nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32 * 7 * 7, 10))
-    return steps(net, torch.randn(64, 1, 28, 28))
+    return step_of(net, torch.randn(64, 1, 28, 28))
 
 
 class Attention(nn.Module):
@@ -398,18 +410,20 @@ def gpt():
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.99), weight_decay=0.1)
     text = torch.randint(0, characters, (100000,))
-    def body(count):
-        for _ in range(count):
-            starts = torch.randint(0, len(text) - 65, (batch,)).tolist()
-            x = torch.stack([text[i:i + 64] for i in starts])
-            y = torch.stack([text[i + 1:i + 65] for i in starts])
-            loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            loss.item()
-    return body
+    def make_body(call):
+        def body(count):
+            for _ in range(count):
+                starts = torch.randint(0, len(text) - 65, (batch,)).tolist()
+                x = torch.stack([text[i:i + 64] for i in starts])
+                y = torch.stack([text[i + 1:i + 65] for i in starts])
+                loss = call(x, y)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                loss.item()
+        return body
+    return lambda x, y: F.cross_entropy(model(x).flatten(0, 1), y.flatten()), make_body
 
 
 # ---- several ranks, through gloo (which has no reduce-scatter) ----
@@ -445,14 +459,19 @@ GROUPS = {
     "permute": PERMUTE,
     "nn": NN,
     "optim": OPTIM,
-    "train": {"mlp": mlp, "cnn": cnn, "gpt": gpt},
+    "train": {case.__name__: lambda case=case: steps(case) for case in (mlp, cnn, gpt)},
     "ranks": {**of_sizes(all_reduce), **of_sizes(all_gather), **of_sizes(all_to_all)},
 }
 
 
+CAPTURED = {"tiny": tiny, "mlp": mlp, "cnn": cnn, "gpt": gpt}
+
+
 def answer(group, case, seconds):
     if group == "chains" and case in peer_chains.CASES:
-        return "%.9g %s" % peer_chains.faster(measure, case, seconds)
+        return "%.9g %s" % peer_chains.faster(measure, case, peer_chains.CASES[case], seconds)
+    if group == "captured" and case in CAPTURED:
+        return "%.9g %s" % peer_chains.faster(measure, group + case, CAPTURED[case], seconds)
     setup = GROUPS.get(group, {}).get(case)
     if setup is None:
         return "error: PyTorch has no " + case
