@@ -6,15 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool fl_pass_is_on(const char *name)
-{
-    const char *text = getenv("FLOW_PASSES");
-    size_t length = strlen(name);
-    for (const char *at = text; at && (at = strchr(at, '-')); at++)
-        if (strncmp(at + 1, name, length) == 0 && (at[length + 1] == 0 || at[length + 1] == ',')) return false;
-    return true;
-}
-
 static void want(bool *wanted, const fl_program_operand *operand)
 {
     if (operand->slot >= 0) wanted[operand->slot] = true;

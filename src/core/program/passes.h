@@ -32,8 +32,9 @@ static inline int64_t fl_fused_offset(const void *mark)
     return (int64_t)((uintptr_t)mark & ((UINT64_C(1) << 36) - 1));
 }
 
-/* Is the pass of this name wanted? */
-bool fl_pass_is_on(const char *name);
+/* False where FLOW_PASSES leaves it out. */
+typedef enum fl_pass { FL_PASS_COMMON, FL_PASS_DEAD, FL_PASS_FUSION, FL_PASS_PLACE, FL_PASSES } fl_pass;
+bool fl_pass_is_on(fl_pass pass);
 
 /* Nothing but the note in the history is left of the step. */
 void fl_step_forget(fl_step *step);

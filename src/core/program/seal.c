@@ -6,9 +6,40 @@
 #include "passes.h"
 #include "program_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { ALIGNMENT = 64 };
+
+/* ---- which passes are wanted ---- */
+
+static const char *const pass_names[FL_PASSES] = {"common", "dead", "fusion", "place"};
+
+/* Bits of the passes that the text "-dead,-fusion" leaves out. */
+static unsigned passes_left_out(const char *text)
+{
+    unsigned out = 0;
+    for (const char *at = text; at && *at;) {
+        size_t length = strcspn(at, ",");
+        int i = 0;
+        while (
+            i < FL_PASSES
+            && (*at != '-' || strlen(pass_names[i]) != length - 1 || strncmp(at + 1, pass_names[i], length - 1) != 0))
+            i++;
+        if (i < FL_PASSES) out |= 1u << i;
+        else
+            fprintf(stderr, "flowlua: FLOW_PASSES: %.*s is none of -common, -dead, -fusion, -place\n", (int)length, at);
+        at += length + (at[length] == ',');
+    }
+    return out;
+}
+
+bool fl_pass_is_on(fl_pass pass)
+{
+    static int out = -1;
+    if (out < 0) out = (int)passes_left_out(getenv("FLOW_PASSES"));
+    return !(out >> pass & 1);
+}
 
 static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
 
@@ -190,7 +221,7 @@ static fl_status plan_block(fl_program *program)
         regions[i] = (struct region){shared ? i : -1, -1, s->first, s->last, aligned(s->bytes), 0};
         if (shared) program->facts.bytes_alone += (int64_t)regions[i].bytes;
     }
-    if (fl_pass_is_on("place")) share_in_place(program, regions);
+    if (fl_pass_is_on(FL_PASS_PLACE)) share_in_place(program, regions);
     for (int i = 0; i < count; i++)
         if (regions[i].slot >= 0 && regions[i].next < 0) program->facts.bytes_in_place += (int64_t)regions[i].bytes;
     program->facts.bytes_least = most_at_once(program, regions, count);
@@ -342,9 +373,9 @@ static fl_status list_uses(fl_program *program)
 
 fl_status fl_program_seal(fl_program *program)
 {
-    if (fl_pass_is_on("common")) FL_TRY(fl_pass_common(program));
-    if (fl_pass_is_on("dead")) FL_TRY(fl_pass_dead(program));
-    if (fl_pass_is_on("fusion")) FL_TRY(fl_pass_fusion(program));
+    if (fl_pass_is_on(FL_PASS_COMMON)) FL_TRY(fl_pass_common(program));
+    if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
+    if (fl_pass_is_on(FL_PASS_FUSION)) FL_TRY(fl_pass_fusion(program));
     for (int n = 0; n < program->step_count; n++)
         program->facts.steps += program->steps[n].kind <= FL_STEP_FUSED || program->steps[n].kind == FL_STEP_BOX;
     find_lives(program);

@@ -9,6 +9,8 @@
 #include "modules.h"
 #include "op_call.h"
 
+#include <stdio.h>
+
 static const char hosts_key, modules_key; /* registry: of the function that is recorded */
 
 /* ---- arguments ---- */
@@ -315,8 +317,9 @@ static fl_captured_version *place_of_new(lua_State *L, int self, fl_captured *ca
         if (v->used < oldest->used) oldest = v;
     }
     if (captured->captures == FL_CAPTURE_VERSIONS) {
-        lua_warning(L, "flow.capture: this function was captured for ", 1);
-        lua_warning(L, "8 kinds of arguments; each further one is captured anew and drops an older one", 0);
+        char line[LUA_IDSIZE + 16];
+        fl_lua_where(L, line, sizeof line);
+        fprintf(stderr, "flowlua: %s: captured for 8 kinds of arguments; each further one drops an older one\n", line);
     }
     lua_getiuservalue(L, self, FL_CAPTURED_VERSIONS);
     lua_pushnil(L);
