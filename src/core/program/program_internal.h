@@ -33,6 +33,7 @@ typedef struct fl_slot {
     int first, last;    /* the steps that use it */
     size_t bytes;
     int64_t at;          /* SHARED: bytes from the block's start */
+    fl_var var;          /* SHARED, on a device: orders the steps, and knows what errors the value depends on */
     fl_tensor *tensor;   /* INPUT, GRADIENT, OWN: during a run; BOUND: held */
     const fl_meta *meta; /* owned; of the tensor that it was made as */
     const char *data;    /* that the places of `uses` were set for */

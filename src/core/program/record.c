@@ -100,6 +100,7 @@ void fl_program_free(fl_program *program)
     for (int i = 0; i < program->retired_count; i++) step_drop(&program->retired[i]);
     for (int i = 0; i < program->slot_count; i++) {
         fl_tensor_unref(program->slots[i].tensor);
+        fl_var_clear(&program->slots[i].var);
         fl_meta_unref(program->slots[i].meta);
     }
     for (int i = 0; i < program->leaf_count; i++) {

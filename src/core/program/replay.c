@@ -37,10 +37,8 @@ static char *start_of(const fl_slot *slot)
     return t->storage->data ? t->storage->data : fl_storage_computed_data(t->storage);
 }
 
-static fl_var *var_of(const fl_program *program, const fl_slot *slot)
-{
-    return slot->role == FL_SLOT_SHARED ? &program->block->var : &slot->tensor->storage->var;
-}
+/* All that uses the block is issued to one queue, which keeps the order of slots that lie in the same bytes. */
+static fl_var *var_of(fl_slot *slot) { return slot->role == FL_SLOT_SHARED ? &slot->var : &slot->tensor->storage->var; }
 
 static bool is_on_host(const fl_slot *slot) { return slot->meta->placement->type == FL_CPU; }
 
@@ -190,6 +188,16 @@ static void add_var(fl_var **list, int *count, fl_var *var)
     list[(*count)++] = var;
 }
 
+/* As dispatch has it: what changes its operands is not issued on a wrong value (engine.h). */
+static unsigned flags_of(const fl_step *step)
+{
+    unsigned flags = 0;
+    for (int i = 0; i < step->nin; i++)
+        if (step->operands[i].slot >= 0 && step->operands[i].written) flags |= FL_TASK_UPDATES;
+    if (flags && step->operands[0].written && step->operands[0].whole) flags |= FL_TASK_OVERWRITES;
+    return flags;
+}
+
 enum { VARIABLES = 256 };
 
 /* The kernel's launches go into the device's queue. */
@@ -200,12 +208,12 @@ static fl_status issue(const fl_program *program, fl_step *step)
     if (count > VARIABLES) return fl_fail(FL_ERR_STATE, "%s: too many operands for a replay", step->op->name);
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (o->slot >= 0 && o->written) add_var(writes, &write_count, var_of(program, &program->slots[o->slot]));
+        if (o->slot >= 0 && o->written) add_var(writes, &write_count, var_of(&program->slots[o->slot]));
     }
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
         if (o->slot < 0 || o->written) continue;
-        fl_var *var = var_of(program, &program->slots[o->slot]);
+        fl_var *var = var_of(&program->slots[o->slot]);
         bool written = false;
         for (int k = 0; k < write_count; k++) written |= writes[k] == var;
         if (!written) add_var(reads, &read_count, var);
@@ -219,7 +227,8 @@ static fl_status issue(const fl_program *program, fl_step *step)
                                      .writes = writes,
                                      .read_count = read_count,
                                      .write_count = write_count,
-                                     .lane = step->lane});
+                                     .lane = step->lane,
+                                     .flags = flags_of(step)});
 }
 
 /* ---- fused steps ---- */
