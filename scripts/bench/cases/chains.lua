@@ -76,37 +76,34 @@ function M.cross_entropy()
     end
 end
 
--- Adam as its paper writes it, the state in new tensors.
-function M.adam()
-    local p, g = flow.randn(MI), flow.randn(MI)
-    local m, v = flow.zeros(MI), flow.zeros(MI)
-    local step = 0
-    return function(count)
-        for _ = 1, count do
-            step = step + 1
-            m = m * 0.9 + g * (1 - 0.9)
-            v = v * 0.999 + g * g * (1 - 0.999)
-            p = p - (m / (1 - 0.9 ^ step)) / ((v / (1 - 0.999 ^ step)):sqrt() + 1e-8) * 1e-3
-            flow.sync()
+-- Adam as its paper writes it, on a million parameters: update(state, correction1, correction2) is a step.
+local function adam(update)
+    return function()
+        local state = {p = flow.randn(MI), g = flow.randn(MI), m = flow.zeros(MI), v = flow.zeros(MI)}
+        local step = 0
+        return function(count)
+            for _ = 1, count do
+                step = step + 1
+                update(state, 1 - 0.9 ^ step, 1 - 0.999 ^ step)
+                flow.sync()
+            end
         end
     end
 end
 
--- The same, the state written in place.
-function M.adam_()
-    local p, g = flow.randn(MI), flow.randn(MI)
-    local m, v = flow.zeros(MI), flow.zeros(MI)
-    local step = 0
-    return function(count)
-        for _ = 1, count do
-            step = step + 1
-            m:mul_(0.9):add_(g * (1 - 0.9))
-            v:mul_(0.999):add_(g * g * (1 - 0.999))
-            p:sub_((m / (1 - 0.9 ^ step)) / ((v / (1 - 0.999 ^ step)):sqrt() + 1e-8) * 1e-3)
-            flow.sync()
-        end
-    end
-end
+-- The state in new tensors.
+M.adam = adam(function(s, correction1, correction2)
+    s.m = s.m * 0.9 + s.g * (1 - 0.9)
+    s.v = s.v * 0.999 + s.g * s.g * (1 - 0.999)
+    s.p = s.p - (s.m / correction1) / ((s.v / correction2):sqrt() + 1e-8) * 1e-3
+end)
+
+-- The state written in place.
+M.adam_ = adam(function(s, correction1, correction2)
+    s.m:mul_(0.9):add_(s.g * (1 - 0.9))
+    s.v:mul_(0.999):add_(s.g * s.g * (1 - 0.999))
+    s.p:sub_((s.m / correction1) / ((s.v / correction2):sqrt() + 1e-8) * 1e-3)
+end)
 
 -- ---- training ----
 

@@ -51,24 +51,15 @@ static bool load_functions(void *library)
 
 static void *open_library(void)
 {
-    const char *own = getenv("FLOW_CUBLASLT");
-    if (own) return dlopen(own, RTLD_NOW | RTLD_LOCAL);
+    static const int majors[] = FL_CUDA_MAJORS;
+    void *library = fl_cuda_library("FLOW_CUBLASLT", "cublasLt", majors, 2);
 #ifndef FL_EMULATED
-    /* That of this build's toolkit first: the driver certainly supports it. */
-    static const int majors[] = {CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12};
-    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
-    for (int major : majors)
-        for (const char *folder : folders) {
-            char name[64];
-            snprintf(name, sizeof name, "%slibcublasLt.so.%d", folder, major);
-            void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-            if (library) return library;
-        }
-    fprintf(stderr,
-            "flowlua: libcublasLt.so.13 and .12 were not found: matrix products are slow; install cuBLAS or set "
-            "LD_LIBRARY_PATH\n");
+    if (!library && !getenv("FLOW_CUBLASLT"))
+        fprintf(stderr,
+                "flowlua: libcublasLt.so.13 and .12 were not found: matrix products are slow; install cuBLAS or set "
+                "LD_LIBRARY_PATH\n");
 #endif
-    return NULL;
+    return library;
 }
 
 bool fl_cublas_open(void)

@@ -49,16 +49,8 @@ static struct {
 
 static void *open_library(void)
 {
-    const char *own = getenv("FLOW_NCCL");
-    if (own && *own) return dlopen(own, RTLD_NOW | RTLD_LOCAL);
-#ifndef FL_EMULATED
-    static const char *const names[] = {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"};
-    for (const char *name : names) {
-        void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-        if (library) return library;
-    }
-#endif
-    return NULL;
+    static const int major = 2;
+    return fl_cuda_library("FLOW_NCCL", "nccl", &major, 1);
 }
 
 static bool load_functions(void *library)

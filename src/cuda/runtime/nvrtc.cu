@@ -60,21 +60,14 @@ static void warn(const char *what, const char *why)
 
 static void *open_library(void)
 {
-    const char *own = getenv("FLOW_NVRTC");
-    if (own && *own) return dlopen(own, RTLD_NOW | RTLD_LOCAL);
+    static const int majors[] = FL_CUDA_MAJORS;
+    void *library = fl_cuda_library("FLOW_NVRTC", "nvrtc", majors, 2);
 #ifndef FL_EMULATED
-    static const int majors[] = {CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12};
-    static const char *const folders[] = {"", "/usr/local/cuda/lib64/"};
-    for (int major : majors)
-        for (const char *folder : folders) {
-            char name[64];
-            snprintf(name, sizeof name, "%slibnvrtc.so.%d", folder, major);
-            void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-            if (library) return library;
-        }
-    warn("libnvrtc.so.13 and .12 were not found", "install NVRTC or set LD_LIBRARY_PATH");
+    const char *own = getenv("FLOW_NVRTC");
+    if (!library && !(own && *own))
+        warn("libnvrtc.so.13 and .12 were not found", "install NVRTC or set LD_LIBRARY_PATH");
 #endif
-    return NULL;
+    return library;
 }
 
 static void *open_driver(void *library)

@@ -98,6 +98,18 @@ void fl_nccl_await(cudaStream_t stream, cudaEvent_t event);
 /* Why values of collectives are missing that were ended so, at every wait from then on; FL_OK: none are. */
 fl_status fl_nccl_errors(void);
 
+/* ---- libraries that are opened by name ---- */
+
+/* Major versions of the toolkit's libraries, this build's first: the driver certainly supports it. */
+#define FL_CUDA_MAJORS                                          \
+    {                                                           \
+        CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12 \
+    }
+
+/* lib<name>.so of the first of these versions that is found, or the file that the environment variable names; NULL: there
+** is none. In the emulation only the variable counts. */
+void *fl_cuda_library(const char *variable, const char *name, const int *majors, int count);
+
 /* ---- memory ---- */
 
 fl_status fl_cuda_memory_open(int device);
