@@ -515,6 +515,54 @@ describe("captured functions", function()
         end
     end)
 
+    it("draw alike after attention, which draws for nothing", function()
+        local function f(x) return flow.scaled_dot_product_attention(x, x, x), flow.rand(3) end
+        local g, x = capture(f), flow.randn(2, 4, 4)
+        for seed = 1, 3 do
+            flow.manual_seed(seed)
+            local _, want = f(x)
+            local after = flow.rand(1):item()
+            flow.manual_seed(seed)
+            local _, got = g(x)
+            same_bits(want, got, "rand")
+            assert.are.equal(after, flow.rand(1):item())
+        end
+    end)
+
+    it("may give one tensor twice that no step has made", function()
+        local f = capture(function(x)
+            local empty = flow.zeros(0, 3)
+            return empty, empty:t(), x + 1
+        end)
+        for _ = 1, 3 do
+            local a, b = f(flow.ones(2))
+            assert.are.same({0, 3}, {a:size(0), a:size(1)})
+            assert.are.same({3, 0}, {b:size(0), b:size(1)})
+        end
+    end)
+
+    it("go through dropout that was drawn outside of them", function()
+        local x = flow.ones(40000):requires_grad_()
+        local loss = (flow.dropout(x, 0.5) * 2):sum()
+        local f = capture(function(scale)
+            x.grad = nil
+            loss:backward(scale, {retain_graph = true})
+            return x.grad * 1
+        end)
+        loss:backward(flow.tensor(3.0), {retain_graph = true})
+        local want = x.grad
+        for _ = 1, 3 do same_bits(want, f(flow.tensor(3.0)), "gradient") end
+    end)
+
+    it("add what lies in steps to what was just computed", function()
+        local function f(x, y) return (x * 2 + 1) + y:select(1, 0) end
+        local g = capture(f)
+        for _ = 1, 4 do
+            local x, y = flow.randn(40000), flow.randn(40000, 2)
+            same_bits(f(x, y), g(x, y), "sum")
+        end
+    end)
+
     it("share memory by lifetime", function()
         local f = capture(function(x)
             for _ = 1, 20 do x = x:matmul(x):cumsum(0):softmax(0) end

@@ -86,6 +86,7 @@ static void look_at(struct common *common, int n)
     int out = pure ? step->operands[step->nin].slot : -1, same = pure && !common->kept[out] ? earlier(common, n) : -1;
     if (same < 0) return;
     common->same_as[out] = same;
+    common->program->slots[same].moved |= common->program->slots[out].moved;
     common->keys[n] = 0;
     fl_step_forget(step);
 }

@@ -55,11 +55,6 @@ static fl_status put(struct pass *pass, const fl_step *step)
 
 /* ---- what a step is ---- */
 
-static bool is_candidate(const fl_step *step)
-{
-    return (step->kind == FL_STEP_KERNEL || step->kind == FL_STEP_FLAT) && step->fuses && step->nout == 1;
-}
-
 /* The operand is all of a value that lies row-major, as a step of a group leaves it. */
 static bool is_whole_value(const fl_program_operand *operand)
 {
@@ -80,6 +75,14 @@ static bool is_scattered(const fl_program_operand *operand)
     int last = operand->meta->shape.ndim - 1;
     while (last > 0 && operand->meta->window.size[last] == 1) last--;
     return last >= 0 && operand->meta->window.size[last] > 1 && operand->strides[last] > 1;
+}
+
+static bool is_candidate(const fl_step *step)
+{
+    if ((step->kind != FL_STEP_KERNEL && step->kind != FL_STEP_FLAT) || !step->fuses || step->nout != 1) return false;
+    for (int i = 0; i < step->nin; i++)
+        if (step->operands[i].slot >= 0 && is_scattered(&step->operands[i])) return false;
+    return true;
 }
 
 /* ---- groups ---- */
@@ -234,8 +237,10 @@ static int tile_step(struct pass *pass, struct group *group, const fl_step *step
         fl_draw *draw = fl_program_take(pass->program, sizeof *draw);
         if (!draw) return FL_TILES_FULL;
         step->op->draw(draw, &step->kernel);
-        f->draws[f->draw_count].draw = draw;
-        f->draws[f->draw_count++].number = step->draw;
+        if (step->draw >= 0) { /* else its seed came from outside: it stays */
+            f->draws[f->draw_count].draw = draw;
+            f->draws[f->draw_count++].number = step->draw;
+        }
         return fl_tiles_draw(&f->tiles, draw, (uint64_t)step->first_drawn, in[0], result);
     }
     if (!step->op->row) return fl_tiles_cast(&f->tiles, in[0], result);
@@ -295,12 +300,9 @@ static fl_status put_note(struct pass *pass, fl_step *step)
 static fl_status gather(struct pass *pass, int n, struct group *before)
 {
     fl_step *step = (fl_step *)&pass->steps[n];
-    struct group *g = group_for(pass, step);
-    FL_TRY(flush_read(pass, step, g));
-    for (int i = 0; i < step->nin; i++)
-        if (step->operands[i].slot >= 0 && is_scattered(&step->operands[i])) return put(pass, step);
+    FL_TRY(flush_read(pass, step, group_for(pass, step)));
     FL_TRY(put_note(pass, step));
-    g = group_for(pass, step);
+    struct group *g = group_for(pass, step);
     if (g && try_add(pass, g, n, before)) return FL_OK;
     if (g) FL_TRY(flush(pass, g, NULL));
     FL_TRY(group_open(&g, pass, step));

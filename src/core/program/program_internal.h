@@ -67,9 +67,8 @@ typedef enum fl_step_kind {
 
 typedef struct fl_step {
     fl_step_kind kind;
-    bool undone; /* DRAW: the generator goes back */
-    bool fuses;  /* may run in one pass with others */
-    bool folds;  /* takes operand 0 while that is computed */
+    bool fuses; /* may run in one pass with others */
+    bool folds; /* takes operand 0 while that is computed */
     const fl_op *op;
     union {
         fl_kernel_fn run;

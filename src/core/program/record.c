@@ -402,9 +402,19 @@ static fl_status draw_add(const fl_meta *meta, const fl_generator *drawn)
 
 static void heard_draw(const fl_meta *meta, const fl_generator *drawn) { note_failure(draw_add(meta, drawn)); }
 
+/* The steps since then work without it, and a later draw that begins where it began is none of its repetitions. */
 static void heard_undraw(void)
 {
-    if (now.last_draw >= 0 && now.failed == FL_OK) now.program->steps[now.last_draw].undone = true;
+    fl_program *p = now.program;
+    if (now.last_draw < 0 || now.failed != FL_OK) return;
+    fl_step *drawn = &p->steps[now.last_draw];
+    for (int n = now.last_draw + 1; n < p->step_count; n++)
+        if (p->steps[n].draw == drawn->draw) p->steps[n].draw = -1;
+    fl_meta_unref(drawn->drawn_for);
+    drawn->drawn_for = NULL;
+    drawn->kind = FL_STEP_PASSED;
+    drawn->draw = now.last_draw = -1;
+    p->draw_count--;
 }
 
 static fl_status heard_boxed(fl_tensor *out, fl_tensor *x)

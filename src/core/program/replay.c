@@ -136,13 +136,6 @@ static void word_step(char *buffer, const void *what)
     snprintf(buffer, FL_PAST_WHAT, "%s of %.80s", step->op->name, m ? fl_meta_text(text, m) : "nothing");
 }
 
-static void draw(fl_generator *out, const fl_step *step)
-{
-    fl_generator before = *fl_generator_current();
-    *out = fl_dispatch_draw(step->drawn_for);
-    if (step->undone) fl_dispatch_undraw(&before);
-}
-
 static void take_draw(fl_step *step, fl_attrs *attrs, const fl_generator *drawn)
 {
     const int slot = step->op->seed_slot;
@@ -325,7 +318,7 @@ static fl_status run_step(const struct run *run, fl_step *step)
     case FL_STEP_KERNEL: return step->device ? issue(p, step) : step->run(&step->kernel);
     case FL_STEP_FLAT: step->flat(step->data[0], (const void *const *)step->data + 1, step->numel, NULL); return FL_OK;
     case FL_STEP_FUSED: return run_fused(p, step);
-    case FL_STEP_DRAW: draw(&p->draws[step->draw], step); return FL_OK;
+    case FL_STEP_DRAW: p->draws[step->draw] = fl_dispatch_draw(step->drawn_for); return FL_OK;
     case FL_STEP_HOST: return run->host(run->context, step->live, NULL, NULL);
     case FL_STEP_BOX: return box(p, step);
     case FL_STEP_NEW: return make(&p->slots[step->slot]);

@@ -65,8 +65,10 @@ static void keep_until_end(fl_program *program, const fl_program_operand *operan
     if (operand->slot < 0) return;
     fl_slot *s = &program->slots[operand->slot];
     s->moved = true;
-    s->unmade = s->first < 0 && !fl_slot_is_outside(s);
-    if (s->first < 0) s->first = 0;
+    if (s->first < 0) {
+        s->unmade = !fl_slot_is_outside(s);
+        s->first = 0;
+    }
     s->last = program->step_count;
 }
 
