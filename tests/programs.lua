@@ -9,6 +9,7 @@
 -- with gradients keep both values apart and compare the gradients of the inputs at the end.
 local flow = require "flow"
 local draw_program = require "tests.programs.draw"
+local captured = require "tests.programs.captured"
 local parts = require "tests.programs.parts"
 local testing = flow._testing
 
@@ -17,7 +18,7 @@ local hash, plain, layout, whole_value, global_value, spec_text = parts.hash, pa
 local local_environment, global_environment, names_in, call_line = parts.local_environment, parts.global_environment, parts.names_in, parts.call_line
 local floats = parts.floats
 
-local M = {ops = parts.ops, draw = draw_program}
+local M = {ops = parts.ops, draw = draw_program, captured = captured}
 
 -- Errors of global tensors that local ones do not give, or of local ones alone. One more difference: what an element is
 -- wrong with (of_an_element in draw.lua) is an error on the ranks whose part holds it, and the others learn of it when the job ends
@@ -421,6 +422,11 @@ local function without(program, at)
     return setmetatable(copy, {__index = program})
 end
 
+local function find_line(program, line)
+    for i, l in ipairs(program.lines) do if l == line then return i end end
+    return 0
+end
+
 local function without_inputs(program)
     local used, inputs = {}, {}
     for _, line in ipairs(program.lines) do
@@ -443,6 +449,23 @@ local function shrink(program, finding)
     local found = M.run(shorter)
     if agree(found ~= nil) then return shorter, found end
     return program, finding
+end
+
+-- The program without lines that fail where a part has a wrong element.
+local function without_failing(program)
+    for _, line in ipairs(program.lines) do
+        if line.of_an_element then program = without(program, find_line(program, line)) end
+    end
+    return program
+end
+
+-- Program `number` of a seed as a captured function, of local tensors on every rank and of global ones; as check.
+function M.check_captured(seed, number)
+    local program = without_failing(M.draw(seed, number))
+    M.everyone = program.list[1].value
+    local finding, ran = captured.run(program, false, function(found) return found end)
+    if not agree(finding ~= nil) then finding, ran = captured.run(program, true, agree) end
+    if agree(finding ~= nil) then return finding or true, M.text(ran) end
 end
 
 -- Program `number` of a seed. On all ranks together: nil, or what is wrong (on a rank that saw nothing: true), and its text.

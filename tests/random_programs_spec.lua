@@ -12,6 +12,14 @@ describe("random programs on global tensors of one rank give what they give on l
         end)
     end
 
+    it("and as captured functions the bits of the functions themselves", function()
+        for number = 1, 100 do
+            local finding, text = programs.check_captured(11, number)
+            if finding then error(("program %d:\n%s\n%s"):format(number, text, tostring(finding)), 0) end
+        end
+        assert.is_true(programs.captured.captured > 150)
+    end)
+
     it("nearly all ops are called", function()
         local missing = {}
         for _, op in ipairs(programs.ops) do

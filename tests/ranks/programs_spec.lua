@@ -16,6 +16,13 @@ describe("random programs on global tensors give what they give on local ones:",
         end)
     end
 
+    it("and as captured functions the bits of the functions themselves", function()
+        for number = 1, ranks.all and 1000 or 60 do
+            local finding, text = programs.check_captured(seed, number)
+            if finding then error(("program %d:\n%s\n%s"):format(number, text, tostring(finding)), 0) end
+        end
+    end)
+
     it("most ops are called", function()
         local reached = 0
         for _ in pairs(programs.coverage.ops) do reached = reached + 1 end
