@@ -17,6 +17,8 @@
 #include "program/program.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
+/* Programs of ops: who is told what a script calls. */
+#include "dispatch/tracer.h"
 /* The SBP that an op's result has, and why (explain, the signatures of the registry). */
 #include "infer/infer.h"
 /* The plan that moves a tensor from one SBP to another, and what it costs. */

@@ -8,6 +8,7 @@
 #include "dispatch/to_global.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/record.h"
+#include "dispatch/tracer.h"
 
 enum { TOGETHER = 64 };
 
@@ -102,6 +103,9 @@ fl_status fl_bucket_box(fl_tensor **out, fl_tensor *const *xs, const fl_meta *co
     fl_box_route first = {.group = NULL}; /* of xs[start .. start + n), which travel together */
     int start = 0, n = 0;
     memset(out, 0, (size_t)count * sizeof *out);
+    for (int i = 0; i < count && fl_tracer_now; i++)
+        FL_TRY(fl_to_global(&out[i], xs[i], to[i]->placement, to[i]->nd_sbp, NULL));
+    if (fl_tracer_now) return FL_OK;
     for (int i = 0; i <= count; i++) {
         fl_box_route own = {.group = NULL};
         if (i < count) FL_TRY(fl_boxing_route(&own, xs[i]->meta, to[i]));

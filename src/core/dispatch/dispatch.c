@@ -12,6 +12,7 @@
 #include "boxing/boxing.h"
 #include "fault.h"
 #include "listener.h"
+#include "tracer.h"
 #include "to_global.h"
 #include "infer/infer.h"
 #include "value/random.h"
@@ -27,15 +28,18 @@
 
 fl_generator fl_dispatch_draw(const fl_meta *meta)
 {
-    if (meta->placement->type == FL_META) return (fl_generator){0};
-    fl_generator drawn = fl_random_draw(!meta->is_local && !fl_comm_refusal);
-    if (FL_UNLIKELY(fl_listener_now != NULL)) fl_listener_now->drew(meta, &drawn);
+    bool values = meta->placement->type != FL_META;
+    fl_generator drawn = values ? fl_random_draw(!meta->is_local && !fl_comm_refusal) : fl_trace_draw();
+    if (FL_UNLIKELY(fl_listener_now != NULL) && values) fl_listener_now->drew(meta, &drawn);
+    fl_draw_note *note = fl_draws_noted;
+    if (FL_UNLIKELY(note != NULL) && note->count++ < FL_DRAWS_NOTED) note->at[note->count - 1] = drawn;
     return drawn;
 }
 
 void fl_dispatch_undraw(const fl_generator *before)
 {
     *fl_generator_current() = *before;
+    if (FL_UNLIKELY(fl_trace_hears())) fl_tracer_now->undrew();
     if (FL_UNLIKELY(fl_listener_now != NULL)) fl_listener_now->undrew();
 }
 
@@ -184,8 +188,10 @@ static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op,
 {
     bool enabled = fl_grad_enabled, own = has_own_gradient(op);
     if (own) fl_grad_enabled = false;
+    bool opened = fl_trace_open(op, own);
     fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs)
                                            : (plan ? plan->body : op->body)(out, in, nin, attrs);
+    fl_trace_close(opened);
     fl_record_resume(enabled);
     if (status != FL_OK) return fail_in_body(op, status);
     if (!own || (status = record_body(out, op, in, nin, attrs)) == FL_OK) return FL_OK;
@@ -310,7 +316,9 @@ static bool stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl_
     return fl_fault_armed && fl_fault_op(status, out, plan->op->name, plan->out, plan->nout, target);
 }
 
-fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+/* watched: what fl_dispatch_watched is for. */
+static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in,
+                                                                int nin, const fl_attrs *attrs, bool watched)
 {
     fl_attrs defaults;
     if (!attrs) {
@@ -325,7 +333,7 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_dispatch_watched) && stopped(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;
+    if (watched && stopped(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[FL_CALL_OPERANDS];
     c.tensors = stack;
     if (FL_UNLIKELY(nin > FL_CALL_OPERANDS)) {
@@ -337,6 +345,19 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
     status = op->mutates ? dispatch_mutating(out, &c) : execute(&c);
     if (c.tensors != stack) free(c.tensors);
     return status;
+}
+
+static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, const fl_op *op, const fl_operand *in,
+                                                            int nin, const fl_attrs *attrs)
+{
+    if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, false);
+    return dispatch(out, op, in, nin, attrs, true);
+}
+
+fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (FL_UNLIKELY(fl_dispatch_watched)) return dispatch_watched(out, op, in, nin, attrs);
+    return dispatch(out, op, in, nin, attrs, false);
 }
 
 fl_status fl_dispatch_unrecorded(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin)
@@ -444,7 +465,9 @@ static fl_status dispatch_mutating(fl_tensor **out, fl_call *call)
     return write_into(call, out);
 }
 
-fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tensor **out, const fl_op *op,
+                                                                        const fl_operand *in, int nin,
+                                                                        const fl_attrs *attrs, bool watched)
 {
     fl_attrs defaults;
     if (!attrs) {
@@ -457,11 +480,25 @@ fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     note_in_journal(&c);
     fl_status status;
-    if (FL_UNLIKELY(fl_dispatch_watched) && stopped(&status, out, &c, in[0].tensor)) return status;
+    if (watched && stopped(&status, out, &c, in[0].tensor)) return status;
     fl_tensor *tensors[FL_CALL_OPERANDS];
     c.tensors = tensors;
     if (!c.plan->boxes)
         for (int i = 0; i < nin; i++) c.tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;
     c.out = &c.target;
     return write_into(&c, out);
+}
+
+static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **out, const fl_op *op,
+                                                                    const fl_operand *in, int nin,
+                                                                    const fl_attrs *attrs)
+{
+    if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, true);
+    return dispatch_inplace(out, op, in, nin, attrs, true);
+}
+
+fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (FL_UNLIKELY(fl_dispatch_watched)) return dispatch_inplace_watched(out, op, in, nin, attrs);
+    return dispatch_inplace(out, op, in, nin, attrs, false);
 }

@@ -120,13 +120,13 @@ static fl_captured *check_captured(lua_State *L, int index, const char *who)
     return c;
 }
 
-/* Inside another capture the function becomes part of that one. */
+/* Inside another capture, or where a program is traced, the function becomes part of that one. */
 static int captured_call(lua_State *L)
 {
     fl_captured *c = check_captured(L, 1, "capture");
     int count = lua_gettop(L) - 1;
     fl_lua_current = L;
-    if (!c->gave_up && !fl_program_is_recording()) {
+    if (!c->gave_up && !fl_program_is_recording() && !fl_tracer_now) {
         fl_captured_version *v = find(L, 1, c, 2, count);
         if (FL_LIKELY(v && !fl_program_is_busy(v->program))) return fl_captured_replay(L, 1, v, 2);
         check_arguments(L, 2, count);

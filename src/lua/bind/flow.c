@@ -16,8 +16,8 @@
 /* Functions of the flow table that live in a Lua module. */
 static const struct {
     const char *name, *module;
-} borrowed[] = {
-    {"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"}, {"show", "show"}, {"has", "has"}};
+} borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"},     {"show", "show"},
+                {"has", "has"},         {"trace", "program"},   {"program", "program_file"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
 static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress"};
@@ -135,6 +135,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_help(L, flow);
     fl_lua_open_explain(L, flow);
     fl_lua_open_capture(L, flow);
+    fl_lua_open_trace(L, flow);
     set_indexing(L, metatable, methods);
     set_metatable(L, flow);
     lua_pushliteral(L, FL_VERSION);

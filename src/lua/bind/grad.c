@@ -17,6 +17,14 @@ struct tensor_list {
     bool single;
 };
 
+/* While a program is traced a tensor with values has a stand-in, which is what the tape knows. */
+static void replace_traced(lua_State *L, struct tensor_list *list)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->at[i]->meta->placement->type != FL_META)
+            FL_CHECK(L, fl_tracer_now->stand_in(&list->at[i], list->at[i]));
+}
+
 static struct tensor_list check_tensors(lua_State *L, int index, const char *who, const char *name)
 {
     struct tensor_list list = {.count = 1};
@@ -34,6 +42,7 @@ static struct tensor_list check_tensors(lua_State *L, int index, const char *who
             FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", who, i + 1, name, fl_lua_type_name(L, -1));
         lua_pop(L, 1);
     }
+    if (FL_UNLIKELY(fl_tracer_now != NULL)) replace_traced(L, &list);
     return list;
 }
 
@@ -61,6 +70,10 @@ static int tensor_backward(lua_State *L)
     static const char *const names[] = {"gradient", "retain_graph", "create_graph", NULL};
     fl_tensor *x = fl_lua_check_tensor(L, 1, "backward", "x");
     fl_lua_check_count(L, 3, "backward", "x:backward(gradient, {retain_graph =, create_graph =})");
+    if (fl_tracer_now)
+        FL_RAISE(L,
+                 "backward: a program that is traced has no place for x.grad; return flow.grad(loss, xs), or trace "
+                 "the loss alone and take its program's p:backward()");
     if (lua_istable(L, 2) && lua_isnoneornil(L, 3)) { /* options alone */
         lua_settop(L, 2);
         lua_pushnil(L);
@@ -103,6 +116,7 @@ static int flow_grad(lua_State *L)
     fl_lua_check_count(L, 3, "grad", "grad(y, xs, {grad_outputs =, create_graph =, retain_graph =, allow_unused =})");
     lua_settop(L, 3);
     check_option_table(L, 3, "grad", names);
+    if (!fl_trace_may_differentiate()) FL_RAISE(L, "grad: the trace begins anew, with the ops that gradients need");
     struct tensor_list ys = check_tensors(L, 1, "grad", "y"), xs = check_tensors(L, 2, "grad", "xs"), seeds = {0};
     if (lua_istable(L, 3) && lua_getfield(L, 3, "grad_outputs") != LUA_TNIL)
         seeds = check_tensors(L, lua_gettop(L), "grad", "grad_outputs");
@@ -133,6 +147,7 @@ static int tensor_detach(lua_State *L)
     fl_lua_check_count(L, 1, "detach", "x:detach()");
     fl_box *box = fl_lua_new_box_fast(L);
     FL_CHECK(L, fl_tensor_detach(&box->tensor, x));
+    if (FL_UNLIKELY(fl_tracer_now != NULL)) FL_CHECK(L, fl_tracer_now->detached(box->tensor, x));
     return 1;
 }
 

@@ -34,6 +34,11 @@ return {
         "backward outside sums them over all ranks."},
     {"capture(f, options)", "f as a list of kernels: recorded at the first call for a kind of arguments, replayed " ..
         "by later ones without Lua. Reading a value in f is an error; with {strict = false} f then runs as it is."},
+    {"trace(f, specs)", "The program of f, a function or a module: the ops that it calls on tensors like the specs " ..
+        "(a list of flow.spec, or the same by f's parameters), without computing anything. print(p) lists it, " ..
+        "p(x, y) runs it, p:infer{x = {128, 784}} is the same for other shapes, p:backward() the program of its " ..
+        "gradients; p:memory(), p:profile(n), p:dot(), p:svg(path), p:save(path)."},
+    {"program(path, options)", "Reads a program with its weights that p:save(path) wrote. Options: device."},
     {"enable_grad(f, ...)", "Calls f with gradients recorded, also inside no_grad; without f: a value for `<close>`."},
     {"checkpoint(f, ...)", "Calls f (a function or a module) with the arguments after it, and keeps none of the " ..
         "values that f computes for backward: this calls f once more, with the same random numbers. Less memory for " ..

@@ -1,0 +1,619 @@
+/*
+** trace.c -- flow._trace: ops as lists of Lua, as flow.trace notes them and as a program calls them again.
+**
+** What is noted is told to one Lua function, in a protected call: the core runs below it. A tensor with values that a
+** traced op reads gets a stand-in on the meta device, one for the whole trace.
+*/
+#include "arguments.h"
+#include "members.h"
+#include "op_call.h"
+#include "tensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char heard_key, stand_ins_key; /* registry, while a program is traced */
+
+/* Ops whose attributes are a place: their options are not in the signature. */
+static bool is_placed(const fl_op *op)
+{
+    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
+}
+
+/* ---- attributes and options as tables ---- */
+
+static void push_word(lua_State *L, const char *words, int64_t position)
+{
+    for (; position > 0 && strchr(words, '|'); position--) words = strchr(words, '|') + 1;
+    lua_pushlstring(L, words, strcspn(words, "|"));
+}
+
+static void push_number(lua_State *L, fl_kind kind, int64_t integer, double number)
+{
+    if (kind == FL_NUM_FLOAT) lua_pushnumber(L, number);
+    else if (kind == FL_NUM_BOOL) lua_pushboolean(L, integer != 0);
+    else lua_pushinteger(L, integer);
+}
+
+static void push_integers(lua_State *L, const fl_attr *attr)
+{
+    lua_createtable(L, attr->count, 0);
+    for (int i = 0; i < attr->count; i++) {
+        lua_pushinteger(L, attr->list[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void push_attr(lua_State *L, const fl_param *param, const fl_attr *attr)
+{
+    switch (param->type) {
+    case FL_ATTR_BOOL: lua_pushboolean(L, attr->integer != 0); break;
+    case FL_ATTR_FLOAT: push_number(L, FL_NUM_FLOAT, 0, fl_attr_number(attr)); break;
+    case FL_ATTR_SCALAR: push_number(L, attr->kind, attr->integer, attr->number); break;
+    case FL_ATTR_DTYPE: lua_pushstring(L, fl_dtype_name((fl_dtype)attr->integer)); break;
+    case FL_ATTR_WORD: push_word(L, param->words, attr->integer); break;
+    case FL_ATTR_TEXT: lua_pushstring(L, attr->text); break;
+    case FL_ATTR_AXES:
+    case FL_ATTR_INTS:
+    case FL_ATTR_SIZES:
+        if (attr->kind == FL_WORD) push_word(L, param->words, attr->integer);
+        else push_integers(L, attr);
+        break;
+    default: lua_pushinteger(L, attr->integer);
+    }
+}
+
+/* The seed and the counter of what the op draws again; NULL: it does not, or not what a traced op drew. */
+static const fl_attr *redrawn(const fl_op *op, const fl_attrs *attrs)
+{
+    const fl_attr *seed = op->seed_slot ? &attrs->at[op->seed_slot] : NULL;
+    return seed && seed->integer == FL_TRACED_SEED ? seed : NULL;
+}
+
+/* Pushes a table of the attributes that are given; of an SBP for gradients options are made. */
+static void push_attrs(lua_State *L, const fl_op *op, const fl_attrs *attrs)
+{
+    const fl_signature *s = fl_op_signature(op);
+    const fl_attr *seed = redrawn(op, attrs);
+    lua_newtable(L);
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        const fl_attr *a = p->is_tensor || p->type == FL_ATTR_OPTIONS ? NULL : &attrs->at[p->slot];
+        if (!a || !a->given || strcmp(p->name, "grad_sbp") == 0 || (seed && (a == seed || a == seed + 1))) continue;
+        push_attr(L, p, a);
+        lua_setfield(L, -2, p->name);
+    }
+}
+
+static void push_device(lua_State *L, const fl_placement *p)
+{
+    const char *type = fl_device_type_name(p->type);
+    if (p->device_index >= 0) lua_pushfstring(L, "%s:%d", type, p->device_index);
+    else lua_pushstring(L, type);
+}
+
+static void push_options(lua_State *L, const fl_op *op, const fl_attrs *attrs)
+{
+    const fl_attr *grad_sbp = is_placed(op) || op == FL_OP_REF(to_local) ? &attrs->at[0] : NULL;
+    lua_newtable(L);
+    if (attrs->has_dtype) {
+        lua_pushstring(L, fl_dtype_name(attrs->option_dtype));
+        lua_setfield(L, -2, "dtype");
+    }
+    if (attrs->requires_grad) {
+        lua_pushboolean(L, 1);
+        lua_setfield(L, -2, "requires_grad");
+    }
+    if (grad_sbp && grad_sbp->given) {
+        fl_nd_sbp sbp;
+        memcpy(&sbp, &grad_sbp->integer, sizeof sbp);
+        fl_lua_push_sbp(L, sbp);
+        lua_setfield(L, -2, "grad_sbp");
+    }
+    if (!attrs->has_placement || op == FL_OP_REF(to_local)) return;
+    if (attrs->is_local || op == FL_OP_REF(to_device)) {
+        push_device(L, attrs->placement);
+        lua_setfield(L, -2, "device");
+        return;
+    }
+    fl_lua_push_placement(L, attrs->placement);
+    lua_setfield(L, -2, "placement");
+    fl_lua_push_sbp(L, attrs->nd_sbp);
+    lua_setfield(L, -2, "sbp");
+}
+
+/* ---- telling Lua ---- */
+
+static void push_operand(lua_State *L, const fl_operand *operand)
+{
+    if (operand->kind == FL_TENSOR) fl_lua_push_tensor(L, operand->tensor);
+    else if (operand->kind == FL_NONE) lua_pushnil(L);
+    else push_number(L, operand->kind, operand->integer, operand->number);
+}
+
+static void push_tensors(lua_State *L, fl_tensor *const *tensors, int count)
+{
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        fl_lua_push_tensor(L, tensors[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+static void set_integer(lua_State *L, const char *name, lua_Integer value)
+{
+    lua_pushinteger(L, value);
+    lua_setfield(L, -2, name);
+}
+
+/* heard{op, in_place, writes, overwrites, elementwise, no_grad, operands, n, attrs, options, outputs, draws, redraws,
+** line} */
+static int tell(lua_State *L)
+{
+    const fl_traced *t = lua_touserdata(L, 1);
+    const fl_attr *seed = redrawn(t->op, t->attrs);
+    char line[128];
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_createtable(L, 0, 12);
+    lua_pushstring(L, t->op->name);
+    lua_setfield(L, -2, "op");
+    lua_pushboolean(L, t->in_place);
+    lua_setfield(L, -2, "in_place");
+    const struct {
+        const char *name;
+        bool value;
+    } facts[] = {{"writes", t->in_place || t->op->mutates},
+                 {"overwrites", t->op->flags & FL_OP_OVERWRITES},
+                 {"elementwise", t->op->flags & FL_OP_ELEMENTWISE},
+                 {"no_grad", !fl_grad_enabled}};
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        lua_pushboolean(L, facts[i].value);
+        lua_setfield(L, -2, facts[i].name);
+    }
+    lua_createtable(L, t->nin, 0);
+    for (int i = 0; i < t->nin; i++) {
+        push_operand(L, &t->in[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "operands");
+    set_integer(L, "n", t->nin);
+    push_attrs(L, t->op, t->attrs);
+    lua_setfield(L, -2, "attrs");
+    push_options(L, t->op, t->attrs);
+    lua_setfield(L, -2, "options");
+    push_tensors(L, t->out, t->nout);
+    lua_setfield(L, -2, "outputs");
+    lua_newtable(L);
+    for (int i = 0; i < t->draws->count; i++) {
+        lua_pushinteger(L, i < FL_DRAWS_NOTED ? (lua_Integer)t->draws->at[i].counter : 0);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "draws");
+    if (seed) set_integer(L, "redraws", seed[1].integer);
+    fl_lua_where(L, line, sizeof line);
+    lua_pushstring(L, line);
+    lua_setfield(L, -2, "line");
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+/* Calls f(context) of Lua's API where an error of Lua's becomes one of the core. */
+static fl_status protect(lua_CFunction f, const void *context, int results)
+{
+    lua_State *L = fl_lua_current;
+    if (!lua_checkstack(L, 16)) return fl_fail(FL_ERR_MEMORY, "trace: the Lua stack is full");
+    lua_pushcfunction(L, f);
+    lua_pushlightuserdata(L, (void *)context);
+    int code = lua_pcall(L, 1, results, 0);
+    fl_lua_current = L;
+    if (code == LUA_OK) return FL_OK;
+    fl_status status = fl_fail(FL_ERR_VALUE, "%s", luaL_tolstring(L, -1, NULL));
+    lua_pop(L, 2);
+    return status;
+}
+
+static fl_status heard(const fl_traced *call) { return protect(tell, call, 0); }
+
+/* heard{undraws = true} */
+static int tell_undrew(lua_State *L)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_createtable(L, 0, 1);
+    lua_pushboolean(L, 1);
+    lua_setfield(L, -2, "undraws");
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+static void undrew(void) { protect(tell_undrew, NULL, 0); }
+
+static int tell_detached(lua_State *L)
+{
+    fl_tensor *const *pair = lua_touserdata(L, 1);
+    char line[128];
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_createtable(L, 0, 12);
+    lua_pushliteral(L, "detach");
+    lua_setfield(L, -2, "op");
+    push_tensors(L, &pair[1], 1);
+    lua_setfield(L, -2, "operands");
+    set_integer(L, "n", 1);
+    push_tensors(L, pair, 1);
+    lua_setfield(L, -2, "outputs");
+    static const char *const empty[] = {"attrs", "options", "draws"};
+    for (int i = 0; i < 3; i++) {
+        lua_newtable(L);
+        lua_setfield(L, -2, empty[i]);
+    }
+    fl_lua_where(L, line, sizeof line);
+    lua_pushstring(L, line);
+    lua_setfield(L, -2, "line");
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+/* A tensor with values stays one: its detached twin has the same. */
+static fl_status detached(fl_tensor *out, fl_tensor *x)
+{
+    fl_tensor *const pair[] = {out, x};
+    return x->meta->placement->type == FL_META ? protect(tell_detached, pair, 0) : FL_OK;
+}
+
+/* ---- stand-ins ---- */
+
+/* A tensor on FL_META laid out as this one. */
+static fl_status like(fl_tensor **out, const fl_tensor *tensor)
+{
+    const fl_meta *meta = tensor->meta, *there;
+    const fl_placement *p = fl_placement_local(FL_META, -1);
+    if (!meta->is_local)
+        FL_TRY(fl_placement_get(&p, FL_META, meta->placement->ranks, meta->placement->count, meta->placement->hierarchy,
+                                meta->placement->ndim));
+    FL_TRY(fl_meta_get(&there, meta->dtype, &meta->shape, p, meta->nd_sbp, meta->is_local));
+    fl_tensor *whole;
+    fl_status status = fl_tensor_empty(&whole, there);
+    if (status == FL_OK && !tensor->contiguous) {
+        status = fl_tensor_view(out, whole, there, tensor->strides, 0);
+        fl_tensor_unref(whole);
+    } else if (status == FL_OK) *out = whole;
+    fl_meta_unref(there);
+    return status;
+}
+
+/* stand_in(tensor): leaves its box on the stack */
+static int make_stand_in(lua_State *L)
+{
+    fl_tensor *tensor = lua_touserdata(L, 1);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
+    if (lua_rawgetp(L, -1, tensor) != LUA_TNIL) {
+        lua_rawgeti(L, -1, 1);
+        return 1;
+    }
+    lua_pop(L, 1);
+    lua_createtable(L, 2, 0);
+    fl_box *box = fl_lua_new_box(L);
+    FL_CHECK(L, like(&box->tensor, tensor));
+    if (fl_requires_grad(tensor)) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
+    lua_rawseti(L, -2, 1);
+    fl_lua_push_tensor(L, tensor);
+    lua_rawseti(L, -2, 2);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, -3, tensor);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_createtable(L, 0, 2);
+    lua_rawgeti(L, -3, 2);
+    lua_setfield(L, -2, "weight");
+    lua_rawgeti(L, -3, 1);
+    lua_setfield(L, -2, "stand_in");
+    lua_call(L, 1, 0);
+    lua_rawgeti(L, -1, 1);
+    return 1;
+}
+
+static fl_status stand_in(fl_tensor **out, fl_tensor *tensor)
+{
+    FL_TRY(protect(make_stand_in, tensor, 1));
+    *out = fl_lua_to_tensor(fl_lua_current, -1);
+    lua_pop(fl_lua_current, 1);
+    return FL_OK;
+}
+
+static const fl_tracer tracer = {stand_in, heard, undrew, detached};
+
+/* ---- calling an op again ---- */
+
+static void check_operand(lua_State *L, fl_operand *out, const fl_lua_call *call, const fl_param *param, int index)
+{
+    int type = lua_type(L, index);
+    fl_tensor *t = fl_lua_to_tensor(L, index);
+    if (t) *out = fl_of(t);
+    else if (type == LUA_TNUMBER && param->number_allowed)
+        *out = lua_isinteger(L, index) ? fl_of_integer(lua_tointeger(L, index)) : fl_of_number(lua_tonumber(L, index));
+    else if (type == LUA_TBOOLEAN && param->number_allowed) {
+        *out = fl_of_integer(lua_toboolean(L, index));
+        out->kind = FL_NUM_BOOL;
+    } else if (type == LUA_TNIL && param->optional) out->kind = FL_NONE;
+    else
+        FL_RAISE(L, "%s: %s must be %s, got %s", call->name, param->name,
+                 param->number_allowed ? "a tensor or a number" : "a tensor", fl_lua_type_name(L, index));
+}
+
+/* The operands in the list at index, checked against the signature; they lie in a userdata on the stack. */
+static fl_operand *check_operands(lua_State *L, const fl_lua_call *call, int index, int count)
+{
+    const fl_signature *s = call->signature;
+    const fl_param *params[FL_MAX_PARAMS], *list = NULL;
+    int fixed = 0;
+    for (int i = 0; i < s->param_count; i++) {
+        if (!s->params[i].is_tensor) continue;
+        if (s->params[i].is_list) list = &s->params[i];
+        else params[fixed++] = &s->params[i];
+    }
+    int groups = call->op->groups;
+    if (count < fixed || (count > fixed && !list) || (groups && (count == 0 || count % groups)))
+        FL_RAISE(L, "%s: %d operands do not fit %s", call->name, count, fl_lua_push_usage(L, call));
+    fl_operand *in = lua_newuserdatauv(L, sizeof *in * (size_t)(count + 1), 0);
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, index, i + 1);
+        check_operand(L, &in[i], call, i < fixed ? params[i] : list, lua_gettop(L));
+        lua_pop(L, 1);
+    }
+    return in;
+}
+
+static const fl_param *attribute(const fl_signature *s, const char *name)
+{
+    for (int i = 0; i < s->param_count; i++)
+        if (!s->params[i].is_tensor && s->params[i].type != FL_ATTR_OPTIONS && strcmp(s->params[i].name, name) == 0)
+            return &s->params[i];
+    return NULL;
+}
+
+/* The attributes in the table at index: only those, and all that are required. seed: an index, of the seed and the
+** counter of what is drawn again, or nil. */
+static void check_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index, int seed)
+{
+    const fl_signature *s = call->signature;
+    fl_attrs_init(attrs, call->op);
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        if (!attribute(s, name) || strcmp(name, "grad_sbp") == 0)
+            FL_RAISE(L, "%s: has no attribute '%.40s'", call->name, name);
+    }
+    fl_lua_read_attrs(L, attrs, call, index);
+    if (!lua_isnil(L, seed)) {
+        int slot = call->op->seed_slot;
+        if (!slot) FL_RAISE(L, "%s: draws nothing again", call->name);
+        fl_attr_set(attrs, slot, luaL_checkinteger(L, seed));
+        fl_attr_set(attrs, slot + 1, luaL_checkinteger(L, seed + 1));
+    }
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (!p->is_tensor && p->type != FL_ATTR_OPTIONS && p->required && !attrs->at[p->slot].given)
+            FL_RAISE(L, "%s: the attribute '%s' is missing", call->name, p->name);
+    }
+}
+
+/* The SBP for the gradient, of a tensor that has as many hierarchy axes. */
+static void check_grad_sbp(lua_State *L, fl_attrs *attrs, const fl_op *op, const fl_meta *x, int index)
+{
+    if (lua_getfield(L, index, "grad_sbp") != LUA_TNIL) {
+        fl_nd_sbp sbp = fl_lua_check_sbp(L, lua_gettop(L), x->shape.ndim, op->name);
+        if (op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local) || x->is_local || sbp.n != x->nd_sbp.n)
+            FL_RAISE(L, "%s: grad_sbp does not fit the operand", op->name);
+        fl_attr_set(attrs, 0, (int64_t)fl_nd_sbp_bits(sbp));
+    }
+    lua_pushnil(L);
+    lua_setfield(L, index, "grad_sbp");
+    lua_pop(L, 1);
+}
+
+static void check_shape_attr(lua_State *L, const fl_attrs *attrs)
+{
+    const fl_attr *a = &attrs->at[1];
+    fl_shape shape;
+    if (!a->given) FL_RAISE(L, "from_local: the attribute 'shape' is missing");
+    FL_CHECK(L, fl_shape_make(&shape, "from_local", a->list, a->count));
+}
+
+/* The options in the table at index, which is changed. */
+static void check_options(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, const fl_operand *in, int nin,
+                          int index)
+{
+    const fl_op *op = call->op;
+    const fl_meta *x = nin > 0 && in[0].kind == FL_TENSOR ? in[0].tensor->meta : NULL;
+    fl_lua_options options = {0};
+    if (is_placed(op) || op == FL_OP_REF(to_local)) check_grad_sbp(L, attrs, op, x, index);
+    lua_pushnil(L);
+    bool any = lua_next(L, index);
+    if (any) lua_pop(L, 2);
+    if (any && !call->signature->has_options && !is_placed(op)) FL_RAISE(L, "%s: takes no options", call->name);
+    if (any) {
+        fl_lua_read_options(L, &options, index, x ? x->shape.ndim : FL_MAX_NDIM, call->name);
+        fl_lua_apply_options(L, attrs, &options, call->name);
+    }
+    if (!is_placed(op)) return;
+    bool local = op == FL_OP_REF(to_device);
+    if (!attrs->has_placement || attrs->is_local != local || attrs->has_dtype || attrs->requires_grad)
+        FL_RAISE(L, "%s: must have %s", call->name, local ? "a device" : "a placement and an sbp");
+    attrs->is_local = false;
+    if (op == FL_OP_REF(from_local)) check_shape_attr(L, attrs);
+}
+
+/* How a step calls its op. */
+struct mode {
+    bool in_place, no_grad, undraws; /* undraws: what it draws is put back */
+};
+
+static fl_status dispatch(fl_tensor **out, fl_draw_note *note, const fl_lua_call *call, struct mode mode,
+                          const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_draw_note *before = fl_draws_noted;
+    fl_generator generator = *fl_generator_current();
+    bool enabled = fl_grad_enabled;
+    fl_draws_noted = note;
+    if (mode.no_grad) fl_grad_enabled = false;
+    fl_status status = mode.in_place ? fl_dispatch_inplace(out, call->op, in, nin, attrs)
+                                     : fl_dispatch(out, call->op, in, nin, attrs);
+    fl_grad_enabled = enabled;
+    fl_draws_noted = before;
+    if (status == FL_OK && mode.undraws) fl_dispatch_undraw(&generator);
+    return status;
+}
+
+/* Pushes seeds and counters in turn. */
+static void push_draws(lua_State *L, const fl_draw_note *note)
+{
+    lua_newtable(L);
+    for (int i = 0; i < note->count && i < FL_DRAWS_NOTED; i++) {
+        lua_pushinteger(L, (lua_Integer)note->at[i].seed);
+        lua_rawseti(L, -2, 2 * i + 1);
+        lua_pushinteger(L, (lua_Integer)note->at[i].counter);
+        lua_rawseti(L, -2, 2 * i + 2);
+    }
+}
+
+static bool field(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+/* call(step, operands, options, seed, counter) -> list of results, draws. step: op, n, attrs, in_place, no_grad,
+** undraws. options: a table that may be changed. */
+static int trace_call(lua_State *L)
+{
+    enum { STEP = 1, OPERANDS, OPTIONS, SEED, COUNTER, NAME, ATTRS };
+    for (int i = STEP; i <= OPTIONS; i++) luaL_checktype(L, i, LUA_TTABLE);
+    lua_settop(L, COUNTER);
+    luaL_checkstack(L, 24, "trace");
+    lua_getfield(L, STEP, "op");
+    const char *name = luaL_checkstring(L, NAME);
+    lua_getfield(L, STEP, "attrs");
+    luaL_checktype(L, ATTRS, LUA_TTABLE);
+    lua_getfield(L, STEP, "n");
+    int count = (int)luaL_checkinteger(L, -1);
+    const struct mode mode = {field(L, STEP, "in_place"), field(L, STEP, "no_grad"), field(L, STEP, "undraws")};
+    lua_pushvalue(L, NAME);
+    lua_rawget(L, lua_upvalueindex(1));
+    const fl_lua_call *call = fl_lua_call_of(L, -1);
+    if (!call) FL_RAISE(L, "there is no op '%.40s'", name);
+    const fl_op *op = call->op;
+    if (mode.in_place && !fl_op_in_place(op)) FL_RAISE(L, "%s: cannot be done in place", name);
+    fl_operand *in = check_operands(L, call, OPERANDS, count);
+    fl_attrs attrs;
+    check_attrs(L, &attrs, call, ATTRS, SEED);
+    check_options(L, &attrs, call, in, count, OPTIONS);
+    fl_tensor *out[FL_MAX_OUT] = {NULL};
+    fl_box *boxes[FL_MAX_OUT];
+    int nout = mode.in_place ? 1 : op->nout;
+    lua_createtable(L, nout, 0);
+    for (int i = 0; i < nout; i++) {
+        boxes[i] = fl_lua_new_box(L);
+        lua_rawseti(L, -2, i + 1);
+    }
+    fl_draw_note note = {.count = 0};
+    fl_lua_current = L;
+    FL_CHECK(L, dispatch(out, &note, call, mode, in, count, &attrs));
+    for (int i = 0; i < nout; i++) boxes[i]->tensor = out[i];
+    if (attrs.requires_grad && nout) FL_CHECK(L, fl_autograd_set_requires_grad(out[0], true));
+    push_draws(L, &note);
+    fl_lua_account(L);
+    return 2;
+}
+
+/* ---- the functions ---- */
+
+/* begin(heard, flat): what heard is told, see tell and make_stand_in; flat: see tracer.h */
+static int trace_begin(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TFUNCTION);
+    FL_CHECK(L, fl_program_refuse("a program is traced"));
+    bool flat = lua_toboolean(L, 2);
+    lua_settop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_newtable(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
+    fl_trace(&tracer, flat);
+    return 0;
+}
+
+/* finish() -> must the trace be done again, flat */
+static int trace_finish(lua_State *L)
+{
+    bool again = fl_trace_lacked_flat;
+    fl_trace(NULL, false);
+    lua_pushnil(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_pushnil(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
+    lua_pushboolean(L, again);
+    return 1;
+}
+
+static int trace_active(lua_State *L)
+{
+    lua_pushboolean(L, fl_tracer_now != NULL);
+    return 1;
+}
+
+/* stand_in(tensor): the tensor on the meta device that stands for it in the trace */
+static int trace_stand_in(lua_State *L)
+{
+    fl_tensor *tensor = fl_lua_check_tensor(L, 1, "trace", "x"), *out;
+    if (tensor->meta->placement->type == FL_META) lua_settop(L, 1);
+    else {
+        FL_CHECK(L, fl_tracer_now ? fl_tracer_now->stand_in(&out, tensor) : FL_OK);
+        fl_lua_push_tensor(L, fl_tracer_now ? out : tensor);
+    }
+    return 1;
+}
+
+/* identity(tensor) -> the tensor itself, the place of its elements, and its storage, as keys */
+static int trace_identity(lua_State *L)
+{
+    fl_tensor *t = fl_lua_check_tensor(L, 1, "trace", "x");
+    char place[512];
+    size_t n = 0;
+    const uint64_t words[] = {(uintptr_t)t->storage, (uintptr_t)t->meta, (uint64_t)t->offset};
+    memcpy(place, words, sizeof words);
+    n = sizeof words;
+    memcpy(place + n, t->strides, sizeof(int64_t) * (size_t)t->meta->shape.ndim);
+    n += sizeof(int64_t) * (size_t)t->meta->shape.ndim;
+    lua_pushlightuserdata(L, t);
+    lua_pushlstring(L, place, n);
+    lua_pushlightuserdata(L, t->storage);
+    return 3;
+}
+
+/* bytes(tensor): of this rank's part */
+static int trace_bytes(lua_State *L)
+{
+    fl_tensor *t = fl_lua_check_tensor(L, 1, "trace", "x");
+    lua_pushinteger(L, t->meta->local_numel * (lua_Integer)fl_dtype_size(t->meta->dtype));
+    return 1;
+}
+
+/* signature(op): as its descriptor has it; nil: there is no such op */
+static int trace_signature(lua_State *L)
+{
+    const fl_op *op = fl_op_find(luaL_checkstring(L, 1));
+    if (op && (op->infer || op->body)) lua_pushstring(L, op->sig);
+    else lua_pushnil(L);
+    return 1;
+}
+
+void fl_lua_open_trace(lua_State *L, int flow)
+{
+    static const luaL_Reg functions[] = {{"begin", trace_begin},         {"finish", trace_finish},
+                                         {"active", trace_active},       {"stand_in", trace_stand_in},
+                                         {"identity", trace_identity},   {"bytes", trace_bytes},
+                                         {"signature", trace_signature}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    lua_getfield(L, flow, "_op");
+    lua_pushcclosure(L, trace_call, 1);
+    lua_setfield(L, -2, "call");
+    lua_setfield(L, flow, "_trace");
+}
