@@ -201,6 +201,84 @@ describe("a captured step of training", function()
         os.remove(path)
     end)
 
+    it("knows a gradient that it reaches in two ways", function()
+        local function run(captures)
+            local w = nn.Parameter(flow.ones(3))
+            ;(w * w):sum():backward()
+            local g = w.grad
+            local function f(x)
+                local y = g * x
+                w.grad:add_(1)
+                return y + w.grad
+            end
+            if captures then f = capture(f) end
+            local sum = flow.zeros(3)
+            for _ = 1, 4 do sum = sum * 2 + f(flow.ones(3)) end
+            w.grad = flow.full({3}, 5.0)
+            return sum + f(flow.ones(3))
+        end
+        same_bits(run(false), run(true), "sum")
+    end)
+
+    it("makes the optimizer's state of what it trains only later", function()
+        local a, b = nn.Parameter(flow.ones(3)), nn.Parameter(flow.ones(3))
+        local optimizer = optim.Adam({a, b}, {lr = 0.1})
+        local f = capture(function(x, both)
+            optimizer:zero_grad()
+            local loss = (a * x):sum()
+            if both then loss = loss + (b * x):sum() end
+            loss:backward()
+            optimizer:step()
+        end)
+        for _, both in ipairs {false, true} do
+            for _ = 1, 3 do f(flow.ones(3), both) end
+        end
+        same_bits(flow.full({3}, 0.7), b:detach(), "b")
+    end)
+
+    it("may call itself from a schedule, for any number of kinds of arguments", function()
+        local w = nn.Parameter(flow.ones(3))
+        local optimizer = optim.SGD({w}, {lr = 0.1})
+        local f, calls, inside = nil, 0, false
+        local scheduler = optim.Scheduler(optimizer, function()
+            calls = calls + 1
+            if not inside and calls > 3 then
+                inside = true
+                for n = 1, 12 do f(flow.ones(n), true) end
+                inside = false
+            end
+            return 0.1
+        end)
+        f = capture(function(x, plain)
+            if plain then return x * 2 end
+            optimizer:zero_grad()
+            local loss = (w * x):sum()
+            loss:backward()
+            optimizer:step()
+            scheduler:step()
+            return loss
+        end)
+        for _ = 1, 12 do f(flow.ones(3)) end
+    end)
+
+    it("gives an error of a schedule, whatever it is", function()
+        local w, fails = nn.Parameter(flow.ones(3)), false
+        local optimizer = optim.SGD({w}, {lr = 0.1})
+        local scheduler = optim.Scheduler(optimizer, function()
+            if fails then error(setmetatable({}, {__tostring = function() error "no text" end})) end
+            return 0.1
+        end)
+        local f = capture(function(x)
+            scheduler:step()
+            return x + w:detach()
+        end)
+        for _ = 1, 3 do f(flow.ones(3)) end
+        fails = true
+        assert.is_truthy(error_of(f, flow.ones(3)):find("no text", 1, true))
+        fails = false
+        same_bits(flow.full({3}, 2.0), f(flow.ones(3)), "after it")
+    end)
+
     it("leaves gradients that a later step does not change", function()
         local w = nn.Parameter(flow.randn(4))
         local step = capture(function(x)
@@ -276,6 +354,37 @@ describe("arguments", function()
         f(flow.randn(3), flow.randn(3))
         support.fails("the function writes into argument 1, so it must be contiguous", f, flow.randn(3, 2):select(1, 0),
             flow.randn(3))
+    end)
+
+    it("are written in place by a first call that is not captured", function()
+        local state
+        local keeps = capture(function(x)
+            state = state or flow.zeros(3)
+            return x:add_(1) + state
+        end)
+        local reads = capture(function(x) return x:add_(1), x:sum():item() end, {strict = false})
+        for _, f in ipairs {keeps, reads} do
+            for _ = 1, 3 do
+                local x = flow.ones(3)
+                local y = f(x)
+                same_bits(flow.full({3}, 2.0), x, "x")
+                same_bits(x, y, "y")
+            end
+        end
+    end)
+
+    it("are refused once they require grad", function()
+        local f = capture(function(x) return x * 2 end)
+        f(flow.ones(3))
+        support.fails("capture: argument 1 requires grad", f, nn.Parameter(flow.ones(3)))
+    end)
+
+    it("that are numbers keep their digits beside float64", function()
+        local f = capture(function(x, rate) return x * rate end)
+        for _, rate in ipairs {0.1, 1 / 3} do
+            local x = flow.randn(5, {dtype = "float64"})
+            same_bits(x * rate, f(x, rate), "product")
+        end
     end)
 
     it("that cannot be recorded are errors", function()
@@ -426,6 +535,20 @@ describe("what cannot be captured", function()
             return t * table_of_sines
         end)
         for _ = 1, 4 do same_bits(x * flow.arange(4):sin(), f(x), "product") end
+    end)
+
+    it("includes more than 64 results and tables that are nested too deep", function()
+        local deep = {}
+        for _ = 1, 20 do deep = {deep} end
+        support.fails("capture: the tables that are returned are nested too deep", capture(function() return deep end))
+        local many = capture(function(t)
+            local list = {}
+            for i = 1, 65 do list[i] = t + i end
+            return list
+        end)
+        support.fails("capture: at most 64 tensors can be returned", many, x)
+        assert.is_false(flow._program.recording)
+        same_bits(x + 1, capture(function(t) return t + 1 end)(x), "after it")
     end)
 
     it("leaves everything as it was after an error of the function itself", function()

@@ -1,6 +1,7 @@
 -- fuzz_programs.lua SEED FIRST LAST [-v] [-s] -- random programs on local and on global tensors: `flowlua --ranks N
 -- tests/fuzz_programs.lua SEED FIRST LAST`, or one rank without --ranks. -v prints every program, -s drops the lines that a
--- finding does not need, -c compares captured functions with the same ones as they are. The number is written before a program runs: the last one tells where a process died; with a small
+-- finding does not need, -c compares captured functions with the same ones as they are. The number is written before a
+-- program runs: the last one tells where a process died; with a small
 -- FLOW_TIMEOUT where the ranks waited for each other. Written as "BAD number: what" otherwise; at the end what was reached.
 package.path = "./?.lua;" .. package.path
 local flow = require "flow"

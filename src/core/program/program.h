@@ -25,6 +25,9 @@ fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict);
 
 bool fl_program_is_recording(void);
 
+/* No program will come of the recording: what cannot be recorded was met. */
+bool fl_program_has_failed(void);
+
 /* What cannot be recorded, "a file is read": an error that says so; FL_OK where nothing is recorded. */
 fl_status fl_program_refuse(const char *what);
 
@@ -52,12 +55,6 @@ bool fl_program_fits(const fl_program *program);
 /* args: as many as were recorded, contiguous, of the same metas. results: room for them, one reference each. */
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
                          void *context);
-
-/* Result i of the program where that is a view of an argument: the same view of `args`; else *out is NULL. */
-fl_status fl_program_argument_result(fl_tensor **out, const fl_program *program, int i, fl_tensor *const *args);
-
-/* Does the program write into this argument? */
-bool fl_program_writes(const fl_program *program, int argument);
 
 /* It runs now: it cannot be run once more meanwhile. */
 bool fl_program_is_busy(const fl_program *program);

@@ -504,6 +504,8 @@ static fl_status close_leaves(void)
 
 bool fl_program_is_recording(void) { return now.program != NULL; }
 
+bool fl_program_has_failed(void) { return now.failed != FL_OK; }
+
 static void stop_listening(void)
 {
     fl_listen(NULL);

@@ -86,13 +86,12 @@ static fl_status take_block(fl_program *program)
     return FL_OK;
 }
 
-/* What a run took is given back; what it wrote has a new version. */
-static void leave(fl_program *program, fl_status status)
+/* What a run took is given back; what it wrote, or would have written, has a new version. */
+static void leave(fl_program *program)
 {
     for (int i = 0; i < program->slot_count; i++) {
         fl_slot *s = &program->slots[i];
-        if (s->role != FL_SLOT_SHARED && s->tensor && s->written && status == FL_OK && fl_slot_is_outside(s))
-            fl_var_bump(&s->tensor->storage->var);
+        if (s->tensor && s->written && fl_slot_is_outside(s)) fl_var_bump(&s->tensor->storage->var);
         if (s->role == FL_SLOT_INPUT) s->tensor = NULL;
         if (s->role != FL_SLOT_OWN && s->role != FL_SLOT_GRADIENT) continue;
         fl_tensor_unref(s->tensor);
@@ -114,14 +113,6 @@ static fl_status tensor_of(fl_tensor **out, const fl_program *program, const fl_
 {
     const fl_slot *s = &program->slots[operand->slot];
     return view_of(out, s->tensor, s->role == FL_SLOT_INPUT ? s->tensor->offset : 0, operand);
-}
-
-fl_status fl_program_argument_result(fl_tensor **out, const fl_program *program, int i, fl_tensor *const *args)
-{
-    const fl_program_operand *result = &program->results[i];
-    const fl_slot *s = &program->slots[result->slot];
-    *out = NULL;
-    return s->role == FL_SLOT_INPUT ? view_of(out, args[s->index], args[s->index]->offset, result) : FL_OK;
 }
 
 /* ---- steps ---- */
@@ -345,13 +336,20 @@ static fl_status run_steps(const struct run *run)
 
 /* ---- gradients of leaves ---- */
 
+/* The memory that the gradient is in when a run begins: that of the first leaf that has it, or bound. */
+static const fl_storage *memory_before(const fl_program *program, const fl_program_leaf *leaf)
+{
+    const fl_slot *s = &program->slots[leaf->slot];
+    const fl_tensor *t = s->role == FL_SLOT_BOUND ? s->tensor : fl_autograd_grad_of(program->leaves[s->index].leaf);
+    return t ? t->storage : NULL;
+}
+
 static bool leaf_fits(const fl_program *program, const fl_program_leaf *leaf)
 {
     const fl_tensor *g = fl_autograd_grad_of(leaf->leaf);
     if (leaf->depends && (g ? g->meta : NULL) != leaf->before) return false;
     if (leaf->slot < 0) return true;
-    const fl_tensor *first = fl_autograd_grad_of(program->leaves[program->slots[leaf->slot].index].leaf);
-    return g && first && g->storage == first->storage && g->offset == leaf->offset_before && g->contiguous;
+    return g && g->storage == memory_before(program, leaf) && g->offset == leaf->offset_before && g->contiguous;
 }
 
 bool fl_program_fits(const fl_program *program)
@@ -398,15 +396,6 @@ static fl_status give_results(const fl_program *program, fl_tensor **results)
     return FL_OK;
 }
 
-bool fl_program_writes(const fl_program *program, int argument)
-{
-    for (int i = 0; i < program->slot_count; i++) {
-        const fl_slot *s = &program->slots[i];
-        if (s->role == FL_SLOT_INPUT && s->index == argument) return s->written;
-    }
-    return false;
-}
-
 bool fl_program_is_busy(const fl_program *program) { return program->busy; }
 
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
@@ -421,7 +410,7 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
     if (status == FL_OK) status = run_steps(&run);
     if (status == FL_OK) status = set_gradients(program);
     if (status == FL_OK) status = give_results(program, results);
-    leave(program, status);
+    leave(program);
     return status;
 }
 

@@ -23,7 +23,7 @@ static void check_arguments(lua_State *L, int first, int count)
     for (int i = 0; i < count; i++) {
         const fl_tensor *t = fl_lua_to_tensor(L, first + i);
         int type = lua_type(L, first + i);
-        if (t && (fl_requires_grad(t)))
+        if (t && fl_requires_grad(t))
             FL_RAISE(L,
                      "capture: argument %d requires grad, and a replay gives no gradient to arguments; let the "
                      "function reach it from outside, or pass x:detach()",
@@ -87,7 +87,8 @@ static bool serves(lua_State *L, int self, fl_captured_version *version, int fir
         fl_arg_kind kind = fl_captured_kind(L, first + i);
         constants |= kind == FL_ARG_CONSTANT;
         if (kind != a->kind) return false;
-        if (kind == FL_ARG_TENSOR && fl_lua_box(L, first + i)->tensor->meta != a->meta) return false;
+        const fl_tensor *t = kind == FL_ARG_TENSOR ? fl_lua_box(L, first + i)->tensor : NULL;
+        if (t && (t->meta != a->meta || fl_requires_grad(t))) return false;
     }
     if (constants && !constants_match(L, self, version, first)) return false;
     return modules_match(L, self, version) && fl_program_fits(version->program);
@@ -142,6 +143,12 @@ static int captured_gc(lua_State *L)
 {
     fl_captured *c = luaL_checkudata(L, 1, type_name);
     for (int i = 0; i < FL_CAPTURE_VERSIONS; i++) fl_captured_drop(&c->versions[i]);
+    return 0;
+}
+
+static int version_gc(lua_State *L)
+{
+    fl_captured_drop(luaL_checkudata(L, 1, FL_CAPTURED_VERSION_TYPE));
     return 0;
 }
 
@@ -265,6 +272,10 @@ void fl_lua_open_capture(lua_State *L, int flow)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "recording");
     lua_setfield(L, flow, "_program");
+    luaL_newmetatable(L, FL_CAPTURED_VERSION_TYPE);
+    lua_pushcfunction(L, version_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
     luaL_newmetatable(L, type_name);
     luaL_setfuncs(L, metamethods, 0);
     luaL_newlib(L, methods);

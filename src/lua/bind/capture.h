@@ -47,6 +47,9 @@ typedef struct fl_captured {
     fl_captured_version versions[FL_CAPTURE_VERSIONS];
 } fl_captured;
 
+/* The metatable of a version before it has its place. */
+#define FL_CAPTURED_VERSION_TYPE "flow.captured.version"
+
 /* How often module.train was called. */
 extern int64_t fl_captured_trainings;
 

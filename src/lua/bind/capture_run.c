@@ -23,15 +23,27 @@ static const fl_tensor *first_tensor(lua_State *L, int first, int count)
     return NULL;
 }
 
-/* A 0-d tensor of the number at index, float32, or int64 for a whole one; where `beside` is, that ops may take both. */
-static fl_status number_tensor(fl_tensor **out, lua_State *L, int index, const fl_tensor *beside)
+/* The dtype of numbers that are not whole: beside float64 they keep all their digits. */
+static fl_dtype real_dtype(lua_State *L, int first, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const fl_tensor *t = fl_lua_to_tensor(L, first + i);
+        if (t && t->meta->dtype == FL_FLOAT64) return FL_FLOAT64;
+    }
+    return FL_FLOAT32;
+}
+
+/* A 0-d tensor of the number at index, of dtype `real`, or int64 for a whole one; where `beside` is, that ops may take
+** both. */
+static fl_status number_tensor(fl_tensor **out, lua_State *L, int index, fl_dtype real, const fl_tensor *beside)
 {
     fl_shape scalar = {0, {0}};
     fl_tensor *host, *there;
     bool whole = lua_isinteger(L, index);
     const fl_placement *p = beside ? beside->meta->placement : NULL;
-    FL_TRY(fl_tensor_empty_local(&host, whole ? FL_INT64 : FL_FLOAT32, &scalar));
+    FL_TRY(fl_tensor_empty_local(&host, whole ? FL_INT64 : real, &scalar));
     if (whole) *(int64_t *)fl_tensor_data(host) = lua_tointeger(L, index);
+    else if (real == FL_FLOAT64) *(double *)fl_tensor_data(host) = lua_tonumber(L, index);
     else *(float *)fl_tensor_data(host) = (float)lua_tonumber(L, index);
     *out = host;
     if (!p || (beside->meta->is_local && p->type == FL_CPU)) return FL_OK;
@@ -55,13 +67,14 @@ static fl_status number_tensor(fl_tensor **out, lua_State *L, int index, const f
 struct results {
     fl_tensor *at[FL_CAPTURE_RESULTS]; /* borrowed: the boxes are in the table at `boxes` */
     int count, boxes;
-    fl_tensor **args; /* copies that the function was given */
+    bool as_they_are; /* nothing is collected: the recording failed */
 };
 
 static void collect(lua_State *L, struct results *results, int depth)
 {
     fl_tensor *t = fl_lua_to_tensor(L, -1);
     luaL_checkstack(L, 8, "capture");
+    if (t && results->as_they_are) return;
     if (t) {
         if (results->count == FL_CAPTURE_RESULTS)
             FL_RAISE(L, "capture: at most %d tensors can be returned", FL_CAPTURE_RESULTS);
@@ -144,6 +157,13 @@ static int host_protected(lua_State *L)
     return 0;
 }
 
+/* The text of an error, whatever was raised. */
+static int text_protected(lua_State *L)
+{
+    luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
 static fl_status call_host(void *context, int id, const fl_op *op, fl_attrs *attrs)
 {
     struct host *h = context;
@@ -153,8 +173,12 @@ static fl_status call_host(void *context, int id, const fl_op *op, fl_attrs *att
     lua_pushvalue(h->L, h->hosts);
     lua_pushlightuserdata(h->L, h);
     if (lua_pcall(h->L, 2, 0, 0) == LUA_OK) return FL_OK;
-    fl_status status = fl_fail(FL_ERR_STATE, "%s", luaL_tolstring(h->L, -1, NULL));
-    lua_pop(h->L, 2);
+    lua_pushcfunction(h->L, text_protected);
+    lua_insert(h->L, -2);
+    lua_pcall(h->L, 1, 1, 0);
+    const char *text = lua_tostring(h->L, -1);
+    fl_status status = fl_fail(FL_ERR_STATE, "%s", text ? text : "an error without a text");
+    lua_pop(h->L, 1);
     return status;
 }
 
@@ -163,6 +187,7 @@ static void prepare_arguments(lua_State *L, fl_tensor **args, const fl_captured_
 {
     int n = 0;
     const fl_tensor *beside = first_tensor(L, first, version->arg_count);
+    const fl_dtype real = real_dtype(L, first, version->arg_count);
     for (int i = 0; i < version->arg_count; i++) {
         const fl_captured_arg *a = &version->args[i];
         if (a->kind == FL_ARG_CONSTANT) continue;
@@ -179,7 +204,7 @@ static void prepare_arguments(lua_State *L, fl_tensor **args, const fl_captured_
         luaL_checkstack(L, 4, "capture");
         fl_box *box = fl_lua_new_box(L);
         if (t) FL_CHECK(L, fl_dispatch_unrecorded(&box->tensor, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1));
-        else FL_CHECK(L, number_tensor(&box->tensor, L, first + i, beside));
+        else FL_CHECK(L, number_tensor(&box->tensor, L, first + i, real, beside));
         args[n++] = box->tensor;
     }
 }
@@ -243,79 +268,97 @@ void fl_captured_add_module(lua_State *L, int index)
 
 /* ---- recording ---- */
 
+/* One recording: what the function gets, and what it gives. */
+struct recording {
+    fl_captured_version *version;
+    int first;                             /* index of the arguments */
+    fl_tensor *copies[FL_CAPTURE_ARGS];    /* of those that are tensors or numbers, in order */
+    uint32_t versions[FL_CAPTURE_ARGS];    /* of the copies' memory, when the function got them */
+    fl_tensor *originals[FL_CAPTURE_ARGS]; /* borrowed; NULL: a number */
+    struct results results;
+};
+
 /* Pushes the arguments as the function gets them while it is recorded: tensors of their own memory, numbers as 0-d
 ** tensors. */
-static void push_arguments(lua_State *L, fl_captured_version *version, fl_tensor **args, int first, int count)
+static void push_arguments(lua_State *L, struct recording *recording, int count)
 {
-    const fl_tensor *beside = first_tensor(L, first, count);
+    fl_captured_version *version = recording->version;
+    const fl_tensor *beside = first_tensor(L, recording->first, count);
+    const fl_dtype real = real_dtype(L, recording->first, count);
     luaL_checkstack(L, 2 * count + 8, "capture");
     for (int i = 0; i < count; i++) {
+        const int at = recording->first + i;
         fl_captured_arg *a = &version->args[version->arg_count++];
-        *a = (fl_captured_arg){fl_captured_kind(L, first + i), NULL, false};
+        *a = (fl_captured_arg){fl_captured_kind(L, at), NULL, false};
         if (a->kind == FL_ARG_CONSTANT) {
-            lua_pushvalue(L, first + i);
+            lua_pushvalue(L, at);
             continue;
         }
+        fl_tensor *t = fl_lua_to_tensor(L, at);
         fl_box *box = fl_lua_new_box(L);
-        if (a->kind == FL_ARG_TENSOR) {
-            fl_tensor *t = fl_lua_box(L, first + i)->tensor;
+        if (t) {
             FL_CHECK(L, fl_dispatch_unrecorded(&box->tensor, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1));
             a->meta = fl_meta_ref(t->meta);
-        } else FL_CHECK(L, number_tensor(&box->tensor, L, first + i, beside));
-        args[version->tensor_count++] = box->tensor;
+        } else FL_CHECK(L, number_tensor(&box->tensor, L, at, real, beside));
+        const int n = version->tensor_count++;
+        recording->copies[n] = box->tensor;
+        recording->versions[n] = box->tensor->storage->var.version;
+        recording->originals[n] = t;
     }
 }
 
 /* What the function wrote into its copies of the arguments goes back. */
-static fl_status write_back(lua_State *L, fl_captured_version *version, fl_tensor *const *args, int first)
+static fl_status write_back(struct recording *recording)
 {
-    int n = 0;
-    for (int i = 0; i < version->arg_count; i++) {
+    fl_captured_version *version = recording->version;
+    for (int i = 0, n = 0; i < version->arg_count; i++) {
         fl_captured_arg *a = &version->args[i];
         if (a->kind == FL_ARG_CONSTANT) continue;
-        a->written = fl_program_writes(version->program, n);
-        fl_tensor *copy = args[n++], *out;
-        if (!a->written || a->kind != FL_ARG_TENSOR) continue;
-        const fl_operand in[2] = {fl_of(fl_lua_box(L, first + i)->tensor), fl_of(copy)};
+        fl_tensor *copy = recording->copies[n], *original = recording->originals[n], *out;
+        a->written = copy->storage->var.version != recording->versions[n++];
+        if (!a->written || !original) continue;
+        const fl_operand in[2] = {fl_of(original), fl_of(copy)};
         FL_TRY(fl_dispatch_unrecorded(&out, FL_OP_REF(copy_), in, 2));
         fl_tensor_unref(out);
     }
     return FL_OK;
 }
 
-/* Results that are the copies of arguments, or views of them, become those of the arguments themselves. */
-static fl_status give_arguments(lua_State *L, const fl_captured_version *version, struct results *results, int first)
+/* A result that is the copy of an argument, or a view of it, becomes that of the argument itself. */
+static fl_status give_argument(const struct recording *recording, fl_tensor **result)
 {
-    fl_tensor *args[FL_CAPTURE_ARGS], *view;
-    int n = 0;
-    for (int i = 0; i < version->arg_count; i++) {
-        fl_tensor *t = fl_lua_to_tensor(L, first + i);
-        if (version->args[i].kind == FL_ARG_TENSOR && !t->contiguous) return FL_OK;
-        if (version->args[i].kind == FL_ARG_CONSTANT) continue;
-        args[n] = t ? t : results->args[n];
-        n++;
-    }
-    for (int i = 0; i < results->count; i++) {
-        FL_TRY(fl_program_argument_result(&view, version->program, i, args));
-        if (!view) continue;
-        lua_rawgeti(L, results->boxes, i + 1);
-        fl_box *box = fl_lua_box(L, -1);
-        lua_pop(L, 1);
-        fl_tensor_unref(box->tensor);
-        box->tensor = view;
+    for (int n = 0; n < recording->version->tensor_count; n++) {
+        fl_tensor *t = *result, *original = recording->originals[n];
+        if (t->storage != recording->copies[n]->storage || !original || !original->contiguous) continue;
+        FL_TRY(fl_tensor_view(result, original, t->meta, t->strides, original->offset + t->offset));
+        (*result)->moved_view = t->moved_view;
+        fl_tensor_unref(t);
+        return FL_OK;
     }
     return FL_OK;
 }
 
-/* A place for one more version; the one that was used longest ago goes. */
+static fl_status give_arguments(lua_State *L, struct recording *recording)
+{
+    for (int i = 0; i < recording->results.count; i++) {
+        lua_rawgeti(L, recording->results.boxes, i + 1);
+        fl_box *box = fl_lua_box(L, -1);
+        lua_pop(L, 1);
+        FL_TRY(give_argument(recording, &box->tensor));
+    }
+    return FL_OK;
+}
+
+/* A place for one more version; the one that was used longest ago goes. NULL: all are running. */
 static fl_captured_version *place_of_new(lua_State *L, int self, fl_captured *captured)
 {
-    fl_captured_version *oldest = &captured->versions[0];
+    fl_captured_version *oldest = NULL;
     for (int i = 0; i < FL_CAPTURE_VERSIONS; i++) {
         fl_captured_version *v = &captured->versions[i];
         if (!v->program) return v;
-        if (v->used < oldest->used) oldest = v;
+        if (!fl_program_is_busy(v->program) && (!oldest || v->used < oldest->used)) oldest = v;
     }
+    if (!oldest) return NULL;
     if (captured->captures == FL_CAPTURE_VERSIONS) {
         char line[LUA_IDSIZE + 16];
         fl_lua_where(L, line, sizeof line);
@@ -384,63 +427,90 @@ static void store(lua_State *L, int self, fl_captured *captured, fl_captured_ver
 }
 
 /* Ends the recording: true where a version came of it. */
-static bool end_recording(lua_State *L, fl_captured *captured, fl_captured_version *version,
-                          const struct results *results)
+static bool end_recording(lua_State *L, fl_captured *captured, struct recording *recording)
 {
-    fl_lua_collect_all(L);
-    fl_lua_collect_all(L);
+    const struct results *results = &recording->results;
     bool held = false;
-    fl_status status = fl_program_end(&version->program, &held, results->at, results->count);
-    if (status == FL_OK) return true;
+    fl_lua_collect_all(L);
+    fl_lua_collect_all(L);
+    fl_status status = fl_program_end(&recording->version->program, &held, results->at, results->count);
+    if (status == FL_OK) {
+        captured->made_state = 0;
+        return true;
+    }
     if (held && captured->made_state++ == 0) return false; /* what later calls use: buffers, an optimizer's state */
     if (captured->strict) fl_lua_error(L, status);
     captured->gave_up = true;
     return false;
 }
 
+/* In a protected call with the recording, the table of boxes, the function and its arguments: gives the template of
+** what it returns. */
+static int run_protected(lua_State *L)
+{
+    enum { BOXES = 2, TEMPLATE = 3 };
+    struct recording *recording = lua_touserdata(L, 1);
+    lua_call(L, lua_gettop(L) - TEMPLATE, LUA_MULTRET);
+    int returned = lua_gettop(L) - BOXES;
+    recording->results.boxes = BOXES;
+    recording->results.as_they_are = fl_program_has_failed();
+    luaL_checkstack(L, 8, "capture");
+    lua_createtable(L, returned, 1);
+    lua_insert(L, TEMPLATE);
+    for (int i = returned; i > 0; i--) {
+        collect(L, &recording->results, 0);
+        lua_rawseti(L, TEMPLATE, i);
+    }
+    lua_pushinteger(L, returned);
+    lua_rawseti(L, TEMPLATE, 0);
+    return 1;
+}
+
+/* A version that is collected as garbage until it is kept. */
+static fl_captured_version *push_version(lua_State *L)
+{
+    fl_captured_version *version = lua_newuserdatauv(L, sizeof *version, 0);
+    *version = (fl_captured_version){.grad_enabled = fl_grad_enabled, .trainings = fl_captured_trainings};
+    luaL_setmetatable(L, FL_CAPTURED_VERSION_TYPE);
+    return version;
+}
+
 /* Runs the function, recorded, and pushes what it returns. self, the arguments from `first` on are at their places. */
 int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first, int count)
 {
-    fl_captured_version version = {.grad_enabled = fl_grad_enabled, .trainings = fl_captured_trainings};
-    struct results results = {.count = 0};
-    fl_tensor *args[FL_CAPTURE_ARGS];
+    struct recording recording = {.version = push_version(L), .first = first};
     open_lists(L);
     int lists = lua_gettop(L) - 1;
     lua_newtable(L);
-    results.boxes = lua_gettop(L);
-    push_arguments(L, &version, args, first, count);
+    int boxes = lua_gettop(L);
+    push_arguments(L, &recording, count);
     int copies = lua_gettop(L) - count + 1; /* kept below the call: what is written goes back */
+    lua_pushcfunction(L, run_protected);
+    int template = lua_gettop(L);
+    lua_pushlightuserdata(L, &recording);
+    lua_pushvalue(L, boxes);
     lua_getiuservalue(L, self, FL_CAPTURED_FUNCTION);
-    int base = lua_gettop(L);
     for (int i = 0; i < count; i++) lua_pushvalue(L, copies + i);
-    fl_status status = fl_program_begin(args, version.tensor_count, captured->strict);
-    if (status != FL_OK) fl_lua_error(L, status);
+    FL_CHECK(L, fl_program_begin(recording.copies, recording.version->tensor_count, captured->strict));
     set_recording(L, true);
-    bool failed = lua_pcall(L, count, LUA_MULTRET, 0) != LUA_OK;
+    bool failed = lua_pcall(L, count + 3, 1, 0) != LUA_OK;
     close_lists(L);
     if (failed) {
         fl_program_abort();
         return lua_error(L);
     }
-    int returned = lua_gettop(L) - base + 1;
-    lua_createtable(L, returned, 1);
-    lua_insert(L, base);
-    for (int i = returned; i > 0; i--) {
-        collect(L, &results, 0);
-        lua_rawseti(L, base, i);
+    recording.results.boxes = boxes;
+    bool recorded = end_recording(L, captured, &recording);
+    FL_CHECK(L, write_back(&recording));
+    FL_CHECK(L, give_arguments(L, &recording));
+    fl_captured_version *kept = recorded ? place_of_new(L, self, captured) : NULL;
+    if (kept) {
+        fl_captured_version *version = recording.version;
+        version->result_count = recording.results.count;
+        version->used = ++captured->clock;
+        store(L, self, captured, version, first, template, lists);
+        *kept = *version;
+        *version = (fl_captured_version){NULL};
     }
-    lua_pushinteger(L, returned);
-    lua_rawseti(L, base, 0);
-    if (end_recording(L, captured, &version, &results)) {
-        results.args = args;
-        FL_CHECK(L, write_back(L, &version, args, first));
-        FL_CHECK(L, give_arguments(L, &version, &results, first));
-        fl_captured_version *kept = place_of_new(L, self, captured);
-        version.result_count = results.count;
-        store(L, self, captured, &version, first, base, lists);
-        *kept = version;
-        kept->used = ++captured->clock;
-    } else
-        for (int i = 0; i < version.arg_count; i++) fl_meta_unref(version.args[i].meta);
-    return push_results(L, base, results.boxes);
+    return push_results(L, template, boxes);
 }
