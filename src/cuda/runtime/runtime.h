@@ -106,8 +106,8 @@ fl_status fl_nccl_errors(void);
         CUDART_VERSION / 1000, CUDART_VERSION < 13000 ? 13 : 12 \
     }
 
-/* lib<name>.so of the first of these versions that is found, or the file that the environment variable names; NULL: there
-** is none. In the emulation only the variable counts. */
+/* lib<name>.so of the first of these versions that is found, or the file that the environment variable names; NULL:
+** there is none. In the emulation only the variable counts. */
 void *fl_cuda_library(const char *variable, const char *name, const int *majors, int count);
 
 /* ---- memory ---- */
