@@ -6,6 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+void fl_pass_count_uses(const fl_program *program, int *uses)
+{
+    for (int n = 0; n < program->step_count; n++)
+        for (int i = 0; i < program->steps[n].nin + program->steps[n].nout; i++)
+            if (program->steps[n].operands[i].slot >= 0) uses[program->steps[n].operands[i].slot]++;
+    for (int i = 0; i < program->result_count; i++) uses[program->results[i].slot]++;
+    for (int i = 0; i < program->leaf_count; i++)
+        if (program->leaves[i].changes && program->leaves[i].after.slot >= 0) uses[program->leaves[i].after.slot]++;
+}
+
 static void want(bool *wanted, const fl_program_operand *operand)
 {
     if (operand->slot >= 0) wanted[operand->slot] = true;

@@ -335,24 +335,13 @@ static fl_status take(struct pass *pass, int n, struct group *before)
     return put(pass, step);
 }
 
-static void count_uses(struct pass *pass)
-{
-    const fl_program *p = pass->program;
-    for (int n = 0; n < p->step_count; n++)
-        for (int i = 0; i < p->steps[n].nin + p->steps[n].nout; i++)
-            if (p->steps[n].operands[i].slot >= 0) pass->uses[p->steps[n].operands[i].slot]++;
-    for (int i = 0; i < p->result_count; i++) pass->uses[p->results[i].slot]++;
-    for (int i = 0; i < p->leaf_count; i++)
-        if (p->leaves[i].changes && p->leaves[i].after.slot >= 0) pass->uses[p->leaves[i].after.slot]++;
-}
-
 fl_status fl_pass_fusion(fl_program *program)
 {
     struct pass pass = {.program = program, .steps = program->steps};
     pass.groups = calloc(GROUPS + 1, sizeof *pass.groups);
     pass.uses = calloc((size_t)program->slot_count + 1, sizeof *pass.uses);
     fl_status status = pass.groups && pass.uses ? FL_OK : out_of_memory();
-    if (status == FL_OK) count_uses(&pass);
+    if (status == FL_OK) fl_pass_count_uses(program, pass.uses);
     for (int n = 0; n < program->step_count && status == FL_OK; n++) status = take(&pass, n, &pass.groups[GROUPS]);
     for (int i = 0; i < GROUPS && status == FL_OK; i++) status = flush(&pass, &pass.groups[i], NULL);
     if (status == FL_OK) {

@@ -13,7 +13,7 @@ enum { ALIGNMENT = 64 };
 
 /* ---- which passes are wanted ---- */
 
-static const char *const pass_names[FL_PASSES] = {"common", "dead", "fusion", "place"};
+static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead", "fusion", "place"};
 
 /* Bits of the passes that the text "-dead,-fusion" leaves out. */
 static unsigned passes_left_out(const char *text)
@@ -28,7 +28,8 @@ static unsigned passes_left_out(const char *text)
             i++;
         if (i < FL_PASSES) out |= 1u << i;
         else
-            fprintf(stderr, "flowlua: FLOW_PASSES: %.*s is none of -common, -dead, -fusion, -place\n", (int)length, at);
+            fprintf(stderr, "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -place\n",
+                    (int)length, at);
         at += length + (at[length] == ',');
     }
     return out;
@@ -376,6 +377,7 @@ static fl_status list_uses(fl_program *program)
 fl_status fl_program_seal(fl_program *program)
 {
     if (fl_pass_is_on(FL_PASS_COMMON)) FL_TRY(fl_pass_common(program));
+    if (fl_pass_is_on(FL_PASS_ACTIVATION)) FL_TRY(fl_pass_activation(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
     if (fl_pass_is_on(FL_PASS_FUSION)) FL_TRY(fl_pass_fusion(program));
     for (int n = 0; n < program->step_count; n++)
