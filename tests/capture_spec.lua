@@ -161,6 +161,31 @@ describe("a captured step of training", function()
         end)
     end
 
+    it("counts steps of each parameter, and sees new ones", function()
+        local function run(captures)
+            flow.manual_seed(1)
+            local a, b, c = nn.Parameter(flow.randn(3)), nn.Parameter(flow.randn(3)), nn.Parameter(flow.randn(3))
+            local optimizer = optim.Adam({a, b}, {lr = 0.1})
+            local function f(x, both)
+                optimizer:zero_grad()
+                c.grad = nil
+                local loss = (a * x):square():sum() + (c * x):square():sum()
+                if both then loss = loss + (b * x):square():sum() end
+                loss:backward()
+                optimizer:step()
+                return loss
+            end
+            if captures then f = capture(f) end
+            local losses = {}
+            for i, both in ipairs {true, true, true, false, false, true, true, true, false, true, true, false} do
+                losses[i] = f(flow.full({3}, 1.0 + i), both):item()
+                if i == 8 then table.insert(optimizer.groups[1].params, c) end
+            end
+            return losses
+        end
+        assert.are.same(run(false), run(true))
+    end)
+
     it("goes on from a checkpoint as if nothing had happened", function()
         local path = os.tmpname()
         local function run(captures, resumes)
@@ -618,6 +643,53 @@ describe("captured functions", function()
             same_bits(x, f(x), "evaluation")
         end
         assert.are.equal(2, runs)
+    end)
+
+    it("see that fields of modules were changed", function()
+        local net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+        local runs = 0
+        local f = capture(function(x)
+            runs = runs + 1
+            return net(x:to(net[1].weight.dtype))
+        end)
+        local x = flow.ones(40, 3)
+        local function check(what)
+            for _ = 1, 2 do same_bits(net(x:to(net[1].weight.dtype)):detach(), f(x), what) end
+        end
+        net:eval()
+        check "at first"
+        net[1].weight = nn.Parameter(flow.zeros(3, 3))
+        check "another parameter"
+        net[1] = nn.Linear(3, 3)
+        check "another module"
+        net:to "float64"
+        check "another dtype"
+        assert.are.equal(4, runs)
+        net[2].training = true
+        assert.is_true(f(x):eq(0):any():item())
+        net[2].training = false
+        check "evaluation again"
+        assert.are.equal(5, runs)
+    end)
+
+    it("see which leaves require grad", function()
+        local a, b, runs = nn.Parameter(flow.ones(3)), flow.ones(3), 0
+        local f = capture(function(x)
+            runs = runs + 1
+            a.grad, b.grad = nil, nil
+            local loss = (a * x * b):sum()
+            if loss.requires_grad then loss:backward() end
+            return loss
+        end)
+        for _ = 1, 3 do
+            for kind = 0, 3 do
+                a.requires_grad, b.requires_grad = kind % 2 == 1, kind > 1
+                f(flow.randn(3))
+                assert.are.equal(kind % 2 == 1, a.grad ~= nil)
+                assert.are.equal(kind > 1, b.grad ~= nil)
+            end
+        end
+        assert.are.equal(4, runs)
     end)
 
     it("draw what the function would have drawn", function()

@@ -26,6 +26,9 @@ extern bool fl_grad_sync;
 typedef enum fl_grad_access { FL_GRAD_READ, FL_GRAD_SET, FL_GRAD_CLEARED } fl_grad_access;
 extern void (*fl_autograd_grad_watch)(const fl_tensor *tensor, fl_grad_access access);
 
+/* How often the flag of a leaf was changed. */
+extern uint64_t fl_autograd_flag_changes;
+
 /* Leaf tensors. */
 fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value);
 bool fl_autograd_is_leaf(const fl_tensor *tensor);

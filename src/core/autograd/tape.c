@@ -535,6 +535,8 @@ void fl_tape_release_grad(fl_grad *g)
 
 /* ---- leaves ---- */
 
+uint64_t fl_autograd_flag_changes;
+
 fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value)
 {
     if (value && !fl_dtype_is_float(tensor->meta->dtype))
@@ -547,6 +549,7 @@ fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value)
                        "use x:detach() for one that does not",
                        fl_autograd_node_name(tensor));
     }
+    fl_autograd_flag_changes += tensor->requires_grad != value;
     tensor->requires_grad = value;
     return FL_OK;
 }

@@ -49,8 +49,8 @@ void fl_program_abort(void);
 /* Called at its place in every run: attrs NULL for a mark of fl_program_mark_host, else to be filled. */
 typedef fl_status (*fl_program_host)(void *context, int id, const fl_op *op, fl_attrs *attrs);
 
-/* True if gradients are there, or not, as they were when it was recorded. */
-bool fl_program_fits(const fl_program *program);
+/* True if leaves have gradients, and require grad, as they did when it was recorded. */
+bool fl_program_fits(fl_program *program);
 
 /* args: as many as were recorded, contiguous, of the same metas. results: room for them, one reference each. */
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,

@@ -39,6 +39,7 @@ typedef struct fl_slot {
     const char *data;    /* that the places of `uses` were set for */
     fl_slot_use *uses;
     int use_count;
+    int flag; /* while it is recorded: one more than the last of its tensors in fl_program.flags */
 } fl_slot;
 
 /* ---- steps ---- */
@@ -106,6 +107,13 @@ typedef struct fl_program_leaf {
     fl_program_operand after; /* that; slot -1: none */
 } fl_program_leaf;
 
+/* A leaf from outside: another program may be recorded where it requires grad, and where it does not. */
+typedef struct fl_program_flag {
+    fl_tensor *leaf; /* owned */
+    bool requires_grad;
+    int next; /* of the same slot, one more than its place; 0: none */
+} fl_program_flag;
+
 typedef struct fl_pool_block {
     struct fl_pool_block *next;
     size_t used, size;
@@ -122,7 +130,10 @@ struct fl_program {
     int retired_count, retired_room;
     fl_program_leaf *leaves;
     int leaf_count, leaf_room;
-    fl_generator *draws; /* of this run */
+    fl_program_flag *flags;
+    int flag_count, flag_room;
+    uint64_t flag_changes; /* fl_autograd_flag_changes when they were found to fit */
+    fl_generator *draws;   /* of this run */
     int draw_count, draw_room;
     fl_program_operand *results;
     int result_count, input_count;

@@ -108,6 +108,7 @@ void fl_program_free(fl_program *program)
         fl_meta_unref(program->leaves[i].before);
         if (program->leaves[i].changes) operand_drop(&program->leaves[i].after);
     }
+    for (int i = 0; i < program->flag_count; i++) fl_tensor_unref(program->flags[i].leaf);
     for (int i = 0; i < program->result_count; i++) operand_drop(&program->results[i]);
     fl_storage_unref(program->block);
     for (fl_pool_block *next, *b = program->pool; b; b = next) {
@@ -118,6 +119,7 @@ void fl_program_free(fl_program *program)
     free(program->steps);
     free(program->retired);
     free(program->leaves);
+    free(program->flags);
     free(program->draws);
     free(program);
 }
@@ -229,6 +231,20 @@ static fl_status note_use(const fl_program_operand *operand, fl_tensor *tensor, 
     return FL_OK;
 }
 
+/* Notes the tensor if it is a leaf from outside; its flag is looked at in the end. */
+static fl_status note_flag(fl_tensor *tensor)
+{
+    fl_program *p = now.program;
+    const int slot = slot_known(tensor->storage);
+    if (slot < 0 || p->slots[slot].role != FL_SLOT_BOUND || !fl_autograd_is_leaf(tensor)) return FL_OK;
+    for (int i = p->slots[slot].flag; i; i = p->flags[i - 1].next)
+        if (p->flags[i - 1].leaf == tensor) return FL_OK;
+    FL_TRY(fl_program_reserve((void **)&p->flags, sizeof *p->flags, &p->flag_room, p->flag_count));
+    p->flags[p->flag_count++] = (fl_program_flag){fl_tensor_ref(tensor), false, p->slots[slot].flag};
+    p->slots[slot].flag = p->flag_count;
+    return FL_OK;
+}
+
 static bool is_whole(const fl_tensor *tensor)
 {
     size_t bytes = (size_t)tensor->meta->local_numel * fl_dtype_size(tensor->meta->dtype);
@@ -264,7 +280,8 @@ static fl_status take_operand(fl_step *step, int i, fl_tensor *tensor, bool writ
     FL_TRY(operand_of(o, tensor));
     o->written = written;
     o->whole = whole;
-    return note_use(o, tensor, now.program->step_count - 1);
+    FL_TRY(note_use(o, tensor, now.program->step_count - 1));
+    return note_flag(tensor);
 }
 
 static fl_status take_operands(fl_step *step, const fl_call *call)
@@ -376,6 +393,12 @@ static fl_status heard_kernel(const fl_call *call, const fl_kernel *kernel)
 static fl_status heard_passed(const fl_call *call)
 {
     fl_step *step;
+    int slot;
+    for (int i = 0; i < call->nin; i++) { /* a view of a leaf */
+        if (!call->tensors[i] || !fl_dtype_is_float(call->tensors[i]->meta->dtype)) continue;
+        FL_TRY(slot_of(&slot, call->tensors[i]));
+        FL_TRY(note_flag(call->tensors[i]));
+    }
     if (!call->plan->history) return FL_OK;
     FL_TRY(step_add(&step, FL_STEP_PASSED, call->op, 0, 0));
     FL_TRY(take_attrs(step, call));
@@ -493,11 +516,18 @@ static fl_status close_leaves(void)
         fl_program_leaf *l = &p->leaves[i];
         fl_tensor *after = fl_autograd_grad_of(l->leaf);
         l->after.slot = -1;
-        l->changes = after != now.gradients[i];
+        l->changes = !l->depends || after != now.gradients[i]; /* another run may begin with another one */
         if (l->changes && after) FL_TRY(operand_of(&l->after, after));
-        if (l->slot >= 0 && p->slots[l->slot].first < 0) l->slot = -1;
+        if (l->slot >= 0 && p->slots[l->slot].first < 0 && l->after.slot != l->slot) l->slot = -1;
     }
     return FL_OK;
+}
+
+static void close_flags(void)
+{
+    fl_program *p = now.program;
+    for (int i = 0; i < p->flag_count; i++) p->flags[i].requires_grad = p->flags[i].leaf->requires_grad;
+    p->flag_changes = fl_autograd_flag_changes;
 }
 
 /* ---- begin and end ---- */
@@ -620,6 +650,7 @@ fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results
     if (status == FL_OK) *held = (status = check_nothing_else_is_held(results, count)) != FL_OK;
     if (status == FL_OK) status = take_results(results, count);
     if (status == FL_OK) status = close_leaves();
+    close_flags();
     if (status == FL_OK) status = fl_program_seal(now.program);
     if (status != FL_OK) {
         fl_program_abort();

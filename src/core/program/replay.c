@@ -352,8 +352,18 @@ static bool leaf_fits(const fl_program *program, const fl_program_leaf *leaf)
     return g && g->storage == memory_before(program, leaf) && g->offset == leaf->offset_before && g->contiguous;
 }
 
-bool fl_program_fits(const fl_program *program)
+static bool flags_fit(fl_program *program)
 {
+    if (program->flag_changes == fl_autograd_flag_changes) return true;
+    for (int i = 0; i < program->flag_count; i++)
+        if (program->flags[i].leaf->requires_grad != program->flags[i].requires_grad) return false;
+    program->flag_changes = fl_autograd_flag_changes;
+    return true;
+}
+
+bool fl_program_fits(fl_program *program)
+{
+    if (!flags_fit(program)) return false;
     for (int i = 0; i < program->leaf_count; i++)
         if (!leaf_fits(program, &program->leaves[i])) return false;
     return true;

@@ -13,7 +13,7 @@
 
 static const char type_name[] = "flow.captured";
 
-int64_t fl_captured_trainings;
+int64_t fl_captured_changes;
 
 /* ---- arguments ---- */
 
@@ -59,23 +59,34 @@ static bool constants_match(lua_State *L, int self, const fl_captured_version *v
     return match;
 }
 
-/* Are the modules that the function called in training as they were? The list holds modules and flags in turn. */
+/* Are the modules that the function calls as they were? */
 static bool modules_match(lua_State *L, int self, fl_captured_version *version)
 {
-    bool match = true;
-    if (version->trainings == fl_captured_trainings) return true;
+    if (version->changes == fl_captured_changes) return true;
     fl_captured_push_field(L, self, version, FL_VERSION_MODULES);
-    int count = (int)lua_rawlen(L, -1);
-    for (int i = 1; i < count && match; i += 2) {
-        lua_rawgeti(L, -1, i);
-        lua_getfield(L, -1, "training");
-        lua_rawgeti(L, -3, i + 1);
-        match = lua_rawequal(L, -1, -2);
-        lua_pop(L, 3);
+    bool match = lua_isnil(L, -1);
+    if (!match) {
+        lua_call(L, 0, 1);
+        match = lua_toboolean(L, -1);
     }
     lua_pop(L, 1);
-    if (match) version->trainings = fl_captured_trainings;
+    if (match) version->changes = fl_captured_changes;
     return match;
+}
+
+static bool guards_agree(lua_State *L, int self, const fl_captured_version *version)
+{
+    bool agree = true;
+    if (!version->guard_count) return true;
+    fl_captured_push_field(L, self, version, FL_VERSION_GUARDS);
+    for (int i = 1; i <= version->guard_count && agree; i++) {
+        lua_rawgeti(L, -1, i);
+        lua_call(L, 0, 1);
+        agree = lua_toboolean(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return agree;
 }
 
 static bool serves(lua_State *L, int self, fl_captured_version *version, int first, int count)
@@ -91,7 +102,7 @@ static bool serves(lua_State *L, int self, fl_captured_version *version, int fir
         if (t && (t->meta != a->meta || fl_requires_grad(t))) return false;
     }
     if (constants && !constants_match(L, self, version, first)) return false;
-    return modules_match(L, self, version) && fl_program_fits(version->program);
+    return modules_match(L, self, version) && fl_program_fits(version->program) && guards_agree(L, self, version);
 }
 
 static fl_captured_version *find(lua_State *L, int self, fl_captured *captured, int first, int count)
@@ -242,10 +253,17 @@ static int program_again(lua_State *L)
     return 0;
 }
 
-/* trained(): some module's `training` has changed. */
-static int program_trained(lua_State *L)
+/* changed(): a field of some module has changed. */
+static int program_changed(lua_State *L)
 {
-    fl_captured_trainings++;
+    fl_captured_changes++;
+    return 0;
+}
+
+/* guard(f): replays only where f() is true. */
+static int program_guard(lua_State *L)
+{
+    if (fl_program_is_recording()) fl_captured_add_guard(L, 1);
     return 0;
 }
 
@@ -259,11 +277,8 @@ static int program_called(lua_State *L)
 void fl_lua_open_capture(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"capture", flow_capture}, {NULL, NULL}};
-    static const luaL_Reg own[] = {{"live", program_live},
-                                   {"again", program_again},
-                                   {"trained", program_trained},
-                                   {"called", program_called},
-                                   {NULL, NULL}};
+    static const luaL_Reg own[] = {{"live", program_live},   {"again", program_again},   {"changed", program_changed},
+                                   {"guard", program_guard}, {"called", program_called}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"memory", captured_memory}, {NULL, NULL}};
     static const luaL_Reg metamethods[] = {
         {"__call", captured_call}, {"__gc", captured_gc}, {"__tostring", captured_tostring}, {NULL, NULL}};

@@ -16,6 +16,7 @@ enum {
     FL_VERSION_CONSTANTS = 1,
     FL_VERSION_TEMPLATE,
     FL_VERSION_HOSTS,
+    FL_VERSION_GUARDS,
     FL_VERSION_MODULES
 }; /* fields of a version's table */
 
@@ -34,7 +35,8 @@ typedef struct fl_captured_version {
     int arg_count, tensor_count, result_count;
     fl_captured_arg args[FL_CAPTURE_ARGS];
     bool grad_enabled;
-    int64_t trainings; /* module.train was called so often when it was found to fit */
+    int guard_count;
+    int64_t changes; /* of modules, when it was found to fit */
     uint64_t used;
 } fl_captured_version;
 
@@ -50,8 +52,8 @@ typedef struct fl_captured {
 /* The metatable of a version before it has its place. */
 #define FL_CAPTURED_VERSION_TYPE "flow.captured.version"
 
-/* How often module.train was called. */
-extern int64_t fl_captured_trainings;
+/* How often a field of a module was changed. */
+extern int64_t fl_captured_changes;
 
 /* Of the argument at index. */
 static inline fl_arg_kind fl_captured_kind(lua_State *L, int index)
@@ -79,5 +81,8 @@ int fl_captured_add_host(lua_State *L, int op, int function);
 
 /* Notes that the function that is recorded calls the module at index. */
 void fl_captured_add_module(lua_State *L, int index);
+
+/* A function that has to give true before each replay; else the function is recorded anew. */
+void fl_captured_add_guard(lua_State *L, int function);
 
 #endif

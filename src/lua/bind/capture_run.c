@@ -11,7 +11,10 @@
 
 #include <stdio.h>
 
-static const char hosts_key, modules_key; /* registry: of the function that is recorded */
+/* Lists in the registry, of the function that is recorded: what the host does in replays, what has to be true before
+** them, and the modules that it calls (its keys). */
+enum { HOSTS, GUARDS, MODULES, LISTS };
+static const char list_keys[LISTS];
 
 /* ---- arguments ---- */
 
@@ -241,7 +244,7 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
 
 int fl_captured_add_host(lua_State *L, int op, int function)
 {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &hosts_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &list_keys[HOSTS]);
     int id = (int)lua_rawlen(L, -1) + 1;
     lua_createtable(L, 2, 0);
     if (op) {
@@ -257,12 +260,18 @@ int fl_captured_add_host(lua_State *L, int op, int function)
 
 void fl_captured_add_module(lua_State *L, int index)
 {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &modules_key);
-    lua_Integer n = (lua_Integer)lua_rawlen(L, -1);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &list_keys[MODULES]);
     lua_pushvalue(L, index);
-    lua_rawseti(L, -2, n + 1);
-    lua_getfield(L, index, "training");
-    lua_rawseti(L, -2, n + 2);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, -3);
+    lua_pop(L, 1);
+}
+
+void fl_captured_add_guard(lua_State *L, int function)
+{
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &list_keys[GUARDS]);
+    lua_pushvalue(L, function);
+    lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
     lua_pop(L, 1);
 }
 
@@ -382,24 +391,42 @@ static void set_recording(lua_State *L, bool on)
     lua_pop(L, 2);
 }
 
-/* Makes the lists that functions of the host and modules are put into while one is recorded, on the stack too. */
+/* Makes the lists, on the stack too. */
 static void open_lists(lua_State *L)
 {
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &hosts_key);
-    lua_newtable(L);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &modules_key);
+    for (int i = 0; i < LISTS; i++) {
+        lua_newtable(L);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &list_keys[i]);
+    }
 }
 
 static void close_lists(lua_State *L)
 {
     set_recording(L, false);
+    for (int i = 0; i < LISTS; i++) {
+        lua_pushnil(L);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &list_keys[i]);
+    }
+}
+
+/* Puts a function in the place of the modules at index that tells if they are as they are now; nil where none is. */
+static void watch_modules(lua_State *L, int modules)
+{
     lua_pushnil(L);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &hosts_key);
-    lua_pushnil(L);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &modules_key);
+    if (!lua_next(L, modules)) {
+        lua_pushnil(L);
+        lua_replace(L, modules);
+        return;
+    }
+    lua_pop(L, 2);
+    fl_lua_push_flow(L);
+    lua_getfield(L, -1, "_program");
+    lua_getfield(L, -1, "watch");
+    lua_pushvalue(L, modules);
+    lua_call(L, 1, 1);
+    lua_replace(L, modules);
+    lua_pop(L, 2);
 }
 
 /* Stores Lua's part of the version: arguments from `first` on, template and lists by index. */
@@ -408,7 +435,7 @@ static void store(lua_State *L, int self, fl_captured *captured, fl_captured_ver
 {
     version->id = ++captured->captures;
     lua_getiuservalue(L, self, FL_CAPTURED_VERSIONS);
-    lua_createtable(L, 4, 0);
+    lua_createtable(L, FL_VERSION_MODULES, 0);
     lua_createtable(L, version->arg_count, 0);
     for (int i = 0; i < version->arg_count; i++) {
         if (version->args[i].kind == FL_ARG_CONSTANT) lua_pushvalue(L, first + i);
@@ -418,10 +445,10 @@ static void store(lua_State *L, int self, fl_captured *captured, fl_captured_ver
     lua_rawseti(L, -2, FL_VERSION_CONSTANTS);
     lua_pushvalue(L, template);
     lua_rawseti(L, -2, FL_VERSION_TEMPLATE);
-    lua_pushvalue(L, lists);
-    lua_rawseti(L, -2, FL_VERSION_HOSTS);
-    lua_pushvalue(L, lists + 1);
-    lua_rawseti(L, -2, FL_VERSION_MODULES);
+    for (int i = 0; i < LISTS; i++) {
+        lua_pushvalue(L, lists + i);
+        lua_rawseti(L, -2, FL_VERSION_HOSTS + i);
+    }
     lua_rawseti(L, -2, version->id);
     lua_pop(L, 1);
 }
@@ -470,7 +497,9 @@ static int run_protected(lua_State *L)
 static fl_captured_version *push_version(lua_State *L)
 {
     fl_captured_version *version = lua_newuserdatauv(L, sizeof *version, 0);
-    *version = (fl_captured_version){.grad_enabled = fl_grad_enabled, .trainings = fl_captured_trainings};
+    *version = (fl_captured_version){
+        .grad_enabled = fl_grad_enabled,
+    };
     luaL_setmetatable(L, FL_CAPTURED_VERSION_TYPE);
     return version;
 }
@@ -480,7 +509,7 @@ int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first,
 {
     struct recording recording = {.version = push_version(L), .first = first};
     open_lists(L);
-    int lists = lua_gettop(L) - 1;
+    int lists = lua_gettop(L) - LISTS + 1;
     lua_newtable(L);
     int boxes = lua_gettop(L);
     push_arguments(L, &recording, count);
@@ -507,6 +536,9 @@ int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first,
     if (kept) {
         fl_captured_version *version = recording.version;
         version->result_count = recording.results.count;
+        version->guard_count = (int)lua_rawlen(L, lists + GUARDS);
+        version->changes = fl_captured_changes;
+        watch_modules(L, lists + MODULES);
         version->used = ++captured->clock;
         store(L, self, captured, version, first, template, lists);
         *kept = *version;

@@ -143,6 +143,7 @@ local function convert(module, f)
         made[t] = new
     end)
     each_tensor(module, function(part, key, t) part[FIELDS][key] = made[t] or t end)
+    flow._program.changed()
     return module
 end
 
@@ -284,7 +285,7 @@ end
 ---Switches dropout and the like on or off, in this module and all below.
 function Module:train(on)
     walk(self, function(_, module) module[FIELDS].training = on end)
-    flow._program.trained()
+    flow._program.changed()
     return self
 end
 

@@ -177,6 +177,7 @@ local function set(self, key, value)
     local kinds, order = self[KINDS], self[ORDER]
     if not kinds[key] then order[#order + 1] = key end
     kinds[key] = kind_of(value, kinds[key])
+    if not rawequal(self[FIELDS][key], value) then program.changed() end
     self[FIELDS][key] = value
 end
 
@@ -332,6 +333,27 @@ function walk(module, visit, again, prefix, seen, above)
     visit(prefix, module)
     for name, child in own_children(module) do walk(child, visit, again, join(prefix, name), seen, above) end
     above[module] = nil
+end
+
+-- A function that tells whether the modules (keys), and those in them, have the fields that they have now.
+function program.watch(modules)
+    local list, kept, seen = {}, {}, {}
+    local function keep(_, part)
+        if seen[part] then return end
+        seen[part] = true
+        list[#list + 1] = part[FIELDS]
+        local copy = {}
+        for key, value in next, part[FIELDS] do copy[key] = value end
+        kept[#list] = copy
+    end
+    for module in next, modules do walk(module, keep) end
+    return function()
+        for i, fields in ipairs(list) do
+            for key, value in next, fields do if not rawequal(kept[i][key], value) then return false end end
+            for key in next, kept[i] do if fields[key] == nil then return false end end
+        end
+        return true
+    end
 end
 
 -- Tensors of one kind by dotted name; a tensor that is used twice comes once unless `again`.

@@ -219,11 +219,32 @@ local function update(self, group, batch)
     end)
 end
 
+-- A function that tells whether the group is updated by the op and in the batches (taken before their lists are used)
+-- that it has now: with as many parameters, whose states have counted alike.
+local function guard(self, group, list)
+    local count, step, parts = #group.params, self._options(group, 1), {}
+    for i, batch in ipairs(list) do
+        parts[i] = {params = table.move(batch.lists[1], 1, #batch.states, 1, {}), states = batch.states}
+    end
+    return function()
+        if #group.params ~= count or self._options(group, 1) ~= step then return false end
+        for _, part in ipairs(parts) do
+            local params, states = part.params, part.states
+            for i = 1, #states do
+                if self.state[params[i]] ~= states[i] or states[i].step ~= states[1].step then return false end
+            end
+        end
+        return true
+    end
+end
+
 ---One step with the current gradients.
 function Optimizer:step()
     local _ <close> = flow.no_grad()
     for _, group in ipairs(self.groups) do
-        for _, batch in ipairs(batches(self, group)) do update(self, group, batch) end
+        local list = batches(self, group)
+        if program.recording then program.guard(guard(self, group, list)) end
+        for _, batch in ipairs(list) do update(self, group, batch) end
     end
 end
 
