@@ -758,6 +758,24 @@ describe("captured functions", function()
         end
     end)
 
+    it("show what they ran, with the lines of the function", function()
+        local line = debug.getinfo(1, "l").currentline
+        local f = capture(function(x)
+            return (x:matmul(x) * 2 + 1):exp():sum(0)
+        end)
+        local x = flow.randn(200, 200)
+        for _ = 1, 2 do f(x) end
+        local words, lines = {}, 0
+        for _, pass in ipairs(flow.explain(function() return f(x) end).passes) do
+            for _, step in ipairs(pass.steps) do
+                words[#words + 1] = step.op
+                lines = lines + (step.line:find("capture_spec.lua:" .. line + 2, 1, true) and 1 or 0)
+            end
+        end
+        assert.are.equal("mul add exp sum", table.concat(words, " "))
+        assert.are.equal(4, lines)
+    end)
+
     it("share memory by lifetime", function()
         local f = capture(function(x)
             for _ = 1, 20 do x = x:matmul(x):cumsum(0):softmax(0) end

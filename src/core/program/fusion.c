@@ -112,6 +112,21 @@ static int uses_within(const struct pass *pass, const struct group *group, int s
     return uses;
 }
 
+/* What flow.explain and a trace say of the step. */
+static fl_status set_report(const struct pass *pass, const struct group *group, const fl_step *fold, fl_step *step)
+{
+    fl_chain_pass *report = &step->fused->pass;
+    fl_chain_step *steps = fl_program_take(pass->program, sizeof *steps * (size_t)(group->count + 1));
+    if (!steps) return out_of_memory();
+    *report = (fl_chain_pass){.steps = steps, .stored = step->nout, .numel = group->fused.tiles.total};
+    for (int i = 0; i < group->count; i++) {
+        const fl_step *s = &pass->steps[group->members[i]];
+        steps[report->count++] = (fl_chain_step){s->op->name, s->line};
+    }
+    if (fold) steps[report->count++] = (fl_chain_step){fold->op->name, fold->line};
+    return FL_OK;
+}
+
 /* The step that the group becomes; operands: what it reads, what it stores, and the results of `fold` (or NULL). */
 static fl_status put_fused(struct pass *pass, struct group *group, const fl_step *fold)
 {
@@ -147,6 +162,7 @@ static fl_status put_fused(struct pass *pass, struct group *group, const fl_step
     }
     for (int i = 0; i < step.nin + step.nout; i++) fl_meta_ref(step.operands[i].meta);
     *step.fused = group->fused;
+    FL_TRY(set_report(pass, group, fold, &step));
     return put(pass, &step);
 }
 

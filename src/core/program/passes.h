@@ -7,6 +7,7 @@
 #define FL_PROGRAM_PASSES_H
 
 #include "cpu/tiles.h"
+#include "dispatch/chain_report.h"
 #include "program_internal.h"
 
 /* Elementwise steps that run in one pass over memory. */
@@ -19,6 +20,7 @@ typedef struct fl_fused {
     } draws[FL_TILES_STEPS];
     int fold;            /* the slot of `tiles` that the step's kernel, a reduction, takes its operand from; -1: none */
     const fl_meta *from; /* of that operand */
+    fl_chain_pass pass;  /* as it is reported */
 } fl_fused;
 
 /* The slot and the offset that stand in the data of a template's operand. */

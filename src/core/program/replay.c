@@ -5,6 +5,7 @@
 ** first. Kernels on a device are issued as tasks, like those of eager code.
 */
 #include "autograd/autograd.h"
+#include "base/clock.h"
 #include "boxing/boxing.h"
 #include "dispatch/listener.h"
 #include "engine/engine.h"
@@ -324,11 +325,23 @@ static fl_status fail_at(const fl_step *step, fl_status status)
     return *step->line ? fl_fail_prefix(status, "captured at %s: ", step->line) : status;
 }
 
+/* A kernel, or fused steps, that began at `started`. Tasks of a device are in the trace by themselves. */
+static void report(const fl_step *step, uint64_t started)
+{
+    const fl_chain_step alone = {step->op->name, step->line};
+    const fl_chain_pass pass = {.steps = &alone, .count = 1, .stored = step->nout, .numel = step->numel};
+    if (step->device && !fl_chain_observer) return;
+    fl_chain_report(step->kind == FL_STEP_FUSED ? &step->fused->pass : &pass, started);
+}
+
 static fl_status run_steps(const struct run *run)
 {
     fl_program *p = run->program;
+    bool reports = fl_chain_reports();
     for (int i = 0; i < p->step_count; i++) {
+        uint64_t started = FL_UNLIKELY(reports) ? fl_now() : 0;
         fl_status status = run_step(run, &p->steps[i]);
+        if (FL_UNLIKELY(reports) && status == FL_OK && p->steps[i].kind <= FL_STEP_FUSED) report(&p->steps[i], started);
         if (FL_UNLIKELY(status != FL_OK)) return fail_at(&p->steps[i], status);
     }
     return FL_OK;
