@@ -2,6 +2,7 @@
 -- proved by meta_registry_spec.lua.
 local flow = require "flow"
 local support = require "tests.support"
+local layers = require "tests.layers"
 local testing = flow._testing
 local nn, optim = flow.nn, flow.optim
 
@@ -205,20 +206,6 @@ describe("gradients on meta", function()
         support.fails("to: float32[2] on meta has no values to copy to cpu", function() x:to("meta"):sum():backward() end)
     end)
 end)
-
--- Constructors and inputs of every class of nn; a class that is not here fails the test.
-local function image() return flow.randn(2, 3, 8, 8) end
-local function row() return flow.randn(2, 6) end
-local layers = {
-    Linear = {{6, 4}, row}, Embedding = {{10, 4}, function() return flow.tensor {{1, 2}, {3, 9}} end},
-    LayerNorm = {{6}, row}, Dropout = {{0.5}, row}, GELU = {{}, row}, Softmax = {{}, row}, ReLU = {{}, row}, SiLU = {{}, row},
-    Tanh = {{}, row}, Sigmoid = {{}, row}, Identity = {{}, row}, Flatten = {{}, image},
-    Conv2d = {{3, 4, 3, {padding = 1, groups = 1}}, image}, MaxPool2d = {{2}, image}, AvgPool2d = {{2}, image},
-    CausalSelfAttention = {{8, 2}, function() return flow.randn(2, 5, 8) end},
-    CrossEntropyLoss = {{}, function() return flow.randn(2, 6), flow.tensor {1, 5} end},
-    MSELoss = {{}, function() return flow.randn(2, 6), flow.randn(2, 6) end},
-    ModuleList = {{}}, Sequential = {{}, row}, Module = {},
-}
 
 local function is_class(x) return type(x) == "table" and type(rawget(x, "__name")) == "string" and rawget(x, "__call") ~= nil end
 

@@ -69,9 +69,9 @@ local function operand_of(job, event, i)
     if not flow.is_tensor(given) then return {number = given} end
     local value = find(job, given)
     if not value and event.overwrites and i == 1 then value = add_empty(job, given) end
-    if not value then
-        error(("%s: an operand is a tensor on the meta device that is neither an input of the program nor made in it")
-            :format(event.op), 0)
+    if not value then           -- a weight of a model that has no values: name_all finds its name, or says what it is
+        value = new_value(job, given)
+        job.weights[#job.weights + 1] = {value = value, tensor = given, op = event.op, line = event.line}
     end
     return {value = value}
 end
@@ -141,6 +141,11 @@ local function name_all(job, f, inputs)
     end
     for _, weight in ipairs(job.weights) do
         local name = names[trace.identity(weight.tensor)]
+        if weight.op and not name then
+            check.fail("trace: %s%s reads a tensor on the meta device that is neither an input of the program nor a " ..
+                "weight of a module that f calls", weight.op, weight.line ~= "" and " (" .. weight.line .. ")" or "")
+        end
+        weight.op, weight.line = nil, nil
         while not name or taken[name] do
             w = w + 1
             name = "w" .. w
