@@ -596,13 +596,14 @@ static int trace_bytes(lua_State *L)
     return 1;
 }
 
-/* signature(op): as its descriptor has it; nil: there is no such op */
+/* signature(op) -> as its descriptor has it, nil where there is no such op; is it hidden */
 static int trace_signature(lua_State *L)
 {
     const fl_op *op = fl_op_find(luaL_checkstring(L, 1));
     if (op && (op->infer || op->body)) lua_pushstring(L, op->sig);
     else lua_pushnil(L);
-    return 1;
+    lua_pushboolean(L, op && op->flags & FL_OP_HIDDEN);
+    return 2;
 }
 
 void fl_lua_open_trace(lua_State *L, int flow)

@@ -404,6 +404,7 @@ function Program:backward(wrt)
     end
     local program = trace_inputs(gradients, specs, names, nil, true)
     for i, output in ipairs(program.outputs) do output.name = found[i] end
+    program.origin = {program = self, wrt = wrt}
     return program
 end
 
@@ -425,7 +426,7 @@ function Program.__index(_, name)
         require("flow." .. homes[name])
         return rawget(Program, name)
     end
-    if name == "replay" or name == "dying" then return nil end
+    if name == "replay" or name == "dying" or name == "origin" then return nil end
     check.fail("a program has no '%s'%s", name, check.suggest(name, {"inputs", "outputs", "weights", "values", "steps",
         "infer", "backward", "dot", "svg", "memory", "profile", "save"}))
 end

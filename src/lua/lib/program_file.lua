@@ -5,11 +5,14 @@
 --     {"version": 1, "values": [{"name", "shape", "dtype", "placement", "sbp"}, ...],
 --      "inputs": [{"name", "value", "requires_grad"}], "weights": [the same], "outputs": [{"name", "value"}],
 --      "steps": [{"op", "in_place", "in": [{"value": 3}, 0.5, null], "attrs", "options", "out": [7], "draws": [1],
---                 "redraws": 1, "undraws", "no_grad", "line"}]}
+--                 "redraws": 1, "undraws", "no_grad", "line"}],
+--      "backward": [["fc.weight"], ...]}
 --
--- A value is known by its place in the list. A float that JSON lacks is {"float": "inf"}. A file is not trusted: its
--- list is checked, and then every step is called on the meta device, which checks operands and attributes by the
--- signature of the op and infers the shapes anew; these have to be the ones that are written.
+-- A value is known by its place in the list. A float that JSON lacks is {"float": "inf"}. A program of gradients is
+-- kept as the program that it is made of, and what p:backward(wrt) was asked for, once or several times. A file is not
+-- trusted: its list is checked, and then every step is called on the meta device, which checks operands and attributes
+-- by the signature of the op and infers the shapes anew; these have to be the ones that are written. Ops that have no
+-- name in Lua trust their callers, so a file cannot call them, but for a few that calls from Lua become.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -23,6 +26,18 @@ local M = {}
 
 local VERSION = 1
 local MOST = 1000000        -- values, steps
+
+-- Ops without a name in Lua that x:max(), x[key], x:to(...), nn.Linear and the like become. They check what they get.
+local known = {}
+for name in ("to_global to_local to_device from_local max_all min_all max_axis min_axis linear_relu linear_gelu " ..
+    "wrap_index"):gmatch "%S+" do
+    known[name] = true
+end
+
+local function is_internal(op)
+    local _, hidden = flow._trace.signature(op)
+    return hidden and not known[op]
+end
 
 -- ---- writing ----
 
@@ -91,16 +106,35 @@ local function encode(p)
         end
     end
     for i, output in ipairs(p.outputs) do tree.outputs[i] = {name = output.name, value = output.value} end
-    for i, step in ipairs(p.steps) do tree.steps[i] = encode_step(step) end
-    return json.encode(tree)
+    for i, step in ipairs(p.steps) do
+        if is_internal(step.op) then
+            check.fail("save: step %d, %s, is an op that only gradients and optimizers call; save the program of " ..
+                "the loss, and take p:backward() of it when it is read", i, step.op)
+        end
+        tree.steps[i] = encode_step(step)
+    end
+    return tree
+end
+
+-- The program that has to be kept, and what backward was asked for since.
+local function origin_of(p)
+    local asked = {}
+    while p.origin do
+        table.insert(asked, 1, p.origin.wrt or json.null)
+        p = p.origin.program
+    end
+    return p, asked[1] and asked or nil
 end
 
 ---Writes the program and its weights into a safetensors file, which flow.program reads. Every rank calls it.
 ---@param path string
 function Program:save(path)
     local names, tensors = {}, {}
-    for i, weight in ipairs(self.weights) do names[i], tensors[i] = weight.name, weight.tensor end
-    local text = encode(self)
+    local p, asked = origin_of(self)
+    local tree = encode(p)
+    tree.backward = asked
+    local text = json.encode(tree)
+    for i, weight in ipairs(p.weights) do names[i], tensors[i] = weight.name, weight.tensor end
     local _ <close> = flow.no_grad()
     if io_.save(path, names, tensors, {"flow.program", text}) then
         io_.same("save", "every rank must save the same program", {text})
@@ -293,6 +327,7 @@ local function decode_step(job, t, i)
     local op = text_of(job, t.op, "op", where)
     where = ("step %d (%s)"):format(i, op)
     if op ~= "detach" and not flow._op[op] then wrong(job, where, "there is no such op") end
+    if is_internal(op) then wrong(job, where, "is an op that only gradients and optimizers call") end
     local step = {
         op = op, in_place = flag(job, t, "in_place", where), no_grad = flag(job, t, "no_grad", where), operands = {},
         undraws = flag(job, t, "undraws", where), attrs = decode_attrs(job, t.attrs, where),
@@ -319,7 +354,7 @@ local function decode(job, text)
     if tree.version ~= VERSION then
         wrong(job, nil, "its version is %s, this flowlua reads %d", check.got(tree.version), VERSION)
     end
-    known_keys(job, tree, set "version values inputs weights outputs steps", "the list")
+    known_keys(job, tree, set "version values inputs weights outputs steps backward", "the list")
     for i, t in ipairs(list_of(job, tree.values, "values")) do job.values[i] = decode_value(job, t, i) end
     local p = {values = job.values, steps = {}, outputs = {}}
     p.inputs = decode_entries(job, tree.inputs, "inputs", "input")
@@ -331,6 +366,14 @@ local function decode(job, text)
         p.outputs[i] = {
             name = text_of(job, t.name, "name", where), value = value_index(job, t.value, where, true),
         }
+    end
+    p.backward = tree.backward ~= nil and list_of(job, tree.backward, "backward") or {}
+    if #p.backward > 8 then wrong(job, nil, "'backward' has %d entries", #p.backward) end
+    for i, names in ipairs(p.backward) do
+        local where = "backward " .. i
+        for _, name in ipairs(names == json.null and {} or list_of(job, names, "names", where)) do
+            text_of(job, name, "name", where)
+        end
     end
     return p
 end
@@ -407,7 +450,13 @@ function M.program(path, o)
     end
     local p = decode(job, text)
     read_weights(job, p, stored, o.device)
-    return build(job, p)
+    local built = build(job, p)
+    for i, names in ipairs(p.backward) do
+        local made, result = pcall(built.backward, built, names ~= json.null and names or nil)
+        if not made then wrong(job, "backward " .. i, "%s", (tostring(result):gsub("^[^\n]-:%d+: ", ""))) end
+        built = result
+    end
+    return built
 end
 
 check.methods(Program, "p", {"save(path: string)"}, program.is_program)
