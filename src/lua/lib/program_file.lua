@@ -453,7 +453,7 @@ function M.program(path, o)
     local built = build(job, p)
     for i, names in ipairs(p.backward) do
         local made, result = pcall(built.backward, built, names ~= json.null and names or nil)
-        if not made then wrong(job, "backward " .. i, "%s", (tostring(result):gsub("^[^\n]-:%d+: ", ""))) end
+        if not made then wrong(job, "backward " .. i, "%s", (tostring(result):gsub("^[^\n]-:%d+: backward: ", ""))) end
         built = result
     end
     return built
