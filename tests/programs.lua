@@ -463,8 +463,8 @@ end
 function M.check_captured(seed, number)
     local program = without_failing(M.draw(seed, number))
     M.everyone = program.list[1].value
-    local finding, ran = captured.run(program, false, function(found) return found end)
-    if not agree(finding ~= nil) then finding, ran = captured.run(program, true, agree) end
+    local finding, ran, calls = captured.run(program, false, 4, function(found) return found end)
+    if calls and not agree(finding ~= nil) then finding, ran = captured.run(ran, true, calls, agree) end
     if agree(finding ~= nil) then return finding or true, M.text(ran) end
 end
 

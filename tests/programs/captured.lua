@@ -167,9 +167,9 @@ local function without(program, line)
     return setmetatable({lines = lines}, {__index = program})
 end
 
--- Runs it as it is and captured; agree: whether something is so on any rank. nil, or what is wrong; second result: the
--- program that was captured.
-function M.run(program, is_global, agree)
+-- Runs it as it is and captured, `calls` times; agree: whether something is so on any rank. nil, or what is wrong; the
+-- program that was captured; how many calls went well.
+function M.run(program, is_global, calls, agree)
     for _ = 1, #program.lines + 2 do
         local first = inputs_at(program, 1, is_global)
         contiguous(first)
@@ -203,7 +203,7 @@ function M.run(program, is_global, agree)
             goto next
         end
         M.captured, M.lines = M.captured + 1, M.lines + #program.lines
-        for call = 1, 4 do
+        for call = 1, calls do
             local finding
             if call > 1 then
                 local values = inputs_at(program, call, is_global)
@@ -222,9 +222,9 @@ function M.run(program, is_global, agree)
                 end
             end
             if agree(finding ~= nil) then return finding or true, program end
-            if agree(not fine) then return nil, program end
+            if agree(not fine) then return nil, program, call - 1 end
         end
-        do return nil, program end
+        do return nil, program, calls end
         ::next::
     end
     return nil, program
