@@ -1,6 +1,6 @@
 /*
-** activation.c -- a product and the activation of its result are one step, which applies it while the product's rows lie
-** in the cache: relu, and gelu of floats that are not rounded to 16 bits in between.
+** activation.c -- a product and the activation of its result are one step, which applies it while the product's rows
+** lie in the cache: relu, and gelu of floats that are not rounded to 16 bits in between.
 */
 #include "memory/device.h"
 #include "op/product.h"
