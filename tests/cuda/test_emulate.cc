@@ -428,6 +428,44 @@ static void test_order(void)
     CHECK((wrong_results(false) > 0) == deferred);
 }
 
+/* What is captured runs at each launch, with the arguments it had. */
+static void test_graphs(void)
+{
+    int *x = device_array<int>(1), host = -1;
+    void *other;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaMemsetAsync(x, 0, sizeof *x, stream);
+    for (int value = 5; value < 7; value++) {
+        CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+        LAUNCH(add, 1, 2, 0, x, value);
+        LAUNCH(triple, 1, 1, 0, x);
+        CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+        if (value == 5) CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+        else CHECK(cudaGraphExecUpdate(exec, graph, NULL) == cudaSuccess);
+        cudaGraphDestroy(graph);
+        read_back(&host, x, 1);
+        CHECK(host == (value == 5 ? 0 : 120));
+        for (int i = 0; i < 2; i++) CHECK(cudaGraphLaunch(exec, stream) == cudaSuccess);
+    }
+    cudaGraphExecDestroy(exec);
+    read_back(&host, x, 1);
+    CHECK(host == ((120 + 12) * 3 + 12) * 3);
+    CHECK(dies("cudaMallocAsync: the stream is captured", [&] {
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        cudaMallocAsync(&other, 4, stream);
+    }));
+    CHECK(dies("cudaMalloc while this thread captures a stream", [&] {
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        cudaMalloc(&other, 4);
+    }));
+    CHECK(dies("a wait for the stream: the stream is captured", [&] {
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
+        cudaStreamSynchronize(stream);
+    }));
+    cudaFreeAsync(x, stream);
+}
+
 int main(void)
 {
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -442,6 +480,7 @@ int main(void)
     RUN(test_host_touches_device_memory);
     RUN(test_accesses);
     RUN(test_limits);
+    RUN(test_graphs);
     RUN(test_order);
     stream = first;
     return finish();

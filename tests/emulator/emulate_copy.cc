@@ -38,6 +38,8 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t s)
 {
     LOCKED;
     CUstream_st *stream = fl_emulated_stream_of(s, "cudaMallocAsync");
+    fl_emulated_not_captured(stream, "cudaMallocAsync");
+    fl_emulated_unsafe("cudaMallocAsync");
     int device = stream->device;
     if (fl_emulated_memory_used(device) + (int64_t)bytes > fl_emulated_device_bytes())
         fl_emulated_finish(stream, stream->issued);
@@ -59,6 +61,7 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
 {
     LOCKED;
     check_range(data, 0, true, "cudaFreeAsync");
+    fl_emulated_not_captured(fl_emulated_stream_of(s, "cudaFreeAsync"), "cudaFreeAsync");
     fl_emulated_issue(fl_emulated_stream_of(s, "cudaFreeAsync"), [=] { fl_emulated_memory_free(data); });
     return cudaSuccess;
 }
@@ -66,6 +69,7 @@ cudaError_t cudaFreeAsync(void *data, cudaStream_t s)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     LOCKED;
+    fl_emulated_unsafe("cudaMalloc");
     if (fl_emulated_memory_used(fl_emulated_device) + (int64_t)bytes > fl_emulated_device_bytes())
         return fl_emulated_fail(cudaErrorMemoryAllocation);
     void *data = fl_emulated_memory_new(bytes, fl_emulated_device);
@@ -78,6 +82,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *data)
 {
     LOCKED;
+    fl_emulated_unsafe("cudaFree");
     fl_emulated_finish_all();
     if (data) fl_emulated_memory_free(data);
     return cudaSuccess;
@@ -86,6 +91,7 @@ cudaError_t cudaFree(void *data)
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
     LOCKED;
+    fl_emulated_unsafe("cudaHostAlloc");
     *out = fl_emulated_memory_new(bytes, -1);
     return *out ? cudaSuccess : fl_emulated_fail(cudaErrorMemoryAllocation);
 }
@@ -157,6 +163,7 @@ static void copy_now(void *out, const void *in, size_t bytes, bool to_device, bo
 cudaError_t cudaMemcpy(void *out, const void *in, size_t bytes, cudaMemcpyKind kind)
 {
     LOCKED;
+    fl_emulated_unsafe("cudaMemcpy");
     check_kind(out, in, kind);
     copy_now(out, in, bytes, on_device(out), on_device(in));
     return cudaSuccess;
@@ -168,6 +175,7 @@ cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, cudaMemcpyK
     fl_emulated_stream_of(s, "cudaMemcpyAsync");
     check_kind(out, in, kind);
     bool to_device = on_device(out), from_device = on_device(in), waits = is_pageable(in) || is_pageable(out);
+    if (waits) fl_emulated_not_captured(s, "a copy of pageable memory");
     fl_emulated_issue(s, [=] { copy_now(out, in, bytes, to_device, from_device); });
     if (waits) fl_emulated_finish(s, s->issued);
     return cudaSuccess;

@@ -2,6 +2,7 @@
 ** emulate_parts.h -- what the parts of the emulation share.
 **
 ** emulate_fiber.cc has the stacks of threads, emulate_block.cc a launch, emulate_stream.cc streams and events,
+** emulate_graph.cc launches that are noted and repeated,
 ** emulate_copy.cc allocation and copies, emulate_device.cc devices and errors, emulate_memory.cc the blocks of memory
 ** with their access rights; emulate_check.cc checks each access of a kernel, where the plug-in was compiled for that.
 **
@@ -16,6 +17,7 @@
 
 #include <deque>
 #include <mutex>
+#include <vector>
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
@@ -111,6 +113,7 @@ struct CUstream_st : fl_emulated_stream {
     int device;
     std::deque<fl_emulated_item> queue;
     uint64_t issued, done;
+    cudaGraph_t captured; /* what is issued goes there; NULL: it runs */
 };
 
 /* The stream, which must not be the default one. `what` names the caller. */
@@ -118,6 +121,13 @@ CUstream_st *fl_emulated_stream_of(cudaStream_t s, const char *what);
 
 void fl_emulated_issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0,
                        std::function<bool()> ready = nullptr);
+
+/* What is issued to a captured stream. */
+void fl_emulated_capture(CUstream_st *s, std::function<void()> run);
+
+/* Ends the process: where the stream is captured; where CUDA forbids the call because this thread captures. */
+void fl_emulated_not_captured(const CUstream_st *s, const char *what);
+void fl_emulated_unsafe(const char *what);
 
 /* The caller waits until the stream has come so far; the others go on meanwhile. */
 void fl_emulated_finish(CUstream_st *s, uint64_t position);

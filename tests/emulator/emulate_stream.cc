@@ -58,6 +58,8 @@ static void advance_all(void)
 /* The caller waits until the stream has come so far; the others go on meanwhile. */
 void fl_emulated_finish(CUstream_st *s, uint64_t position)
 {
+    fl_emulated_not_captured(s, "a wait for the stream");
+    fl_emulated_unsafe("a wait for a stream");
     while (!advance(s, position)) {
         advance_all();
         usleep(50);
@@ -81,6 +83,8 @@ static void stir(void)
 void fl_emulated_issue(CUstream_st *s, std::function<void()> run, CUstream_st *after, uint64_t position,
                        std::function<bool()> ready)
 {
+    if (s->captured && !after && !ready) return fl_emulated_capture(s, std::move(run));
+    fl_emulated_not_captured(s, "a wait for another stream or process");
     s->queue.push_back({std::move(run), after, position, std::move(ready)});
     s->issued++;
     if (deferred) stir();
@@ -160,7 +164,7 @@ void fl_emulate_launch(cudaStream_t stream, const void *, dim3 grid, dim3 thread
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned)
 {
     LOCKED;
-    *out = new CUstream_st{{issue_of_library, issue_when}, fl_emulated_device, {}, 0, 0};
+    *out = new CUstream_st{{issue_of_library, issue_when}, fl_emulated_device, {}, 0, 0, NULL};
     streams.push_back(*out);
     return cudaSuccess;
 }
@@ -184,6 +188,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
     LOCKED;
+    fl_emulated_not_captured(s, "cudaStreamQuery");
+    fl_emulated_unsafe("cudaStreamQuery");
     stir();
     if (s->done == s->issued) return cudaSuccess;
     advance(s, s->done + 1);
@@ -207,7 +213,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t function, void *data)
 {
     LOCKED;
-    fl_emulated_issue(fl_emulated_stream_of(s, "cudaLaunchHostFunc"), [=] {
+    fl_emulated_not_captured(fl_emulated_stream_of(s, "cudaLaunchHostFunc"), "cudaLaunchHostFunc");
+    fl_emulated_issue(s, [=] {
         fl_emulated_rights closed(false);
         function(data);
     });
@@ -246,6 +253,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
     e->stream = fl_emulated_stream_of(s, "cudaEventRecord");
     if (e->device != s->device)
         fl_emulated_broken("cudaEventRecord: an event of GPU %d in a stream of GPU %d", e->device, s->device);
+    fl_emulated_not_captured(s, "cudaEventRecord");
     e->position = s->issued + 1;
     fl_emulated_issue(s, [e] { e->time = now(); });
     return cudaSuccess;
@@ -254,6 +262,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     LOCKED;
+    fl_emulated_unsafe("cudaEventQuery");
     if (!e->stream || e->stream->done >= e->position) return cudaSuccess;
     advance(e->stream, e->stream->done + 1);
     return cudaErrorNotReady;
