@@ -61,6 +61,10 @@ extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(cons
     table.scratch = fl_cuda_malloc;
     table.drop_scratch = fl_cuda_free;
     table.tiles = fl_cuda_tiles;
+    table.graph_begin = fl_cuda_graph_begin;
+    table.graph_end = fl_cuda_graph_end;
+    table.graph_launch = fl_cuda_graph_launch;
+    table.graph_drop = fl_cuda_graph_drop;
     table.comm = &fl_nccl;
     *out = &table;
     return FL_OK;

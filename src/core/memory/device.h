@@ -18,6 +18,9 @@ typedef enum fl_queue { FL_QUEUE_COMPUTE, FL_QUEUE_IN, FL_QUEUE_OUT, FL_QUEUE_CO
 
 struct fl_tiles;
 
+/* Launches of ops, recorded: a device's own. */
+typedef struct fl_device_graph fl_device_graph;
+
 typedef struct fl_device {
     const char *name; /* "cuda" */
     int count;        /* how many of them this process may use */
@@ -50,6 +53,14 @@ typedef struct fl_device {
     ** `tiles` is not planned (cpu/tiles.h), all it names is memory of the device or numbers; `name`: of the op whose
     ** result is asked for. NULL: nothing is deferred on the device. */
     fl_status (*tiles)(const struct fl_tiles *tiles, const char *name);
+    /* What this thread's ops issue from now on is recorded in place of the queue that was entered; *graph NULL: in a new
+    ** one, else in place of what was recorded there. Ops that cannot be recorded fail. Until graph_end ops alone are
+    ** called, whose operands stay where they are. NULL: the device has no graphs. */
+    fl_status (*graph_begin)(fl_device_graph **graph, int index);
+    /* keep false: what was recorded is dropped, as after an error, and the graph cannot be launched. */
+    fl_status (*graph_end)(fl_device_graph *graph, bool keep);
+    fl_status (*graph_launch)(fl_device_graph *graph); /* issued to the compute queue, which was entered */
+    void (*graph_drop)(fl_device_graph *graph);        /* NULL is fine; launches under way go on */
     const struct fl_device_comm *comm; /* device_comm.h; NULL: transfers between ranks go through host memory */
 } fl_device;
 

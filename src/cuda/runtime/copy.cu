@@ -199,6 +199,7 @@ fl_status fl_cuda_copy(void *out, const void *in, size_t bytes)
     int from = q->kind == FL_QUEUE_IN ? -1 : q->kind == FL_QUEUE_OUT ? q->device : device_of(in);
     int to = q->kind == FL_QUEUE_OUT ? -1 : q->kind == FL_QUEUE_IN ? q->device : device_of(out);
     if (from >= 0 && to >= 0) return copy_device(out, to, in, from, bytes, q);
+    FL_TRY(fl_cuda_graph_refuse("a copy from or to the host"));
     if (from < 0 && !fl_cuda_is_pinned(in)) return copy_in((char *)out, (const char *)in, bytes, q);
     if (to < 0 && !fl_cuda_is_pinned(out)) return copy_out((char *)out, (const char *)in, bytes, q);
     FL_CUDA_TRY(cudaMemcpyAsync(out, in, bytes, cudaMemcpyDefault, q->stream));

@@ -77,6 +77,7 @@ static bool late_check(void *record, char *text, size_t size)
 
 extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes)
 {
+    FL_TRY(fl_cuda_graph_refuse("a kernel that reports errors in its data"));
     suspect **list = &unused[fl_cuda_current()->index];
     assert(bytes <= FL_CUDA_FAULT_CONTEXT);
     if (FL_UNLIKELY(!*list)) FL_TRY(make_records(list));

@@ -231,6 +231,7 @@ static int temporary_count;
 extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes)
 {
     fl_cuda_queue *q = fl_cuda_queue_current();
+    if (FL_UNLIKELY(fl_cuda_is_recording())) return fl_cuda_graph_malloc(data, bytes);
     bool kept = q->kind == FL_QUEUE_COMPUTE && temporary_count < TEMPORARIES;
     fl_status status = FL_ERR_MEMORY;
     for (int tried = 0; tried < 2 && status == FL_ERR_MEMORY; tried++) {
@@ -247,6 +248,7 @@ extern "C" void fl_cuda_free(void *data)
 {
     fl_cuda_queue *q = fl_cuda_queue_current();
     if (!data) return;
+    if (FL_UNLIKELY(fl_cuda_is_recording())) return fl_cuda_graph_free(data);
     for (int i = temporary_count - 1; i >= 0; i--)
         if (temporaries[i].data == data) {
             release_on(data, temporaries[i].bytes, q);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 static fl_cuda_queue queues[FL_CUDA_DEVICES][FL_QUEUES];
+static fl_cuda_queue recorders[FL_CUDA_DEVICES]; /* they run nothing: graphs are recorded with them */
 static thread_local fl_cuda_queue *current;
 static thread_local int current_device = -1;
 
@@ -243,6 +244,17 @@ fl_status fl_cuda_enter(int device, fl_queue kind)
     if (FL_UNLIKELY(device < 0 || device >= fl_cuda_count())) return fl_cuda_open(&d, device);
     fl_cuda_queue *q = fl_cuda_queue_of(device, kind);
     FL_TRY(give_lane(q, device, kind));
+    FL_TRY(open_queue(q));
+    FL_TRY(use_device(device));
+    current = q;
+    return FL_OK;
+}
+
+fl_status fl_cuda_enter_recorder(int device)
+{
+    fl_cuda_queue *q = &recorders[device];
+    q->device = device;
+    q->kind = FL_QUEUE_COMPUTE;
     FL_TRY(open_queue(q));
     FL_TRY(use_device(device));
     current = q;

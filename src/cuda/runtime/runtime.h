@@ -2,7 +2,7 @@
 ** runtime.h -- what the files of the CUDA runtime share: devices, queues, memory, faults.
 **
 ** device.cu finds and opens devices; queue.cu has streams, events and what is in flight;
-** timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what
+** graph.cu launches recorded once; timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what
 ** kernels report.
 */
 #ifndef FL_CUDA_RUNTIME_H
@@ -51,6 +51,9 @@ fl_cuda_queue *fl_cuda_queue_current(void);
 /* Makes it this thread's queue, opening device and stream if they are not. */
 fl_status fl_cuda_enter(int device, fl_queue kind);
 
+/* Makes the stream that graphs of the device are recorded with this thread's queue. */
+fl_status fl_cuda_enter_recorder(int device);
+
 /* The lane of a queue. That of a device which does not exist is the CPU's: the op that runs there words the error. */
 int fl_cuda_lane(int device, fl_queue kind);
 
@@ -83,6 +86,21 @@ int fl_cuda_count(void);
 fl_status fl_cuda_find(void);
 int fl_cuda_own(void);       /* the one this rank uses by default */
 int fl_cuda_processes(void); /* of this job on this host, per device, rounded up */
+
+/* ---- graphs ---- */
+
+fl_status fl_cuda_graph_begin(fl_device_graph **graph, int device);
+fl_status fl_cuda_graph_end(fl_device_graph *graph, bool keep);
+fl_status fl_cuda_graph_launch(fl_device_graph *graph);
+void fl_cuda_graph_drop(fl_device_graph *graph);
+
+/* Is what is issued recorded? Then temporary memory is the graph's. */
+bool fl_cuda_is_recording(void);
+fl_status fl_cuda_graph_malloc(void **data, size_t bytes);
+void fl_cuda_graph_free(void *data);
+
+/* An error where a graph is recorded: "cuda: what cannot be part of a graph". */
+fl_status fl_cuda_graph_refuse(const char *what);
 
 /* ---- other ranks ---- */
 
