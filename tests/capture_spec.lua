@@ -829,7 +829,7 @@ describe("a pass", function()
     end
 
     it("changes no value, and saves steps or memory", function()
-        local all = "activation,-common,-dead,-fusion,-place"
+        local all = "activation,-common,-dead,-fusion,-graphs,-place"
         local values, steps, in_place = run ""
         for _, name in ipairs {"activation", "common", "dead", "fusion", "place", all} do
             local same, without, bytes = run("-" .. name)

@@ -36,8 +36,8 @@ for mode in 1 cublaslt deferred; do
         # deferred execution concerns the order of things, not what a kernel computes
         case $mode in
         1) set -- tests/cuda/*_spec.lua tests/cuda_runtime_spec.lua ;;
-        cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/train_spec.lua ;;
-        deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua ;;
+        cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
+        deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
         esac
     fi
     began=$(date +%s)

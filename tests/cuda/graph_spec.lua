@@ -1,11 +1,189 @@
--- graph_spec.lua -- captured functions on the GPU: errors that kernels find in their data are told after a replay.
+-- graph_spec.lua -- captured functions on the GPU: what replays launch as graphs gives the bits of eager code, whatever moves; errors
+-- that kernels find in their data are told.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local process = require "tests.process"
 local nn, optim = require "flow.nn", require "flow.optim"
 
 local it, device = cuda.it, cuda.device
 
 local function tensor(values) return flow.tensor(values):to(device) end
+
+-- What f launched: steps by themselves, graphs, recordings.
+local function launched(f, ...)
+    local before = flow.engine.stats()
+    local result = f(...)
+    local after = flow.engine.stats()
+    return after.replayed_steps - before.replayed_steps, after.graphs - before.graphs,
+        after.graph_recordings - before.graph_recordings, result
+end
+
+local function same(want, got, what)
+    assert.is_true(want:to("cpu"):eq(got:to "cpu"):all():item(), what)
+end
+
+describe("training", function()
+    -- Losses and parameters of some steps; what the last one launched.
+    local function train(captures, o)
+        flow.manual_seed(3)
+        local net = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.GELU(), o.dropout and nn.Dropout(0.3) or nn.Identity(),
+            nn.Linear(16, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 5)):to(device)
+        local optimizer = optim[o.optimizer or "AdamW"](net:parameters(), {lr = 0.01})
+        local scheduler = optim.Scheduler(optimizer, optim.schedule.warmup_cosine(100, {warmup = 7}))
+        local function step(x, y)
+            if o.clears ~= "never" then optimizer:zero_grad() end
+            local loss = flow.cross_entropy(net(x), y)
+            loss:backward()
+            if o.clips then optim.clip_grad_norm(net:parameters(), 0.5) end
+            optimizer:step()
+            scheduler:step()
+            return loss
+        end
+        if captures then step = flow.capture(step) end
+        local losses, kept, wanted, counts = {}, {}, {}, nil
+        for i = 1, o.steps or 40 do
+            local x, y = flow.randn(8, 12):to(device), flow.randint(0, 5, {8}):to(device)
+            counts = {launched(step, x, y)}
+            losses[i] = counts[4]:item()
+            if o.keeps and i % o.keeps == 0 then
+                kept[#kept + 1] = net:parameters()[1].grad
+                wanted[#wanted + 1] = kept[#kept]:clone()
+            end
+        end
+        for i, g in ipairs(kept) do same(wanted[i], g, "a gradient that was kept") end
+        return losses, net:parameters(), counts
+    end
+
+    local cases = {
+        ["AdamW, clipping, a schedule"] = {clips = true, most = 14},
+        ["dropout over 100 steps"] = {dropout = true, clips = true, steps = 100, most = 20},
+        ["SGD"] = {optimizer = "SGD", most = 14},
+        ["gradients that are never cleared"] = {clears = "never", optimizer = "SGD"},
+        ["gradients that are kept now and then"] = {keeps = 11, most = 14},
+        ["gradients that are kept at every step"] = {keeps = 1},
+    }
+    for name, o in pairs(cases) do
+        it("gives the bits of eager code: " .. name, function()
+            local want, parameters = train(false, o)
+            local got, mine, counts = train(true, o)
+            assert.are.same(want, got)
+            for i, p in ipairs(parameters) do same(p, mine[i], "parameter " .. i) end
+            if o.most then
+                assert.is_true(counts[2] >= 2, "graphs: " .. counts[2])
+                assert.is_true(counts[1] + counts[2] <= o.most, "launches: " .. counts[1] + counts[2])
+            end
+        end)
+    end
+end)
+
+describe("a graph", function()
+    local function chain(x, w) return ((x:matmul(w) * 2):softmax(1):matmul(w:t()) - 1):tanh():cumsum(0):softmax(0) end
+
+    it("is launched once addresses have settled, and recorded once", function()
+        local w, x = flow.randn(6, 6):to(device), flow.randn(4, 6):to(device)
+        local f = flow.capture(function(a) return chain(a, w):sum() end)
+        local want = chain(x, w):sum():item()
+        local recorded = 0
+        for i = 1, 12 do
+            local steps, graphs, recordings, y = launched(f, x)
+            assert.are.equal(want, y:item())
+            recorded = recorded + recordings
+            if i == 2 then assert.is_true(steps > 4 and graphs == 0) end
+            if i == 12 then assert.is_true(graphs == 1 and steps <= 2, ("%d steps, %d graphs"):format(steps, graphs)) end
+        end
+        assert.is_true(recorded <= 2)
+    end)
+
+    it("leaves out what touches arguments that are others at each call", function()
+        local w = flow.randn(6, 6):to(device)
+        local f = flow.capture(function(a) return chain(a, w) end)
+        local kept, wanted, graphs = {}, {}, 0
+        for i = 1, 20 do
+            local x = flow.randn(4, 6):to(device)
+            wanted[i] = chain(x, w)
+            local _, n, _, y = launched(f, x)
+            kept[i], graphs = y, graphs + n
+        end
+        for i = 1, 20 do same(wanted[i], kept[i], "result " .. i) end
+        assert.is_true(graphs >= 15)
+    end)
+
+    it("is recorded anew where an argument is another one from some call on", function()
+        local w = flow.randn(6, 6):to(device)
+        local f = flow.capture(function(a) return chain(a, w):sum() end)
+        local xs = {flow.randn(4, 6):to(device), flow.randn(4, 6):to(device)}
+        for i = 1, 60 do
+            local x = xs[i // 25 % 2 + 1]
+            assert.are.equal(chain(x, w):sum():item(), f(x):item(), "call " .. i)
+        end
+    end)
+
+    it("reads tensors from outside as they are, also where their values are replaced", function()
+        local w, x = flow.randn(6, 6):to(device), flow.randn(4, 6):to(device)
+        local f = flow.capture(function(a) return chain(a, w):sum() end)
+        for _ = 1, 15 do
+            w:mul_(0.5):add_(0.25)
+            assert.are.equal(chain(x, w):sum():item(), f(x):item())
+        end
+    end)
+
+    it("of one function does not disturb that of another, nor eager code between them", function()
+        local w, x = flow.randn(6, 6):to(device), flow.randn(4, 6):to(device)
+        local f = flow.capture(function(a) return chain(a, w):sum() end)
+        local g = flow.capture(function(a) return chain(a * 2, w):sum(0):sum() end)
+        local a, b = chain(x, w):sum():item(), chain(x * 2, w):sum(0):sum():item()
+        for _ = 1, 12 do
+            local y, between, z = f(x), chain(x, w):sum(), g(x)
+            assert.are.same({a, a, b}, {y:item(), between:item(), z:item()})
+        end
+    end)
+
+    it("may change what lies outside, in the order of the steps", function()
+        local w, x, count = flow.randn(6, 6):to(device), flow.randn(4, 6):to(device), flow.zeros(1):to(device)
+        local f = flow.capture(function(a)
+            local y = chain(a, w)
+            count:add_(y:sum())
+            return (chain(a, w) * count):sum()
+        end)
+        local total = flow.zeros(1):to(device)
+        for _ = 1, 12 do
+            local y = chain(x, w)
+            total:add_(y:sum())
+            assert.are.equal((y * total):sum():item(), f(x):item())
+        end
+    end)
+
+    it("goes with the function, and its memory", function()
+        local w, x = flow.randn(64, 64):to(device), flow.randn(4, 64):to(device)
+        local function live()
+            for _ = 1, 3 do collectgarbage() end
+            flow.sync()
+            return flow.memory({device = device}).live_bytes
+        end
+        local function use()
+            local f = flow.capture(function(a) return chain(a, w):sum() end)
+            for _ = 1, 8 do f(x):item() end
+            assert.is_true((select(2, launched(f, x))) == 1)
+        end
+        use()
+        local before = live()
+        for _ = 1, 3 do use() end
+        assert.are.equal(before, live())
+    end)
+
+    it("is not made where FLOW_PASSES or the engine's mode says so", function()
+        local script = [[
+            local flow = require "flow"
+            local x = flow.randn(4, 6):to "cuda"
+            local f = flow.capture(function(a) return (a * 2):softmax(1):softmax(0):softmax(1):cumsum(0):sum() end)
+            for _ = 1, 8 do f(x):item() end
+            print(flow.engine.stats().graphs > 0)
+        ]]
+        assert.are.equal("true\n", (process.run("", script)))
+        assert.are.equal("false\n", (process.run("FLOW_PASSES=-graphs", script)))
+        assert.are.equal("false\n", (process.run("FLOW_ENGINE=naive", script)))
+    end)
+end)
 
 describe("an index out of range in a replay", function()
     local function net_of(captures)
@@ -46,7 +224,7 @@ describe("an index out of range in a replay", function()
             end
         end
         for i, p in ipairs(net:parameters()) do
-            assert.is_true(p:to("cpu"):eq(want:parameters()[i]:to "cpu"):all():item(), "parameter " .. i)
+            same(want:parameters()[i], p, "parameter " .. i)
         end
     end)
 end)

@@ -45,7 +45,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode how)
     LOCKED;
     fl_emulated_stream_of(s, "cudaStreamBeginCapture");
     if (captured || s->captured) fl_emulated_broken("cudaStreamBeginCapture: a stream is captured already");
-    if (how == cudaStreamCaptureModeGlobal) fl_emulated_broken("capture in the global mode forbids calls of all threads");
+    if (how == cudaStreamCaptureModeGlobal)
+        fl_emulated_broken("capture in the global mode forbids calls of all threads");
     captured = s;
     captured_in = how;
     s->captured = new CUgraph_st{s->device, std::make_shared<nodes>()};
@@ -87,7 +88,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s)
 {
     LOCKED;
     fl_emulated_not_captured(fl_emulated_stream_of(s, "cudaGraphLaunch"), "cudaGraphLaunch");
-    if (s->device != exec->device) fl_emulated_broken("a graph of GPU %d is launched on GPU %d", exec->device, s->device);
+    if (s->device != exec->device)
+        fl_emulated_broken("a graph of GPU %d is launched on GPU %d", exec->device, s->device);
     std::shared_ptr<const nodes> list = exec->list;
     for (size_t i = 0; i < list->size(); i++) fl_emulated_issue(s, [list, i] { (*list)[i](); });
     return cudaSuccess;

@@ -40,6 +40,7 @@ typedef enum fl_pass {
     FL_PASS_COMMON,
     FL_PASS_DEAD,
     FL_PASS_FUSION,
+    FL_PASS_GRAPHS,
     FL_PASS_PLACE,
     FL_PASSES
 } fl_pass;

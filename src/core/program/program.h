@@ -73,6 +73,14 @@ typedef struct fl_program_facts {
 } fl_program_facts;
 void fl_program_facts_get(fl_program_facts *out, const fl_program *program);
 
+/* What replays on devices issued, in this process. */
+typedef struct fl_program_counts {
+    int64_t steps;      /* by themselves */
+    int64_t graphs;     /* launches of several steps at once */
+    int64_t recordings; /* of those */
+} fl_program_counts;
+void fl_program_counts_get(fl_program_counts *out);
+
 /* Step i as a line: "mul float32[64, 128]  train.lua:12". */
 enum { FL_PROGRAM_LINE = 256 };
 void fl_program_line(char line[FL_PROGRAM_LINE], const fl_program *program, int64_t i);

@@ -37,6 +37,11 @@ typedef struct fl_slot {
     fl_tensor *tensor;   /* INPUT, GRADIENT, OWN: during a run; BOUND: held */
     const fl_meta *meta; /* owned; of the tensor that it was made as */
     const char *data;    /* that the places of `uses` were set for */
+    fl_tensor *kept;     /* OWN, on a device: of the last run, memory of this one where nobody else has it; or NULL */
+    /* of graphs.c */
+    const char *data_before; /* after the last run */
+    int64_t moves;           /* runs after which it was another one */
+    bool moves_often;
     fl_slot_use *uses;
     int use_count;
     int flag; /* while it is recorded: one more than the last of its tensors in fl_program.flags */
@@ -70,6 +75,7 @@ typedef struct fl_step {
     fl_step_kind kind;
     bool fuses; /* may run in one pass with others */
     bool folds; /* takes operand 0 while that is computed */
+    bool alone; /* the device cannot record it (graphs.h) */
     const fl_op *op;
     union {
         fl_kernel_fn run;
@@ -140,6 +146,10 @@ struct fl_program {
     bool busy;
     size_t block_bytes;
     fl_storage *block;
+    bool has_graphs, graphs_stale; /* steps may be launched together; which has to be found out */
+    int64_t runs;
+    struct fl_graph *graphs;
+    int graph_count, graph_room;
     fl_program_facts facts;
 };
 

@@ -7,7 +7,7 @@
 #include "autograd/autograd.h"
 #include "dispatch/listener.h"
 #include "engine/engine.h"
-#include "program_internal.h"
+#include "graphs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,8 +98,10 @@ void fl_program_free(fl_program *program)
     if (!program) return;
     for (int i = 0; i < program->step_count; i++) step_drop(&program->steps[i]);
     for (int i = 0; i < program->retired_count; i++) step_drop(&program->retired[i]);
+    fl_graphs_drop(program);
     for (int i = 0; i < program->slot_count; i++) {
         fl_tensor_unref(program->slots[i].tensor);
+        fl_tensor_unref(program->slots[i].kept);
         fl_var_clear(&program->slots[i].var);
         fl_meta_unref(program->slots[i].meta);
     }

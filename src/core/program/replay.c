@@ -2,13 +2,14 @@
 ** replay.c -- a program runs: pointers are set where memory has changed, then each step does its work.
 **
 ** Kernels on the host run on the caller, one after the other: what they share with the engine's lanes is waited for
-** first. Kernels on a device are issued as tasks, like those of eager code.
+** first. Kernels on a device are issued as tasks, like those of eager code, one by one or as graphs (graphs.h).
 */
 #include "autograd/autograd.h"
 #include "base/clock.h"
 #include "boxing/boxing.h"
 #include "dispatch/listener.h"
 #include "engine/engine.h"
+#include "graphs.h"
 #include "memory/device.h"
 #include "passes.h"
 
@@ -39,7 +40,7 @@ static char *start_of(const fl_slot *slot)
 }
 
 /* All that uses the block is issued to one queue, which keeps the order of slots that lie in the same bytes. */
-static fl_var *var_of(fl_slot *slot) { return slot->role == FL_SLOT_SHARED ? &slot->var : &slot->tensor->storage->var; }
+fl_var *fl_slot_var(fl_slot *slot) { return slot->role == FL_SLOT_SHARED ? &slot->var : &slot->tensor->storage->var; }
 
 static bool is_on_host(const fl_slot *slot) { return slot->meta->placement->type == FL_CPU; }
 
@@ -158,12 +159,17 @@ struct issued {
     fl_step *step;
 };
 
+fl_status fl_step_launch(fl_step *step)
+{
+    if (step->kind == FL_STEP_FUSED) return step->device->tiles(&step->fused->tiles, step->op->name);
+    return step->run(&step->kernel);
+}
+
 static fl_status issue_run(void *payload)
 {
     fl_step *step = ((const struct issued *)payload)->step;
     FL_TRY(step->device->enter(step->device_index, FL_QUEUE_COMPUTE));
-    if (step->kind == FL_STEP_FUSED) return step->device->tiles(&step->fused->tiles, step->op->name);
-    return step->run(&step->kernel);
+    return fl_step_launch(step);
 }
 
 static void add_var(fl_var **list, int *count, fl_var *var)
@@ -193,17 +199,18 @@ static fl_status issue(const fl_program *program, fl_step *step)
     if (count > VARIABLES) return fl_fail(FL_ERR_STATE, "%s: too many operands for a replay", step->op->name);
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (o->slot >= 0 && o->written) add_var(writes, &write_count, var_of(&program->slots[o->slot]));
+        if (o->slot >= 0 && o->written) add_var(writes, &write_count, fl_slot_var(&program->slots[o->slot]));
     }
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
         if (o->slot < 0 || o->written) continue;
-        fl_var *var = var_of(&program->slots[o->slot]);
+        fl_var *var = fl_slot_var(&program->slots[o->slot]);
         bool written = false;
         for (int k = 0; k < write_count; k++) written |= writes[k] == var;
         if (!written) add_var(reads, &read_count, var);
     }
     struct issued payload = {step};
+    fl_graphs_count_step();
     return fl_engine_push(&(fl_task){.name = step->op->name,
                                      .run = issue_run,
                                      .payload = &payload,
@@ -281,9 +288,19 @@ static fl_status box(fl_program *program, const fl_step *step)
     return status;
 }
 
-static fl_status make(fl_slot *slot)
+static bool is_unused(const fl_tensor *tensor) { return tensor->refs == 1 && tensor->storage->refs == 1; }
+
+/* Graphs are recorded with addresses: a slot stays where it was, unless somebody else has what the last run left. */
+static fl_status make(const fl_program *program, fl_slot *slot)
 {
-    FL_TRY(fl_tensor_empty(&slot->tensor, slot->meta));
+    bool keeps = program->has_graphs && !is_on_host(slot) && !slot->moves_often;
+    if (slot->kept && (!keeps || !is_unused(slot->kept))) {
+        fl_tensor_unref(slot->kept);
+        slot->kept = NULL;
+    }
+    if (slot->kept) slot->tensor = fl_tensor_ref(slot->kept);
+    else FL_TRY(fl_tensor_empty(&slot->tensor, slot->meta));
+    if (keeps && !slot->kept) slot->kept = fl_tensor_ref(slot->tensor);
     set_data(slot, slot->tensor->storage->data);
     return FL_OK;
 }
@@ -302,10 +319,9 @@ static fl_status wait_for(const fl_slot *slot)
     return FL_OK;
 }
 
-static fl_status run_step(const struct run *run, fl_step *step)
+static fl_status run_prepared(const struct run *run, fl_step *step)
 {
     fl_program *p = run->program;
-    if (step->kind < FL_STEP_DRAW && (step->draw >= 0 || step->history || step->live >= 0)) FL_TRY(prepare(run, step));
     switch (step->kind) {
     case FL_STEP_KERNEL: return step->device ? issue(p, step) : step->run(&step->kernel);
     case FL_STEP_FLAT: step->flat(step->data[0], (const void *const *)step->data + 1, step->numel, NULL); return FL_OK;
@@ -313,11 +329,17 @@ static fl_status run_step(const struct run *run, fl_step *step)
     case FL_STEP_DRAW: p->draws[step->draw] = fl_dispatch_draw(step->drawn_for); return FL_OK;
     case FL_STEP_HOST: return run->host(run->context, step->live, NULL, NULL);
     case FL_STEP_BOX: return box(p, step);
-    case FL_STEP_NEW: return make(&p->slots[step->slot]);
+    case FL_STEP_NEW: return make(p, &p->slots[step->slot]);
     case FL_STEP_DROP: drop(&p->slots[step->slot]); return FL_OK;
     case FL_STEP_WAIT: return wait_for(&p->slots[step->slot]);
     default: return FL_OK;
     }
+}
+
+static fl_status run_step(const struct run *run, fl_step *step)
+{
+    if (step->kind < FL_STEP_DRAW && (step->draw >= 0 || step->history || step->live >= 0)) FL_TRY(prepare(run, step));
+    return run_prepared(run, step);
 }
 
 static fl_status fail_at(const fl_step *step, fl_status status)
@@ -334,17 +356,62 @@ static void report(const fl_step *step, uint64_t started)
     fl_chain_report(step->kind == FL_STEP_FUSED ? &step->fused->pass : &pass, started);
 }
 
-static fl_status run_steps(const struct run *run)
+static fl_status run_range(const struct run *run, int from, int past)
 {
     fl_program *p = run->program;
     bool reports = fl_chain_reports();
-    for (int i = 0; i < p->step_count; i++) {
+    for (int i = from; i < past; i++) {
         uint64_t started = FL_UNLIKELY(reports) ? fl_now() : 0;
         fl_status status = run_step(run, &p->steps[i]);
         if (FL_UNLIKELY(reports) && status == FL_OK && p->steps[i].kind <= FL_STEP_FUSED) report(&p->steps[i], started);
         if (FL_UNLIKELY(status != FL_OK)) return fail_at(&p->steps[i], status);
     }
     return FL_OK;
+}
+
+/* What the host does for the steps of a graph, but for memory that is dropped: that is after the launch. */
+static fl_status prepare_graph(const struct run *run, const fl_graph *graph)
+{
+    for (int i = graph->from; i < graph->past; i++) {
+        fl_step *s = &run->program->steps[i];
+        fl_status status = FL_OK;
+        if (s->kind == FL_STEP_DROP) continue;
+        if (!fl_step_has_kernel(s)) status = run_step(run, s);
+        else if (s->history) status = prepare(run, s);
+        if (status != FL_OK) return fail_at(s, status);
+    }
+    return FL_OK;
+}
+
+static fl_status run_graph(const struct run *run, fl_graph *graph)
+{
+    fl_program *p = run->program;
+    bool done;
+    FL_TRY(prepare_graph(run, graph));
+    fl_status status = fl_graph_launch(&done, p, graph);
+    if (status != FL_OK) return fail_at(&p->steps[graph->from], status);
+    for (int i = graph->from; i < graph->past; i++) {
+        fl_step *s = &p->steps[i];
+        if (s->kind != FL_STEP_DROP && (done || !fl_step_has_kernel(s))) continue;
+        status = run_prepared(run, s);
+        if (status != FL_OK) return fail_at(s, status);
+    }
+    return FL_OK;
+}
+
+/* While ops are told apart, each is a task of its own. */
+static fl_status run_steps(const struct run *run)
+{
+    fl_program *p = run->program;
+    bool tells_apart = fl_chain_reports() || fl_engine_mode_get() == FL_ENGINE_NAIVE;
+    int next = 0;
+    FL_TRY(fl_graphs_plan(p));
+    for (int i = 0; i < p->graph_count && !tells_apart; i++) {
+        FL_TRY(run_range(run, next, p->graphs[i].from));
+        FL_TRY(run_graph(run, &p->graphs[i]));
+        next = p->graphs[i].past;
+    }
+    return run_range(run, next, p->step_count);
 }
 
 /* ---- gradients of leaves ---- */
@@ -433,6 +500,7 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
     if (status == FL_OK) status = run_steps(&run);
     if (status == FL_OK) status = set_gradients(program);
     if (status == FL_OK) status = give_results(program, results);
+    if (status == FL_OK) fl_graphs_note(program);
     leave(program);
     return status;
 }

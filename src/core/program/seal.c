@@ -2,6 +2,7 @@
 ** seal.c -- a program that was recorded is made ready to run: which results share the block and where they lie in it,
 ** when those outside of it are made and dropped, and which pointers a run sets.
 */
+#include "graphs.h"
 #include "memory/device.h"
 #include "passes.h"
 #include "program_internal.h"
@@ -13,7 +14,7 @@ enum { ALIGNMENT = 64 };
 
 /* ---- which passes are wanted ---- */
 
-static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead", "fusion", "place"};
+static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead", "fusion", "graphs", "place"};
 
 /* Bits of the passes that the text "-dead,-fusion" leaves out. */
 static unsigned passes_left_out(const char *text)
@@ -28,7 +29,8 @@ static unsigned passes_left_out(const char *text)
             i++;
         if (i < FL_PASSES) out |= 1u << i;
         else
-            fprintf(stderr, "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -place\n",
+            fprintf(stderr,
+                    "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -graphs, -place\n",
                     (int)length, at);
         at += length + (at[length] == ',');
     }
@@ -386,5 +388,6 @@ fl_status fl_program_seal(fl_program *program)
     choose_own(program);
     FL_TRY(plan_block(program));
     FL_TRY(put_all(program));
+    fl_graphs_begin(program);
     return list_uses(program);
 }

@@ -82,8 +82,10 @@ static int engine_stats(lua_State *L)
 {
     fl_lua_check_count(L, 0, "stats", "engine.stats()");
     fl_engine_stats s;
+    fl_program_counts replayed;
     fl_engine_stats_get(&s);
-    lua_createtable(L, 0, 9);
+    fl_program_counts_get(&replayed);
+    lua_createtable(L, 0, 12);
     set_integer(L, "inline_ops", s.inline_ops);
     set_integer(L, "queued_ops", s.queued_ops);
     set_integer(L, "waits", s.waits);
@@ -91,6 +93,9 @@ static int engine_stats(lua_State *L)
     set_integer(L, "failed_ops", s.failed_ops);
     set_integer(L, "lanes", s.lanes);
     set_integer(L, "threads", s.threads);
+    set_integer(L, "replayed_steps", replayed.steps);
+    set_integer(L, "graphs", replayed.graphs);
+    set_integer(L, "graph_recordings", replayed.recordings);
     set_integer(L, "device_collectives", fl_move_counted.direct);
     set_integer(L, "staged_collectives", fl_move_counted.staged);
     return 1;

@@ -70,7 +70,8 @@ return {
     {"get_float32_matmul_precision()", "\"highest\", \"high\" or \"medium\"."},
     {"engine.stats()", "Counters of the engine: ops run inline and queued, waits of the script and of a device's " ..
         "queues (follows), failures, lanes, threads; collectives of GPU tensors carried out between the GPUs " ..
-        "(device_collectives) and through host memory (staged_collectives)."},
+        "(device_collectives) and through host memory (staged_collectives); what captured functions launched on a " ..
+        "device: single steps (replayed_steps), graphs of several, and how often graphs were recorded."},
     {"infer_cache.stats()", "{hits, misses, size} of the cache of plans."},
     {"infer_cache.clear()", "Empties the cache of plans."},
 

@@ -1,0 +1,58 @@
+/*
+** graphs.h -- runs of steps on a device that are launched as one.
+*/
+#ifndef FL_PROGRAM_GRAPHS_H
+#define FL_PROGRAM_GRAPHS_H
+
+#include "program_internal.h"
+
+/* Steps from `from` to before `past`: kernels of one device, and what the host does for them. */
+typedef struct fl_graph {
+    int from, past;
+    const fl_device *device;
+    int device_index, lane;
+    fl_device_graph *made; /* owned; NULL: none yet */
+    bool recorded;         /* with the addresses in `data` */
+    int recordings;
+    int64_t launches;
+    /* slots that steps outside of it use too, or that come from outside */
+    int slot_count;
+    int *slots;
+    bool *written;
+    const char **data;
+    fl_var **vars; /* that reads and writes were made from */
+    fl_var **reads, **writes;
+    int read_count, write_count;
+} fl_graph;
+
+/* Before the first run: may any step be part of a graph? */
+void fl_graphs_begin(fl_program *program);
+
+/* Before a run: which steps are launched together, where that has changed. */
+fl_status fl_graphs_plan(fl_program *program);
+
+/* After a run: which slots lie where they lay before. */
+void fl_graphs_note(fl_program *program);
+
+/* Launches the kernels of a graph, recording it first where it must be. *done false: they are to be issued by
+** themselves. */
+fl_status fl_graph_launch(bool *done, fl_program *program, fl_graph *graph);
+
+void fl_graphs_drop(fl_program *program);
+
+/* One step that a replay has issued by itself. */
+void fl_graphs_count_step(void);
+
+/* ---- of replay.c ---- */
+
+/* The step's launches, into the queue that was entered. */
+fl_status fl_step_launch(fl_step *step);
+
+fl_var *fl_slot_var(fl_slot *slot);
+
+static inline bool fl_step_has_kernel(const fl_step *step)
+{
+    return step->kind == FL_STEP_KERNEL || step->kind == FL_STEP_FUSED;
+}
+
+#endif
