@@ -100,6 +100,15 @@ end
 local plain = saved {a = flow.arange(12):view(3, 4) + 0.5, b = {c = flow.arange(5), d = flow.tensor {true, false}, s = "text", n = 3, l = {1, 2, {x = 1.5}}},
     e = flow.zeros(0, 3):to "bfloat16", nan = 0 / 0, bytes = "\0\255", sparse = {[3] = 1}}
 local state = saved {model = net:state_dict(), optimizer = optimizer:state_dict(), train = loader:state(), random = flow.generator(3):state(), step = 7}
+local function program_of()
+    local p = flow.trace(function(x, y) return net(x):cross_entropy(y) + x:reshape(-1, 2):max(0):sum() * math.huge end,
+        {flow.spec {2, 3}, flow.spec({2}, "int64")})
+    p:backward():save(name)
+    local bytes = read(name)
+    flow.barrier()
+    return bytes
+end
+local program = program_of()
 local images = "\0\0\8\3" .. (">I4I4I4"):pack(3, 4, 5) .. ("x"):rep(60)
 local labels = "\0\0\12\1" .. (">I4"):pack(7) .. ("\0\0\0\5"):rep(7)
 
@@ -131,9 +140,14 @@ local function odd_header(bytes)
     local header, at = ("<s8"):unpack(bytes)
     if chance(50) then header = odd_json(header)
     else
-        local inner = header:match '"flow":(".-[^\\]")'
+        local key = header:find('"flow.program"', 1, true) and '"flow%.program"' or '"flow"'
+        local inner = header:match(key .. ':(".-[^\\]")')
         local ok, text = pcall(json.decode, inner)
-        if ok then header = header:gsub('"flow":".-[^\\]"', function() return '"flow":"' .. odd_json(text):gsub('["\\]', "\\%0"):gsub("%c", " ") .. '"' end) end
+        if ok then
+            header = header:gsub("(" .. key .. ':)".-[^\\]"', function(before)
+                return before .. '"' .. odd_json(text):gsub('["\\]', "\\%0"):gsub("%c", " ") .. '"'
+            end)
+        end
     end
     return ("<s8"):pack(header) .. bytes:sub(at)
 end
@@ -201,6 +215,9 @@ local kinds = {
         for _, t in pairs(seen) do if flow.is_tensor(t) then t:to_local():totable() end end
     end},
     {"load, lazy", "load", function() return pick {damaged, odd_header}(plain) end, function(path) use(flow.load(path, {lazy = true})) end},
+    {"program", "program", function() return pick {damaged, odd_header, odd_header, odd_header}(program) end, function(path)
+        pcall(flow.program(path), flow.ones(2, 3), flow.tensor {0, 1})     -- the inputs may be others by now
+    end},
     {"resume", "[%w_]+:? ?[%w_:]*", function() return pick {damaged, odd_header, odd_header}(state) end, resume},
     {"idx", "idx", function() return odd_idx(pick {images, labels}) end, function(path) use(data.idx(path)) end},
     {"idx, gzip", "idx", function()
@@ -305,7 +322,8 @@ end
 if rank == 0 then
     os.remove(name)
     os.remove(text_file)
-    for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "resume", "idx", "idx, gzip", "text", "json", "train.lua"} do
+    for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
+        "resume", "idx", "idx, gzip", "text", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
     end

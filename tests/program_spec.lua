@@ -103,8 +103,10 @@ describe("every op", function()
                     return
                 end
                 assert.are.equal(live, flow.memory().allocations)
-                local kept, q = pcall(saved, p)
-                if kept then assert.are.equal(tostring(p), tostring(q))
+                local kept, q = number == 1, nil -- a file that is on the disk takes a while
+                if kept then kept, q = pcall(saved, p) end
+                if number > 1 then assert.is_nil(q)
+                elseif kept then assert.are.equal(tostring(p), tostring(q))
                 else
                     assert.is_true(op.hidden, tostring(q))
                     assert.is_truthy(tostring(q):find(", is an op that only gradients and optimizers call", 1, true), tostring(q))
@@ -351,6 +353,20 @@ describe("a program", function()
         assert.are.same({"1.weight", "1.bias", "4.weight", "4.bias"}, names_of(q.weights))
         local x = flow.randn(4, 6)
         same_bits(net(x):softmax(-1), q(x))
+    end)
+
+    it("has as many inputs and results as it needs", function()
+        local specs, list = {}, {}
+        for i = 1, 40 do specs[i], list[i] = flow.spec {2}, flow.full({2}, i + 0.5) end
+        local function f(...)
+            local results = {...}
+            for i = 1, 80 do results[i] = (results[i] or results[1]) * i end
+            return table.unpack(results)
+        end
+        local p = flow.trace(f, specs)
+        for _ = 1, 2 do same_results(table.pack(f(table.unpack(list))), table.pack(p(table.unpack(list))), "list") end
+        local q = flow.trace(function(x) return f(x) end, {flow.spec {2}})
+        for _ = 1, 2 do same_results(table.pack(f(list[1])), table.pack(q(list[1])), "one") end
     end)
 
     it("says which inputs it takes", function()

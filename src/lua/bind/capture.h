@@ -10,7 +10,7 @@
 #include <lauxlib.h>
 #include <lua.h>
 
-enum { FL_CAPTURE_VERSIONS = 8, FL_CAPTURE_ARGS = 32, FL_CAPTURE_RESULTS = 64 };
+enum { FL_CAPTURE_VERSIONS = 8, FL_CAPTURE_ARGS = 32, FL_CAPTURE_RESULTS = 1024 };
 enum { FL_CAPTURED_FUNCTION = 1, FL_CAPTURED_VERSIONS = 2 }; /* user values */
 enum {
     FL_VERSION_CONSTANTS = 1,

@@ -369,18 +369,32 @@ static const fl_param *attribute(const fl_signature *s, const char *name)
     return NULL;
 }
 
+/* The first name, in the order of the alphabet, that is no attribute; NULL: all are. */
+static const char *stray_attr(lua_State *L, const fl_signature *s, int index)
+{
+    const char *first = NULL;
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        bool known = attribute(s, name) && strcmp(name, "grad_sbp") != 0;
+        if (!known && (!first || strcmp(name, first) < 0)) first = name;
+    }
+    return first;
+}
+
 /* The attributes in the table at index: only those, and all that are required. seed: an index, of the seed and the
 ** counter of what is drawn again, or nil. */
 static void check_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index, int seed)
 {
     const fl_signature *s = call->signature;
     fl_attrs_init(attrs, call->op);
-    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
-        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        if (!attribute(s, name) || strcmp(name, "grad_sbp") == 0)
-            FL_RAISE(L, "%s: has no attribute '%.40s'", call->name, name);
+    const char *stray = stray_attr(L, s, index);
+    if (stray) FL_RAISE(L, "%s: has no attribute '%.40s'", call->name, stray);
+    for (int i = 0; i < s->param_count; i++) { /* not in the table's order, which is another on each rank */
+        lua_newtable(L);
+        lua_getfield(L, index, s->params[i].name);
+        lua_setfield(L, -2, s->params[i].name);
+        fl_lua_read_attrs(L, attrs, call, lua_gettop(L));
     }
-    fl_lua_read_attrs(L, attrs, call, index);
     if (!lua_isnil(L, seed)) {
         int slot = call->op->seed_slot;
         if (!slot) FL_RAISE(L, "%s: draws nothing again", call->name);
@@ -488,7 +502,7 @@ static int trace_call(lua_State *L)
     enum { STEP = 1, OPERANDS, OPTIONS, SEED, COUNTER, NAME, ATTRS };
     for (int i = STEP; i <= OPTIONS; i++) luaL_checktype(L, i, LUA_TTABLE);
     lua_settop(L, COUNTER);
-    luaL_checkstack(L, 24, "trace");
+    luaL_checkstack(L, FL_MAX_PARAMS + 24, "trace");
     lua_getfield(L, STEP, "op");
     const char *name = luaL_checkstring(L, NAME);
     lua_getfield(L, STEP, "attrs");

@@ -134,6 +134,8 @@ end
 
 -- ---- running ----
 
+local MOST_INPUTS = 32  -- of a captured function
+
 -- The last step that reads or makes each value.
 local function last_uses(program)
     local last = {}
@@ -247,6 +249,7 @@ function Program:__call(...)
     end
     local _ <close> = flow.no_grad()
     for i, t in ipairs(given) do given[i] = t.requires_grad and t:detach() or t end
+    if count > MOST_INPUTS then return table.unpack(M.execute(self, given), 1, #self.outputs) end
     return table.unpack(self.replay(table.unpack(given, 1, count)), 1, #self.outputs)
 end
 

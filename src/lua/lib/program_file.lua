@@ -168,7 +168,7 @@ end
 
 local function known_keys(job, t, keys, where)
     if type(t) ~= "table" or t == json.null then wrong(job, where, "is not an object") end
-    for key in pairs(t) do
+    for _, key in ipairs(check.sorted_keys(t)) do
         if not keys[key] then wrong(job, where, "has a key %s that is not known", check.quote(tostring(key))) end
     end
 end
@@ -277,7 +277,8 @@ local function decode_attrs(job, t, where)
     local attrs = {}
     if t == nil then return attrs end
     if type(t) ~= "table" or t == json.null then wrong(job, where, "'attrs' is not an object") end
-    for name, value in pairs(t) do
+    for _, name in ipairs(check.sorted_keys(t)) do
+        local value = t[name]
         if type(name) ~= "string" then wrong(job, where, "'attrs' is not an object") end
         if type(value) == "table" and value ~= json.null and value.float == nil then
             attrs[name] = integers(job, value, name, where, math.mininteger)
@@ -290,13 +291,14 @@ local function decode_attrs(job, t, where)
     return attrs
 end
 
-local option_kinds = {dtype = "string", device = "string", requires_grad = "boolean"}
+local option_kinds = {{"dtype", "string"}, {"device", "string"}, {"requires_grad", "boolean"}}
 
 local function decode_options(job, t, where)
     local options = {}
     if t == nil then return options end
     known_keys(job, t, set "dtype device requires_grad placement sbp grad_sbp", where)
-    for name, kind in pairs(option_kinds) do
+    for _, option in ipairs(option_kinds) do
+        local name, kind = option[1], option[2]
         if t[name] ~= nil and type(t[name]) ~= kind then wrong(job, where, "'%s' is not a %s", name, kind) end
         options[name] = t[name]
     end
@@ -398,7 +400,9 @@ local function read_weights(job, p, stored, device)
         if value.sbp then
             place = {placement = flow.placement(device or "cpu", value.placement.ranks), sbp = value.sbp}
         end
-        weight.tensor = stored[weight.name]:read(place)
+        local ok, t = pcall(stored[weight.name].read, stored[weight.name], place)
+        if not ok then wrong(job, "weight " .. weight.name, "%s", (tostring(t):gsub("^[^\n]-:%d+: ", ""))) end
+        weight.tensor = t
         local float = value.dtype:find("float", 1, true)
         if weight.requires_grad and float then weight.tensor.requires_grad = true end
     end
