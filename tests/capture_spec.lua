@@ -645,6 +645,16 @@ describe("captured functions", function()
         assert.are.equal(2, runs)
     end)
 
+    it("are called by what calls functions", function()
+        local f, x = capture(function(t) return t + 1 end), flow.ones(2)
+        for _ = 1, 2 do
+            same_bits(x + 1, flow.no_grad(f, x), "no_grad")
+            same_bits(x + 1, flow.with_generator(flow.generator(1), f, x), "with_generator")
+            same_bits(x + 1, flow.on_rank(0, f, x) or x + 1, "on_rank")
+            same_bits(x + 1, capture(f)(x), "capture")
+        end
+    end)
+
     it("see that fields of modules were changed", function()
         local net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
         local runs = 0

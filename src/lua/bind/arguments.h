@@ -22,6 +22,10 @@ bool fl_lua_names_device(const char *word);
 /* List of at most `limit` whole numbers; returns their count. */
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name);
 
+/* A function, or what is called like one: a module, a class, a captured function. (The __call of a tensor only words an
+** error.) */
+bool fl_lua_is_callable(lua_State *L, int index);
+
 /* A string among the keys of the list at index, such as an option that was put into it; NULL: there is none. */
 const char *fl_lua_stray_key(lua_State *L, int index);
 #define FL_STRAY_KEY "is a list, but has the key '%s'; put options in a separate table"

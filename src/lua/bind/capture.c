@@ -212,8 +212,7 @@ static int flow_capture(lua_State *L)
     bool strict = true;
     fl_lua_check_count(L, 2, "capture", "capture(f, {strict = true})");
     if (lua_isnoneornil(L, 1)) FL_RAISE(L, "capture: takes a function, got %s", fl_lua_type_name(L, 1));
-    if (lua_type(L, 1) != LUA_TFUNCTION && luaL_getmetafield(L, 1, "__call") == LUA_TNIL)
-        FL_RAISE(L, "capture: takes a function, got %s", fl_lua_type_name(L, 1));
+    if (!fl_lua_is_callable(L, 1)) FL_RAISE(L, "capture: takes a function, got %s", fl_lua_type_name(L, 1));
     lua_settop(L, 2);
     if (!lua_isnil(L, 2)) {
         fl_lua_check_keys(L, 2, "capture", names);

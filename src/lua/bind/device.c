@@ -6,21 +6,13 @@
 #include "scope.h"
 #include "tensors.h"
 
-static bool is_callable(lua_State *L, int index)
-{
-    if (lua_type(L, index) == LUA_TFUNCTION) return true;
-    if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return false;
-    lua_pop(L, 1);
-    return true;
-}
-
 /* flow.with_device(device, f, ...) -> what f, a function or a class, returns; without f: a value for
 ** `local _ <close> =` */
 static int with_device(lua_State *L)
 {
     const fl_placement *device = fl_lua_check_device(L, 1, "with_device");
     int given = lua_gettop(L);
-    if (given > 1 && !is_callable(L, 2))
+    if (given > 1 && !fl_lua_is_callable(L, 2))
         FL_RAISE(L, "with_device: f must be a function or a class, got %s", fl_lua_type_name(L, 2));
     fl_lua_scope_open(L, FL_SETTING_DEVICE, (uintptr_t)device, 0);
     if (given == 1) return 1;

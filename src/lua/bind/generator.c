@@ -108,7 +108,7 @@ static int with_generator(lua_State *L)
     struct generator *g = check_generator(L, 1, "with_generator");
     FL_CHECK(L, fl_program_refuse("the generator of random numbers is changed"));
     int given = lua_gettop(L);
-    if (given > 1 && lua_type(L, 2) != LUA_TFUNCTION)
+    if (given > 1 && !fl_lua_is_callable(L, 2))
         FL_RAISE(L, "with_generator: f must be a function, got %s", fl_lua_type_name(L, 2));
     fl_lua_scope_open(L, FL_SETTING_GENERATOR, (uintptr_t)g->state, 1);
     if (given == 1) return 1;

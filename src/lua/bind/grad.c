@@ -176,7 +176,7 @@ static int tensor_retain_grad(lua_State *L)
 static int with_setting(lua_State *L, int which, bool on, const char *who)
 {
     int given = lua_gettop(L);
-    if (given > 0 && lua_type(L, 1) != LUA_TFUNCTION)
+    if (given > 0 && !fl_lua_is_callable(L, 1))
         FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
     fl_lua_scope_open(L, which, on, 0);
     if (given == 0) return 1;

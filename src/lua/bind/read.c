@@ -2,6 +2,7 @@
 ** read.c -- reading values from Lua: whole numbers, lists, paths, dtypes, devices, and the keys of a table.
 */
 #include "arguments.h"
+#include "tensors.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -111,6 +112,15 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
         lua_pop(L, 1);
     }
     return (int)count;
+}
+
+bool fl_lua_is_callable(lua_State *L, int index)
+{
+    if (lua_type(L, index) == LUA_TFUNCTION) return true;
+    if (fl_lua_to_tensor(L, index)) return false;
+    if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return false;
+    lua_pop(L, 1);
+    return true;
 }
 
 const char *fl_lua_stray_key(lua_State *L, int index)

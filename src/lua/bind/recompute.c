@@ -128,15 +128,6 @@ static fl_status call_run(void *context)
 
 /* ---- the first run ---- */
 
-static bool is_callable(lua_State *L, int index)
-{
-    if (lua_type(L, index) == LUA_TFUNCTION) return true;
-    if (fl_lua_to_tensor(L, index)) return false; /* its __call words an error */
-    if (luaL_getmetafield(L, index, "__call") == LUA_TNIL) return false;
-    lua_pop(L, 1);
-    return true;
-}
-
 /* Puts what the registry keeps of a call of the function at 1 there. */
 static int keep_call(lua_State *L, int count)
 {
@@ -201,7 +192,7 @@ static int flow_checkpoint(lua_State *L)
 {
     int count = lua_gettop(L) - 1;
     fl_lua_refuse_colon(L);
-    if (count < 0 || !is_callable(L, 1))
+    if (count < 0 || !fl_lua_is_callable(L, 1))
         FL_RAISE(L, "checkpoint: f must be a function or a module, got %s", fl_lua_type_name(L, 1));
     luaL_checkstack(L, count + 16, "checkpoint");
     if (!fl_recompute_wanted() || fl_tracer_now) {

@@ -208,7 +208,7 @@ static int flow_on_rank(lua_State *L)
     int size = fl_world_get()->size;
     if (rank < 0 || rank >= size)
         FL_RAISE(L, "on_rank: there is no rank %lld, the world has %d", (long long)rank, size);
-    if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
+    if (!fl_lua_is_callable(L, 2)) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
     if (rank != fl_world_get()->rank) return 0;
     const char *outside = fl_comm_refusal;
     fl_generator *generator = fl_generator_current(), before = *generator;
