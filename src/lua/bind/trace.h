@@ -1,0 +1,18 @@
+/*
+** trace.h -- what the files behind flow._trace share.
+*/
+#ifndef FL_LUA_TRACE_H
+#define FL_LUA_TRACE_H
+
+#include "core/flow.h"
+
+#include <lua.h>
+
+/* True of ops whose attributes are a place: their options are not in the signature. */
+bool fl_lua_is_placed(const fl_op *op);
+
+/* call(step, operands, options, seed, counter) -> list of results, draws. step: op, n, attrs, in_place, no_grad,
+** undraws. options: a table that may be changed. */
+int fl_lua_call_step(lua_State *L);
+
+#endif
