@@ -127,6 +127,17 @@ describe("a graph", function()
         end
     end)
 
+    it("leaves out what works with a number that is an argument", function()
+        local w, x = flow.randn(6, 6):to(device), flow.randn(4, 6):to(device)
+        local function g(a, rate) return (chain(a * rate, w):softmax(1) * rate):sum() end
+        local f = flow.capture(g)
+        for i = 1, 12 do
+            local steps, graphs, _, y = launched(f, x, i * 0.37)
+            assert.are.equal(g(x, i * 0.37):item(), y:item(), "call " .. i)
+            if i == 12 then assert.is_true(graphs == 1 and steps <= 5, ("%d steps, %d graphs"):format(steps, graphs)) end
+        end
+    end)
+
     it("of one function does not disturb that of another, nor eager code between them", function()
         local w, x = flow.randn(6, 6):to(device), flow.randn(4, 6):to(device)
         local f = flow.capture(function(a) return chain(a, w):sum() end)
