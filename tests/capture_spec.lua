@@ -1,6 +1,6 @@
 -- capture_spec.lua -- flow.capture: replays give the bits of the function, whatever it is; what cannot be captured says so.
 local flow = require "flow"
-local nn, optim = require "flow.nn", require "flow.optim"
+local nn, optim = flow.nn, flow.optim
 local support = require "tests.support"
 local process = require "tests.process"
 local testing = flow._testing

@@ -1,6 +1,6 @@
 -- capture_spec.lua -- captured functions on several ranks: replays move what eager code moves and give its bits.
 local flow = require "flow"
-local nn, optim = require "flow.nn", require "flow.optim"
+local nn, optim = flow.nn, flow.optim
 
 local ranks = flow.world_size()
 local all = flow.placement.all "cpu"
