@@ -35,8 +35,6 @@ static int product_of(const fl_program *program, const fl_step *step, const int 
         : -1;
 }
 
-static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
-
 /* The activated result alone. */
 static void join_relu(fl_step *product, const fl_step *activation)
 {
@@ -54,7 +52,7 @@ static fl_status join_gelu(fl_program *program, fl_step *product, const fl_step 
     fl_program_operand *operands = fl_program_take(program, sizeof *operands * (size_t)(nin + 2));
     fl_view *out = fl_program_take(program, 2 * sizeof *out);
     fl_attrs *attrs = fl_program_take(program, sizeof *attrs);
-    if (!operands || !out || !attrs) return out_of_memory();
+    if (!operands || !out || !attrs) return fl_program_out_of_memory();
     memcpy(operands, product->operands, sizeof *operands * (size_t)nin);
     operands[nin + FL_ACTIVATED] = activation->operands[activation->nin];
     fl_meta_ref(operands[nin + FL_ACTIVATED].meta);
@@ -100,7 +98,7 @@ fl_status fl_pass_activation(fl_program *program)
 {
     size_t slots = (size_t)program->slot_count + 1;
     int *made = malloc(slots * sizeof *made), *uses = calloc(slots, sizeof *uses);
-    fl_status status = made && uses ? FL_OK : out_of_memory();
+    fl_status status = made && uses ? FL_OK : fl_program_out_of_memory();
     if (status == FL_OK) {
         find_makers(program, made);
         fl_pass_count_uses(program, uses);

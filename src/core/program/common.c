@@ -113,9 +113,7 @@ fl_status fl_pass_common(fl_program *program)
                        calloc(slots, sizeof *c.kept),
                        calloc(slots, sizeof *c.same_as),
                        calloc(steps, sizeof *c.keys)};
-    fl_status status = c.writes && c.written && c.kept && c.same_as && c.keys
-        ? FL_OK
-        : fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program");
+    fl_status status = c.writes && c.written && c.kept && c.same_as && c.keys ? FL_OK : fl_program_out_of_memory();
     if (status == FL_OK) {
         note_kept(&c);
         for (int i = 0; i < program->slot_count; i++) c.same_as[i] = i;

@@ -44,7 +44,7 @@ void fl_step_forget(fl_step *step)
 fl_status fl_pass_dead(fl_program *program)
 {
     bool *wanted = calloc((size_t)program->slot_count + 1, sizeof *wanted);
-    if (!wanted) return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program");
+    if (!wanted) return fl_program_out_of_memory();
     for (int i = 0; i < program->result_count; i++) want(wanted, &program->results[i]);
     for (int i = 0; i < program->leaf_count; i++)
         if (program->leaves[i].changes) want(wanted, &program->leaves[i].after);

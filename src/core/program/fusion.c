@@ -44,8 +44,6 @@ struct pass {
     uint64_t clock;
 };
 
-static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
-
 static fl_status put(struct pass *pass, const fl_step *step)
 {
     FL_TRY(fl_program_reserve((void **)&pass->out, sizeof *pass->out, &pass->out_room, pass->out_count));
@@ -117,7 +115,7 @@ static fl_status set_report(const struct pass *pass, const struct group *group, 
 {
     fl_chain_pass *report = &step->fused->pass;
     fl_chain_step *steps = fl_program_take(pass->program, sizeof *steps * (size_t)(group->count + 1));
-    if (!steps) return out_of_memory();
+    if (!steps) return fl_program_out_of_memory();
     *report = (fl_chain_pass){.steps = steps, .stored = step->nout, .numel = group->fused.tiles.total};
     for (int i = 0; i < group->count; i++) {
         const fl_step *s = &pass->steps[group->members[i]];
@@ -144,7 +142,7 @@ static fl_status put_fused(struct pass *pass, struct group *group, const fl_step
     int room = group->input_count + group->count + FL_MAX_OUT;
     step.operands = fl_program_take(p, sizeof *step.operands * (size_t)room);
     step.fused = fl_program_take(p, sizeof *step.fused);
-    if (!step.operands || !step.fused) return out_of_memory();
+    if (!step.operands || !step.fused) return fl_program_out_of_memory();
     for (int i = 0; i < group->input_count; i++) step.operands[i] = *group->input_operands[i];
     for (int i = 0; i < group->count; i++) {
         int slot = group->results[i], folded = fold && fold->operands[0].slot == slot;
@@ -356,7 +354,7 @@ fl_status fl_pass_fusion(fl_program *program)
     struct pass pass = {.program = program, .steps = program->steps};
     pass.groups = calloc(GROUPS + 1, sizeof *pass.groups);
     pass.uses = calloc((size_t)program->slot_count + 1, sizeof *pass.uses);
-    fl_status status = pass.groups && pass.uses ? FL_OK : out_of_memory();
+    fl_status status = pass.groups && pass.uses ? FL_OK : fl_program_out_of_memory();
     if (status == FL_OK) fl_pass_count_uses(program, pass.uses);
     for (int n = 0; n < program->step_count && status == FL_OK; n++) status = take(&pass, n, &pass.groups[GROUPS]);
     for (int i = 0; i < GROUPS && status == FL_OK; i++) status = flush(&pass, &pass.groups[i], NULL);

@@ -23,8 +23,6 @@ static fl_program_counts counts;
 void fl_program_counts_get(fl_program_counts *out) { *out = counts; }
 void fl_graphs_count_step(void) { counts.steps++; }
 
-static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for a graph"); }
-
 /* ---- which steps ---- */
 
 void fl_graphs_begin(fl_program *program)
@@ -118,7 +116,7 @@ static fl_status list_slots(fl_graph *graph, const fl_program *program, const sl
     graph->reads = malloc(most * sizeof *graph->reads);
     graph->writes = malloc(most * sizeof *graph->writes);
     if (!graph->slots || !graph->written || !graph->data || !graph->vars || !graph->reads || !graph->writes)
-        return out_of_memory();
+        return fl_program_out_of_memory();
     for (int i = 0; i < program->slot_count; i++) {
         bool is_inner = program->slots[i].role == FL_SLOT_SHARED && inside[i].count == all[i].count;
         if (!inside[i].count || is_inner) continue;
@@ -133,7 +131,7 @@ static fl_status add_graph(fl_program *program, int from, int past, const slot_u
     FL_TRY(fl_program_reserve((void **)&program->graphs, sizeof *program->graphs, &program->graph_room,
                               program->graph_count));
     slot_uses *inside = calloc((size_t)program->slot_count + 1, sizeof *inside);
-    if (!inside) return out_of_memory();
+    if (!inside) return fl_program_out_of_memory();
     const fl_step *first = &program->steps[from];
     fl_graph *g = &program->graphs[program->graph_count++];
     *g = (fl_graph){
@@ -167,7 +165,7 @@ fl_status fl_graphs_plan(fl_program *program)
     if (!program->graphs_stale || program->runs < SETTLED) return FL_OK;
     forget_graphs(program);
     slot_uses *all = calloc((size_t)program->slot_count + 1, sizeof *all);
-    if (!all) return out_of_memory();
+    if (!all) return fl_program_out_of_memory();
     count_uses(all, program, 0, program->step_count);
     fl_status status = find_graphs(program, all);
     free(all);

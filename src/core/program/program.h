@@ -81,8 +81,4 @@ typedef struct fl_program_counts {
 } fl_program_counts;
 void fl_program_counts_get(fl_program_counts *out);
 
-/* Step i as a line: "mul float32[64, 128]  train.lua:12". */
-enum { FL_PROGRAM_LINE = 256 };
-void fl_program_line(char line[FL_PROGRAM_LINE], const fl_program *program, int64_t i);
-
 #endif

@@ -153,6 +153,9 @@ struct fl_program {
     fl_program_facts facts;
 };
 
+/* FL_ERR_MEMORY with its message. */
+fl_status fl_program_out_of_memory(void);
+
 /* Memory that lives as long as the program; NULL: there is none. */
 void *fl_program_take(fl_program *program, size_t bytes);
 

@@ -31,8 +31,6 @@ static struct recording {
     bool closing;  /* gradients are looked at, not used */
 } now;
 
-static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
-
 static void note_failure(fl_status status)
 {
     if (status == FL_OK || now.failed != FL_OK) return;
@@ -49,81 +47,6 @@ static fl_status refuse(const char *what)
     if (now.strict) return status;
     note_failure(status);
     return FL_OK;
-}
-
-/* ---- memory of programs ---- */
-
-enum { POOL_BLOCK = 16 << 10 };
-
-void *fl_program_take(fl_program *program, size_t bytes)
-{
-    fl_pool_block *block = program->pool;
-    bytes = (bytes + 15) & ~(size_t)15;
-    if (!block || block->size - block->used < bytes) {
-        size_t size = bytes > POOL_BLOCK ? bytes : POOL_BLOCK;
-        block = malloc(sizeof *block + size);
-        if (!block) return NULL;
-        *block = (fl_pool_block){program->pool, 0, size};
-        program->pool = block;
-    }
-    void *at = block->bytes + block->used;
-    block->used += bytes;
-    return memset(at, 0, bytes);
-}
-
-fl_status fl_program_reserve(void **list, size_t size, int *room, int count)
-{
-    if (count < *room) return FL_OK;
-    int more = *room ? 2 * *room : 32;
-    void *grown = realloc(*list, size * (size_t)more);
-    if (!grown) return out_of_memory();
-    *list = grown;
-    *room = more;
-    return FL_OK;
-}
-
-static void operand_drop(fl_program_operand *operand)
-{
-    if (operand->slot >= 0) fl_meta_unref(operand->meta);
-}
-
-static void step_drop(fl_step *step)
-{
-    for (int i = 0; i < step->nin + step->nout; i++) operand_drop(&step->operands[i]);
-    fl_meta_unref(step->drawn_for);
-}
-
-void fl_program_free(fl_program *program)
-{
-    if (!program) return;
-    for (int i = 0; i < program->step_count; i++) step_drop(&program->steps[i]);
-    for (int i = 0; i < program->retired_count; i++) step_drop(&program->retired[i]);
-    fl_graphs_drop(program);
-    for (int i = 0; i < program->slot_count; i++) {
-        fl_tensor_unref(program->slots[i].tensor);
-        fl_tensor_unref(program->slots[i].kept);
-        fl_var_clear(&program->slots[i].var);
-        fl_meta_unref(program->slots[i].meta);
-    }
-    for (int i = 0; i < program->leaf_count; i++) {
-        fl_tensor_unref(program->leaves[i].leaf);
-        fl_meta_unref(program->leaves[i].before);
-        if (program->leaves[i].changes) operand_drop(&program->leaves[i].after);
-    }
-    for (int i = 0; i < program->flag_count; i++) fl_tensor_unref(program->flags[i].leaf);
-    for (int i = 0; i < program->result_count; i++) operand_drop(&program->results[i]);
-    fl_storage_unref(program->block);
-    for (fl_pool_block *next, *b = program->pool; b; b = next) {
-        next = b->next;
-        free(b);
-    }
-    free(program->slots);
-    free(program->steps);
-    free(program->retired);
-    free(program->leaves);
-    free(program->flags);
-    free(program->draws);
-    free(program);
 }
 
 /* ---- which slot a storage is ---- */
@@ -152,7 +75,7 @@ static fl_status known_rebuild(int bits)
 {
     struct known *old = now.known, *table = calloc((size_t)1 << bits, sizeof *table);
     size_t places = old ? (size_t)1 << now.known_bits : 0;
-    if (!table) return out_of_memory();
+    if (!table) return fl_program_out_of_memory();
     now.known = table;
     now.known_bits = bits;
     now.known_count = 0;
@@ -206,7 +129,7 @@ static fl_status operand_of(fl_program_operand *out, fl_tensor *tensor)
 {
     int64_t *strides = fl_program_take(now.program, sizeof *strides * FL_MAX_NDIM);
     int slot;
-    if (!strides) return out_of_memory();
+    if (!strides) return fl_program_out_of_memory();
     FL_TRY(slot_of(&slot, tensor));
     memcpy(strides, tensor->strides, sizeof *strides * FL_MAX_NDIM);
     *out = (fl_program_operand){.slot = slot,
@@ -266,7 +189,7 @@ static fl_status step_add(fl_step **out, fl_step_kind kind, const fl_op *op, int
     s->operands = fl_program_take(p, sizeof *s->operands * (size_t)(nin + nout));
     if (fl_engine_where) fl_engine_where(line, sizeof line);
     char *text = fl_program_take(p, strlen(line) + 1);
-    if (!s->operands || !text) return out_of_memory();
+    if (!s->operands || !text) return fl_program_out_of_memory();
     s->line = strcpy(text, line);
     for (int i = 0; i < nin + nout; i++) s->operands[i].slot = -1;
     s->nin = nin;
@@ -312,7 +235,7 @@ static fl_status take_attrs(fl_step *step, const fl_call *call)
 {
     size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)call->attrs->count;
     fl_attrs *attrs = fl_program_take(now.program, bytes);
-    if (!attrs) return out_of_memory();
+    if (!attrs) return fl_program_out_of_memory();
     step->kernel.attrs = memcpy(attrs, call->attrs, bytes);
     return FL_OK;
 }
@@ -322,7 +245,7 @@ static fl_status take_views(fl_step *step, const fl_kernel *kernel)
 {
     int count = kernel->nin + kernel->nout;
     fl_view *views = fl_program_take(now.program, sizeof *views * (size_t)count);
-    if (!views) return out_of_memory();
+    if (!views) return fl_program_out_of_memory();
     for (int i = 0; i < count; i++) {
         const fl_view *from = i < kernel->nin ? &kernel->in[i] : &kernel->out[i - kernel->nin];
         const fl_program_operand *o = &step->operands[i];
@@ -389,7 +312,7 @@ static fl_status heard_kernel(const fl_call *call, const fl_kernel *kernel)
     }
     step->flat = call->plan->flat;
     step->data = fl_program_take(now.program, sizeof *step->data * (FL_FLAT_MAX_IN + 1));
-    return step->data ? FL_OK : out_of_memory();
+    return step->data ? FL_OK : fl_program_out_of_memory();
 }
 
 static fl_status heard_passed(const fl_call *call)
@@ -487,7 +410,7 @@ static fl_status leaf_add(fl_tensor *leaf, fl_grad_access access)
     FL_TRY(fl_program_reserve((void **)&p->leaves, sizeof *p->leaves, &p->leaf_room, p->leaf_count));
     if (p->leaf_room != room) {
         fl_tensor **grown = realloc(now.gradients, sizeof *grown * (size_t)p->leaf_room);
-        if (!grown) return out_of_memory();
+        if (!grown) return fl_program_out_of_memory();
         now.gradients = grown;
     }
     fl_program_leaf *l = &p->leaves[p->leaf_count];
@@ -567,7 +490,7 @@ fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict)
     int slot;
     if (now.program) return fl_fail(FL_ERR_STATE, "capture: a function is captured already");
     now.program = calloc(1, sizeof *now.program);
-    fl_status status = now.program ? known_rebuild(8) : out_of_memory();
+    fl_status status = now.program ? known_rebuild(8) : fl_program_out_of_memory();
     for (int i = 0; i < count && status == FL_OK; i++) status = slot_add(&slot, FL_SLOT_INPUT, args[i], i);
     if (status != FL_OK) {
         fl_program_abort();
@@ -603,7 +526,7 @@ static fl_status take_results(fl_tensor *const *results, int count)
 {
     fl_program *p = now.program;
     p->results = fl_program_take(p, sizeof *p->results * (size_t)(count + 1));
-    if (!p->results) return out_of_memory();
+    if (!p->results) return fl_program_out_of_memory();
     for (; p->result_count < count; p->result_count++)
         FL_TRY(operand_of(&p->results[p->result_count], results[p->result_count]));
     return FL_OK;

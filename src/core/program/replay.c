@@ -504,16 +504,3 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
     leave(program);
     return status;
 }
-
-/* ---- looking at it ---- */
-
-void fl_program_facts_get(fl_program_facts *out, const fl_program *program) { *out = program->facts; }
-
-void fl_program_line(char line[FL_PROGRAM_LINE], const fl_program *program, int64_t i)
-{
-    const fl_step *step = &program->steps[i];
-    char text[FL_META_TEXT] = "";
-    const fl_meta *m = step->nin + step->nout ? step->operands[step->nin + step->nout - 1].meta : NULL;
-    snprintf(line, FL_PROGRAM_LINE, "%s %.160s  %s", step->op ? step->op->name : "boxing",
-             m ? fl_meta_text(text, m) : "", step->line);
-}

@@ -44,8 +44,6 @@ bool fl_pass_is_on(fl_pass pass)
     return !(out >> pass & 1);
 }
 
-static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "capture: out of memory for the program"); }
-
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
 
 /* The first and the last step that uses each slot. */
@@ -218,7 +216,7 @@ static fl_status plan_block(fl_program *program)
     if (!regions || !order) {
         free(regions);
         free(order);
-        return out_of_memory();
+        return fl_program_out_of_memory();
     }
     for (int i = 0; i < count; i++) {
         const fl_slot *s = &program->slots[i];
@@ -310,7 +308,7 @@ static fl_status put_all(fl_program *program)
 {
     struct list list = {0};
     unsigned char *begun = calloc((size_t)program->slot_count + 1, 1);
-    fl_status status = begun ? FL_OK : out_of_memory();
+    fl_status status = begun ? FL_OK : fl_program_out_of_memory();
     for (int i = 0; i < program->slot_count && status == FL_OK; i++)
         if (program->slots[i].unmade) status = put_slot(&list, FL_STEP_NEW, i);
     for (int n = 0; n < program->step_count && status == FL_OK; n++) status = put_step(program, &list, n, begun);
@@ -368,7 +366,7 @@ static fl_status list_uses(fl_program *program)
         for (int i = 0; i < program->slot_count && pass; i++) {
             fl_slot *s = &program->slots[i];
             s->uses = fl_program_take(program, sizeof *s->uses * (size_t)(s->use_count + 1));
-            if (!s->uses) return out_of_memory();
+            if (!s->uses) return fl_program_out_of_memory();
             s->use_count = 0;
         }
         for (int n = 0; n < program->step_count; n++) list_uses_of(program, &program->steps[n], pass == 0);
