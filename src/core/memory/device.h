@@ -53,9 +53,9 @@ typedef struct fl_device {
     ** `tiles` is not planned (cpu/tiles.h), all it names is memory of the device or numbers; `name`: of the op whose
     ** result is asked for. NULL: nothing is deferred on the device. */
     fl_status (*tiles)(const struct fl_tiles *tiles, const char *name);
-    /* What this thread's ops issue from now on is recorded in place of the queue that was entered; *graph NULL: in a new
-    ** one, else in place of what was recorded there. Ops that cannot be recorded fail. Until graph_end ops alone are
-    ** called, whose operands stay where they are. NULL: the device has no graphs. */
+    /* What this thread's ops issue from now on is recorded in place of the queue that was entered; *graph NULL: in a
+    ** new one, else in place of what was recorded there. Ops that cannot be recorded fail. Until graph_end ops alone
+    ** are called, whose operands stay where they are. NULL: the device has no graphs. */
     fl_status (*graph_begin)(fl_device_graph **graph, int index);
     /* keep false: what was recorded is dropped, as after an error, and the graph cannot be launched. */
     fl_status (*graph_end)(fl_device_graph *graph, bool keep);
