@@ -315,7 +315,7 @@ describe("help", function()
         assert.truthy(help(flow):find("%szeros%s"))
         assert.truthy(help(flow):find("^creation:\n    arange "))
         assert.is_nil(help(flow):find("_[%w]*testing"))
-        for _, word in ipairs {"check", "checkpoint", "builtins", "indexing", "ordered", "inspect"} do
+        for _, word in ipairs {"check", "builtins", "indexing", "ordered", "inspect", "program_trace"} do
             assert.is_nil(help(flow):find("%f[%w_]" .. word .. "%f[^%w_]"), word)
         end
         for _, f in ipairs {flow.eq, flow.zeros(1)} do
