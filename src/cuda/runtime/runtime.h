@@ -2,8 +2,8 @@
 ** runtime.h -- what the files of the CUDA runtime share: devices, queues, memory, faults.
 **
 ** device.cu finds and opens devices; queue.cu has streams, events and what is in flight; graph.cu launches recorded
-** once; timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu what
-** kernels report; library.cu opens the toolkit's libraries.
+** once; timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu
+** what kernels report; library.cu opens the toolkit's libraries.
 */
 #ifndef FL_CUDA_RUNTIME_H
 #define FL_CUDA_RUNTIME_H
