@@ -44,6 +44,9 @@ fl_status fl_program_mark_host(int id);
 fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count);
 void fl_program_abort(void);
 
+/* Would the end fail so? */
+bool fl_program_is_held(fl_tensor *const *results, int count);
+
 /* ---- running ---- */
 
 /* Called at its place in every run: attrs NULL for a mark of fl_program_mark_host, else to be filled. */

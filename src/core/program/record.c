@@ -567,6 +567,15 @@ static fl_status check_nothing_else_is_held(fl_tensor *const *results, int count
     return FL_OK;
 }
 
+bool fl_program_is_held(fl_tensor *const *results, int count)
+{
+    bool closing = now.closing;
+    now.closing = true;
+    fl_status status = now.failed == FL_OK ? check_nothing_else_is_held(results, count) : FL_OK;
+    now.closing = closing;
+    return status != FL_OK;
+}
+
 fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count)
 {
     stop_listening();

@@ -453,13 +453,19 @@ static void store(lua_State *L, int self, fl_captured *captured, fl_captured_ver
     lua_pop(L, 1);
 }
 
+/* Collections until nothing but the results is held of what the function made: a young one, then full ones. */
+static void collect_garbage(lua_State *L, const struct results *results)
+{
+    fl_lua_collect_young(L);
+    for (int i = 0; i < 2 && fl_program_is_held(results->at, results->count); i++) fl_lua_collect_all(L);
+}
+
 /* Ends the recording: true where a version came of it. */
 static bool end_recording(lua_State *L, fl_captured *captured, struct recording *recording)
 {
     const struct results *results = &recording->results;
     bool held = false;
-    fl_lua_collect_all(L);
-    fl_lua_collect_all(L);
+    collect_garbage(L, results);
     fl_status status = fl_program_end(&recording->version->program, &held, results->at, results->count);
     if (status == FL_OK) {
         captured->made_state = 0;

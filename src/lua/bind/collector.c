@@ -56,7 +56,7 @@ static int64_t full_from(lua_State *L)
 
 static int temporaries; /* functions that run, see tensors.h */
 
-static void collect_young(lua_State *L)
+void fl_lua_collect_young(lua_State *L)
 {
     if (temporaries == 0) lua_gc(L, LUA_GCSTEP, 0);
     fl_storage_unaccounted = 0;
@@ -65,17 +65,17 @@ static void collect_young(lua_State *L)
 void fl_lua_collect_step(lua_State *L)
 {
     if (fl_storage_live > full_from(L)) fl_lua_collect_all(L);
-    else collect_young(L);
+    else fl_lua_collect_young(L);
 }
 
 void fl_lua_begin_temporaries(lua_State *L)
 {
-    collect_young(L);
+    fl_lua_collect_young(L);
     temporaries++;
 }
 
 void fl_lua_end_temporaries(lua_State *L, bool at_once)
 {
     temporaries--;
-    if (at_once) collect_young(L);
+    if (at_once) fl_lua_collect_young(L);
 }

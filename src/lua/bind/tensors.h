@@ -67,6 +67,8 @@ void fl_lua_collect_step(lua_State *L);
 ** false: these would grow old by two collections); at_once: so are the temporaries, at the end. */
 void fl_lua_begin_temporaries(lua_State *L);
 void fl_lua_end_temporaries(lua_State *L, bool at_once);
+/* A quick collection, of what is new. */
+void fl_lua_collect_young(lua_State *L);
 /* A full collection, for when memory runs short. */
 void fl_lua_collect_all(lua_State *L);
 /* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */
