@@ -1,53 +1,18 @@
 -- capture_spec.lua -- flow.capture: replays give the bits of the function, whatever it is; what cannot be captured says so.
 local flow = require "flow"
-local nn, optim = flow.nn, flow.optim
+local nn = flow.nn
 local support = require "tests.support"
 local process = require "tests.process"
 local testing = flow._testing
 
-local capture, error_of = flow.capture, support.error_of
-local same_bits
-
--- Equal values, dtypes and shapes; NaN equals NaN.
-function same_bits(want, got, what)
-    if not flow.is_tensor(want) then return assert.are.equal(want, got, what) end
-    assert.are.equal(want.dtype, got.dtype, what)
-    assert.are.same(support.shape_text(want.shape), support.shape_text(got.shape), what)
-    local a, b = support.values(want), support.values(got)
-    for i = 1, #a do
-        if a[i] ~= b[i] and (a[i] == a[i] or b[i] == b[i]) then
-            assert.are.equal(a[i], b[i], ("%s: element %d"):format(what, i))
-        end
-    end
-end
+local capture, error_of, same_bits = flow.capture, support.error_of, support.same_bits
 
 describe("every op", function()
+    local tensors_of, fill, copies = support.tensors_of, support.fill, support.copies
+
     -- Those whose results depend on values in a way that no list of kernels can: what they are called with.
     local refused = {}
     for name in ("nonzero index index_put masked_select unique"):gmatch "%S+" do refused[name] = true end
-
-    -- The tensors of an argument list are replaced by those of `list`, in order.
-    local function fill(value, list)
-        if flow.is_tensor(value) then return table.remove(list, 1) end
-        if type(value) ~= "table" then return value end
-        local copy = {}
-        for k, v in pairs(value) do copy[k] = v end
-        for k = 1, value.n or #value do copy[k] = fill(value[k], list) end
-        for k, v in pairs(value) do
-            if flow.is_tensor(v) and type(k) == "string" then copy[k] = table.remove(list, 1) end
-        end
-        return copy
-    end
-
-    local function tensors_of(value, list)
-        list = list or {}
-        if flow.is_tensor(value) then list[#list + 1] = value
-        elseif type(value) == "table" then
-            for i = 1, value.n or #value do tensors_of(value[i], list) end
-            for k, v in pairs(value) do if type(k) == "string" then tensors_of(v, list) end end
-        end
-        return list
-    end
 
     local function of_list(op, args)
         return function(...)
@@ -63,12 +28,6 @@ describe("every op", function()
             result[i] = t.dtype:find "float" and t * 0.5 + 0.125 or t:numel() > 1 and t:flip {0}:contiguous() or t:clone()
             if t:dim() == 0 then result[i] = t:clone() end
         end
-        return result
-    end
-
-    local function copies(list)
-        local result = {}
-        for i, t in ipairs(list) do result[i] = t:contiguous():clone() end
         return result
     end
 
@@ -106,220 +65,6 @@ describe("every op", function()
             end)
         end
     end
-end)
-
-describe("a captured step of training", function()
-    -- Trains a small net for some steps; returns its losses, its parameters and the step.
-    local function train(captures, o)
-        flow.manual_seed(3)
-        local net = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.GELU(),
-            o.dropout and nn.Dropout(0.3) or nn.Identity(), nn.Linear(16, 5))
-        local optimizer = optim[o.optimizer or "SGD"](net:parameters(), o.options or {lr = 0.1})
-        local scheduler = o.schedule and optim.Scheduler(optimizer, optim.schedule.warmup_cosine(100, {warmup = 7}))
-        local function step(x, y)
-            if o.clears ~= "end" and o.clears ~= "never" then optimizer:zero_grad() end
-            local loss = flow.cross_entropy(o.checkpoint and flow.checkpoint(net, x) or net(x), y)
-            loss:backward()
-            if o.clip then optim.clip_grad_norm(net:parameters(), 0.5) end
-            optimizer:step()
-            if scheduler then scheduler:step() end
-            if o.clears == "end" then optimizer:zero_grad() end
-            return loss
-        end
-        if captures then step = capture(step) end
-        local losses = {}
-        for i = 1, o.steps or 60 do
-            if o.rate then optimizer:set_lr(0.01 * (i % 5)) end
-            if o.evaluates and i % 7 == 0 then
-                net:eval()
-                flow.no_grad(function() losses[#losses + 1] = net(flow.ones(2, 12)):sum():item() end)
-                net:train()
-            end
-            losses[#losses + 1] = step(flow.randn(8, 12), flow.randint(0, 5, {8})):item()
-        end
-        return losses, net:parameters(), step, optimizer
-    end
-
-    local cases = {
-        ["SGD"] = {}, ["SGD with momentum"] = {options = {lr = 0.1, momentum = 0.9}},
-        ["Adam"] = {optimizer = "Adam", options = {lr = 0.01}}, ["AdamW"] = {optimizer = "AdamW", options = {lr = 0.01}},
-        ["dropout"] = {dropout = true}, ["a schedule inside"] = {schedule = true}, ["rates set outside"] = {rate = true},
-        ["clipping"] = {clip = true}, ["gradients cleared at the end"] = {clears = "end"},
-        ["gradients that are never cleared"] = {clears = "never", options = {lr = 0.001}},
-        ["evaluation in between"] = {evaluates = true, dropout = true},
-        ["layers that are computed again"] = {checkpoint = true, dropout = true},
-        ["all of it for 1,000 steps"] = {
-            optimizer = "AdamW", options = {lr = 0.01}, dropout = true, schedule = true, clip = true, steps = 1000,
-        },
-    }
-    for name, o in pairs(cases) do
-        it("gives the bits of eager training: " .. name, function()
-            local want, parameters = train(false, o)
-            local got, mine = train(true, o)
-            assert.are.same(want, got)
-            for i, p in ipairs(parameters) do same_bits(p, mine[i], "parameter " .. i) end
-        end)
-    end
-
-    it("counts steps of each parameter, and sees new ones", function()
-        local function run(captures)
-            flow.manual_seed(1)
-            local a, b, c = nn.Parameter(flow.randn(3)), nn.Parameter(flow.randn(3)), nn.Parameter(flow.randn(3))
-            local optimizer = optim.Adam({a, b}, {lr = 0.1})
-            local function f(x, both)
-                optimizer:zero_grad()
-                c.grad = nil
-                local loss = (a * x):square():sum() + (c * x):square():sum()
-                if both then loss = loss + (b * x):square():sum() end
-                loss:backward()
-                optimizer:step()
-                return loss
-            end
-            if captures then f = capture(f) end
-            local losses = {}
-            for i, both in ipairs {true, true, true, false, false, true, true, true, false, true, true, false} do
-                losses[i] = f(flow.full({3}, 1.0 + i), both):item()
-                if i == 8 then table.insert(optimizer.groups[1].params, c) end
-            end
-            return losses
-        end
-        assert.are.same(run(false), run(true))
-    end)
-
-    it("goes on from a checkpoint as if nothing had happened", function()
-        local path = os.tmpname()
-        local function run(captures, resumes)
-            flow.manual_seed(5)
-            local net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 3))
-            local optimizer = optim.Adam(net:parameters(), {lr = 0.01})
-            local function step(x, y)
-                optimizer:zero_grad()
-                local loss = flow.cross_entropy(net(x), y)
-                loss:backward()
-                optimizer:step()
-                return loss
-            end
-            if captures then step = capture(step) end
-            local loss
-            local function go(from, to)
-                for i = from, to do
-                    flow.manual_seed(i)
-                    loss = step(flow.randn(6, 4), flow.randint(0, 3, {6}))
-                end
-            end
-            go(1, 20)
-            if resumes then
-                local saved = flow.load(path)
-                net:load_state_dict(saved.net)
-                optimizer:load_state_dict(saved.optimizer)
-                go(11, 20)
-            else
-                go(1, 10)
-                flow.save(path, {net = net:state_dict(), optimizer = optimizer:state_dict()})
-                go(11, 20)
-            end
-            return loss:item()
-        end
-        local want = run(false, false)
-        assert.are.equal(want, run(false, true))
-        assert.are.equal(want, run(true, true))
-        os.remove(path)
-    end)
-
-    it("knows a gradient that it reaches in two ways", function()
-        local function run(captures)
-            local w = nn.Parameter(flow.ones(3))
-            ;(w * w):sum():backward()
-            local g = w.grad
-            local function f(x)
-                local y = g * x
-                w.grad:add_(1)
-                return y + w.grad
-            end
-            if captures then f = capture(f) end
-            local sum = flow.zeros(3)
-            for _ = 1, 4 do sum = sum * 2 + f(flow.ones(3)) end
-            w.grad = flow.full({3}, 5.0)
-            return sum + f(flow.ones(3))
-        end
-        same_bits(run(false), run(true), "sum")
-    end)
-
-    it("makes the optimizer's state of what it trains only later", function()
-        local a, b = nn.Parameter(flow.ones(3)), nn.Parameter(flow.ones(3))
-        local optimizer = optim.Adam({a, b}, {lr = 0.1})
-        local f = capture(function(x, both)
-            optimizer:zero_grad()
-            local loss = (a * x):sum()
-            if both then loss = loss + (b * x):sum() end
-            loss:backward()
-            optimizer:step()
-        end)
-        for _, both in ipairs {false, true} do
-            for _ = 1, 3 do f(flow.ones(3), both) end
-        end
-        same_bits(flow.full({3}, 0.7), b:detach(), "b")
-    end)
-
-    it("may call itself from a schedule, for any number of kinds of arguments", function()
-        local w = nn.Parameter(flow.ones(3))
-        local optimizer = optim.SGD({w}, {lr = 0.1})
-        local f, calls, inside = nil, 0, false
-        local scheduler = optim.Scheduler(optimizer, function()
-            calls = calls + 1
-            if not inside and calls > 3 then
-                inside = true
-                for n = 1, 12 do f(flow.ones(n), true) end
-                inside = false
-            end
-            return 0.1
-        end)
-        f = capture(function(x, plain)
-            if plain then return x * 2 end
-            optimizer:zero_grad()
-            local loss = (w * x):sum()
-            loss:backward()
-            optimizer:step()
-            scheduler:step()
-            return loss
-        end)
-        for _ = 1, 12 do f(flow.ones(3)) end
-    end)
-
-    it("gives an error of a schedule, whatever it is", function()
-        local w, fails = nn.Parameter(flow.ones(3)), false
-        local optimizer = optim.SGD({w}, {lr = 0.1})
-        local scheduler = optim.Scheduler(optimizer, function()
-            if fails then error(setmetatable({}, {__tostring = function() error "no text" end})) end
-            return 0.1
-        end)
-        local f = capture(function(x)
-            scheduler:step()
-            return x + w:detach()
-        end)
-        for _ = 1, 3 do f(flow.ones(3)) end
-        fails = true
-        assert.is_truthy(error_of(f, flow.ones(3)):find("no text", 1, true))
-        fails = false
-        same_bits(flow.full({3}, 2.0), f(flow.ones(3)), "after it")
-    end)
-
-    it("leaves gradients that a later step does not change", function()
-        local w = nn.Parameter(flow.randn(4))
-        local step = capture(function(x)
-            w.grad = nil
-            local loss = (w * x):sum()
-            loss:backward()
-            return loss
-        end)
-        local x = flow.randn(4)
-        for _ = 1, 3 do step(x) end
-        local kept = w.grad
-        local want = kept:clone()
-        step(flow.randn(4))
-        same_bits(want, kept, "the gradient that was kept")
-        assert.is_false(rawequal(kept, w.grad))
-    end)
 end)
 
 describe("arguments", function()
@@ -802,13 +547,15 @@ describe("captured functions", function()
     it("hold no memory once they are gone", function()
         collectgarbage()
         collectgarbage()
-        local before = testing.tensor_count and testing.tensor_count()
+        local before = flow.memory()
         local f = capture(function(x) return (x * flow.ones(1000)):sum() end)
         for _ = 1, 3 do f(flow.randn(1000)) end
         f = nil -- luacheck: ignore
         collectgarbage()
         collectgarbage()
-        if before then assert.are.equal(before, testing.tensor_count()) end
+        local after = flow.memory()
+        assert.are.equal(before.tensors, after.tensors)
+        assert.are.equal(before.live_bytes, after.live_bytes)
     end)
 end)
 

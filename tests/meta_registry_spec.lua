@@ -27,13 +27,7 @@ local readers = {
 }
 local function looks_at_data(op, args) return readers[op.name] and readers[op.name](args) end
 
-local function map_tensors(value, f)
-    if flow.is_tensor(value) then return f(value) end
-    if type(value) ~= "table" then return value end
-    local copy = {}
-    for k, v in pairs(value) do copy[k] = map_tensors(v, f) end
-    return copy
-end
+local map_tensors = support.map_tensors
 
 local function each_sample(f)
     for _, op in ipairs(ops) do

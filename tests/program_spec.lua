@@ -8,24 +8,11 @@ local process = require "tests.process"
 local layers = require "tests.layers"
 local testing = flow._testing
 
-
-local error_of = support.error_of
+local error_of, same_bits = support.error_of, support.same_bits
+local tensors_of, fill, copies = support.tensors_of, support.fill, support.copies
 
 local path = os.tmpname()
 teardown(function() os.remove(path) end)
-
--- Equal values, dtypes and shapes; NaN equals NaN.
-local function same_bits(want, got, what)
-    if not flow.is_tensor(want) then return assert.are.equal(want, got, what) end
-    assert.are.equal(want.dtype, got.dtype, what)
-    assert.are.same(support.shape_text(want.shape), support.shape_text(got.shape), what)
-    local a, b = support.values(want), support.values(got)
-    for i = 1, #a do
-        if a[i] ~= b[i] and (a[i] == a[i] or b[i] == b[i]) then
-            assert.are.equal(a[i], b[i], ("%s: element %d"):format(what, i))
-        end
-    end
-end
 
 local function same_results(want, got, what)
     assert.are.equal(want.n, got.n, what)
@@ -56,35 +43,6 @@ describe("every op", function()
     -- Those whose results depend on data.
     local readers = {}
     for name in ("nonzero index index_put masked_select"):gmatch "%S+" do readers[name] = true end
-
-    -- The tensors of an argument list are replaced by those of `list`, in order.
-    local function fill(value, list)
-        if flow.is_tensor(value) then return table.remove(list, 1) end
-        if type(value) ~= "table" then return value end
-        local copy = {}
-        for k, v in pairs(value) do copy[k] = v end
-        for k = 1, value.n or #value do copy[k] = fill(value[k], list) end
-        for k, v in pairs(value) do
-            if flow.is_tensor(v) and type(k) == "string" then copy[k] = table.remove(list, 1) end
-        end
-        return copy
-    end
-
-    local function tensors_of(value, list)
-        list = list or {}
-        if flow.is_tensor(value) then list[#list + 1] = value
-        elseif type(value) == "table" then
-            for i = 1, value.n or #value do tensors_of(value[i], list) end
-            for k, v in pairs(value) do if type(k) == "string" then tensors_of(v, list) end end
-        end
-        return list
-    end
-
-    local function copies(list)
-        local result = {}
-        for i, t in ipairs(list) do result[i] = t:contiguous():clone() end
-        return result
-    end
 
     for _, op in ipairs(testing.ops()) do
         for number, sample in ipairs(op.samples) do

@@ -16,24 +16,7 @@ local function call(op, args)
     return table.pack(op.call(table.unpack(args, 1, args.n)))
 end
 
--- A deep copy of an argument list with f applied to every tensor.
-local function map_tensors(value, f)
-    if flow.is_tensor(value) then return f(value) end
-    if type(value) ~= "table" then return value end
-    local copy = {}
-    for k, v in pairs(value) do copy[k] = map_tensors(v, f) end
-    return copy
-end
-
-local function tensors_of(value, list)
-    list = list or {}
-    if flow.is_tensor(value) then list[#list + 1] = value
-    elseif type(value) == "table" then
-        for i = 1, value.n or #value do tensors_of(value[i], list) end
-        for k, v in pairs(value) do if type(k) ~= "number" then tensors_of(v, list) end end
-    end
-    return list
-end
+local map_tensors, tensors_of = support.map_tensors, support.tensors_of
 
 local function each_sample(f)
     for _, op in ipairs(ops) do

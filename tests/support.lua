@@ -442,4 +442,63 @@ function M.check_signatures(op, whole, hierarchy, map_tensors, eps, select)
     end
 end
 
+-- ---- argument lists ----
+
+-- A deep copy of an argument list with f applied to every tensor.
+function M.map_tensors(value, f)
+    if flow.is_tensor(value) then return f(value) end
+    if type(value) ~= "table" then return value end
+    local copy = {}
+    for k, v in pairs(value) do copy[k] = M.map_tensors(v, f) end
+    return copy
+end
+
+-- The tensors of an argument list: those by position, then those with names, in the order of the names.
+function M.tensors_of(value, list)
+    list = list or {}
+    if flow.is_tensor(value) then list[#list + 1] = value end
+    if flow.is_tensor(value) or type(value) ~= "table" then return list end
+    for i = 1, value.n or #value do M.tensors_of(value[i], list) end
+    for _, name in ipairs(M.names_of(value)) do M.tensors_of(value[name], list) end
+    return list
+end
+
+-- The keys of a table that are text, sorted.
+function M.names_of(value)
+    local names = {}
+    for k in pairs(value) do if type(k) == "string" then names[#names + 1] = k end end
+    table.sort(names)
+    return names
+end
+
+-- A copy of an argument list with the tensors of `list` in place of its own, in the order of tensors_of. Empties `list`.
+function M.fill(value, list)
+    if flow.is_tensor(value) then return table.remove(list, 1) end
+    if type(value) ~= "table" then return value end
+    local copy = {}
+    for k, v in pairs(value) do copy[k] = v end
+    for i = 1, value.n or #value do copy[i] = M.fill(value[i], list) end
+    for _, name in ipairs(M.names_of(value)) do copy[name] = M.fill(value[name], list) end
+    return copy
+end
+
+function M.copies(list)
+    local result = {}
+    for i, t in ipairs(list) do result[i] = t:contiguous():clone() end
+    return result
+end
+
+-- Equal values, dtypes and shapes; NaN equals NaN.
+function M.same_bits(want, got, what)
+    if not flow.is_tensor(want) then return assert.are.equal(want, got, what) end
+    assert.are.equal(want.dtype, got.dtype, what)
+    assert.are.same(M.shape_text(want.shape), M.shape_text(got.shape), what)
+    local a, b = M.values(want), M.values(got)
+    for i = 1, #a do
+        if a[i] ~= b[i] and (a[i] == a[i] or b[i] == b[i]) then
+            assert.are.equal(a[i], b[i], ("%s: element %d"):format(what, i))
+        end
+    end
+end
+
 return M

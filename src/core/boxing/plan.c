@@ -526,30 +526,26 @@ fl_box_plan *fl_box_plan_copy(const fl_box_plan *plan)
     return copy ? memcpy(copy, plan, size) : NULL;
 }
 
+/* A step of the tensor as a whole that moves no bytes. */
+static void add_whole(fl_box_plan *out, fl_box_kind kind, fl_nd_sbp from, const fl_placement *to, fl_nd_sbp to_sbp)
+{
+    plan_add(out,
+             (fl_box_step){
+                 .kind = kind, .axis = -1, .from = from.at[0], .to = to_sbp.at[0], .placement = to, .after = to_sbp});
+}
+
 fl_status fl_boxing_plan(fl_box_plan *out, fl_dtype dtype, const fl_shape *shape, const fl_placement *from,
                          fl_nd_sbp from_sbp, const fl_placement *to, fl_nd_sbp to_sbp)
 {
     struct job j = {shape, (int64_t)fl_dtype_size(dtype), fl_dtype_is_float(dtype)};
     *out = (fl_box_plan){.local = true};
     if (to->type == FL_META && from->type != FL_META) { /* there are no bytes to come */
-        plan_add(out,
-                 (fl_box_step){.kind = FL_BOX_COPY,
-                               .axis = -1,
-                               .from = from_sbp.at[0],
-                               .to = to_sbp.at[0],
-                               .placement = to,
-                               .after = to_sbp});
+        add_whole(out, FL_BOX_COPY, from_sbp, to, to_sbp);
         return FL_OK;
     }
     if (same_ranks(from, to) && same_device(from, to)) return plan_here(out, &j, to, from_sbp, to_sbp);
     if (empty_tensor(shape)) {
-        plan_add(out,
-                 (fl_box_step){.kind = FL_BOX_RELABEL,
-                               .axis = -1,
-                               .from = from_sbp.at[0],
-                               .to = to_sbp.at[0],
-                               .placement = to,
-                               .after = to_sbp});
+        add_whole(out, FL_BOX_RELABEL, from_sbp, to, to_sbp);
         return FL_OK;
     }
     if (!same_device(from, to)) {
