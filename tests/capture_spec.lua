@@ -545,15 +545,11 @@ describe("captured functions", function()
     end)
 
     it("hold no memory once they are gone", function()
-        collectgarbage()
-        collectgarbage()
-        local before = flow.memory()
+        local before = support.settled_memory()
         local f = capture(function(x) return (x * flow.ones(1000)):sum() end)
         for _ = 1, 3 do f(flow.randn(1000)) end
         f = nil -- luacheck: ignore
-        collectgarbage()
-        collectgarbage()
-        local after = flow.memory()
+        local after = support.settled_memory()
         assert.are.equal(before.tensors, after.tensors)
         assert.are.equal(before.live_bytes, after.live_bytes)
     end)

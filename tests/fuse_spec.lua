@@ -2,6 +2,7 @@
 -- forces them, what they cost. Results of at least 32 K elements, on a GPU 4 K, are deferred; smaller pieces of the same operands
 -- are not.
 local flow = require "flow"
+local support = require "tests.support"
 local nn, optim = flow.nn, flow.optim
 
 local N, PIECE = 40000, 2500
@@ -27,8 +28,7 @@ local a, b, c = flow.randn(N), flow.randn(N), flow.rand(N) + 0.5
 
 -- Live bytes that f's results add, while they are held.
 local function held(f)
-    collectgarbage()
-    local before = flow.memory().live_bytes
+    local before = support.settled_memory().live_bytes
     local results = {f()}
     collectgarbage()
     return flow.memory().live_bytes - before, results

@@ -1,6 +1,7 @@
 -- memory_spec.lua -- bytes: what a process needs at most, what it gives back, what it says about it, what happens when there is
 -- no more. Everything that measures a process runs in one of its own.
 local flow = require "flow"
+local support = require "tests.support"
 local process = require "tests.process"
 
 local sanitized = os.getenv("ASAN_OPTIONS") ~= nil -- its shadow memory is counted too, and cannot be limited
@@ -264,10 +265,7 @@ end)
 
 describe("flow.memory", function()
     it("counts what is there", function()
-        collectgarbage() collectgarbage()
-        flow.zeros(1)
-        collectgarbage() collectgarbage()
-        local before = flow.memory()
+        local before = support.settled_memory()
         local x = flow.zeros(1000, 1000)
         local view, copy = x:t(), x:clone()
         local now = flow.memory()
@@ -278,8 +276,7 @@ describe("flow.memory", function()
         assert.is_true(now.allocations >= before.allocations + 2)
         assert.are.equal(1000, view:size(0) * copy:size(0) // 1000)
         x, view, copy = nil, nil, nil -- luacheck: ignore
-        collectgarbage() collectgarbage()
-        local after = flow.memory()
+        local after = support.settled_memory()
         assert.are.equal(before.live_bytes, after.live_bytes)
         assert.are.equal(before.live_blocks, after.live_blocks)
         assert.are.equal(before.tensors, after.tensors)

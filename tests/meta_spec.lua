@@ -38,8 +38,7 @@ describe("tensors on meta", function()
     end)
 
     it("cost nothing, and their bytes are counted apart", function()
-        collectgarbage()
-        local before, live = meta_memory(), flow.memory().live_bytes
+        local live, before = support.settled_memory().live_bytes, meta_memory()
         local x = flow.empty(1e6, 1e5, {device = "meta"})
         local y = (x * 2 + 1):relu()
         assert.are.equal(1e11, y:numel())
@@ -47,22 +46,18 @@ describe("tensors on meta", function()
         assert.is_true(meta_memory().live_bytes - before.live_bytes >= 2 * 4e11)
         assert.is_true(meta_memory().peak_bytes >= meta_memory().live_bytes)
         x, y = nil, nil -- luacheck: ignore
-        collectgarbage()
-        collectgarbage()
-        assert.are.equal(before.live_bytes, meta_memory().live_bytes)
-        assert.are.equal(before.live_blocks, meta_memory().live_blocks)
+        local after = support.settled_memory "meta"
+        assert.are.equal(before.live_bytes, after.live_bytes)
+        assert.are.equal(before.live_blocks, after.live_blocks)
         assert.are.equal(meta_memory().live_bytes, (flow.memory {device = "meta", reset_peak = true} and meta_memory().peak_bytes))
     end)
 
     it("without elements are freed as others are", function()
-        collectgarbage()
-        local blocks, all = meta_memory().live_blocks, flow.memory().live_blocks
+        local all, blocks = support.settled_memory().live_blocks, meta_memory().live_blocks
         local x = flow.zeros(0, 3, {device = "meta"}) -- luacheck: ignore
         assert.are.equal(blocks + 1, meta_memory().live_blocks)
         x = nil -- luacheck: ignore
-        collectgarbage()
-        collectgarbage()
-        assert.are.equal(blocks, meta_memory().live_blocks)
+        assert.are.equal(blocks, support.settled_memory("meta").live_blocks)
         assert.are.equal(all, flow.memory().live_blocks)
     end)
 
@@ -315,7 +310,7 @@ describe("optimizers on meta:", function()
                         end
                         return list
                     end
-                    local live = flow.memory().live_bytes
+                    local live = support.settled_memory().live_bytes
                     local got = train "meta"
                     assert.is_true(flow.memory().live_bytes - live < 1024)
                     assert.are.same(train "cpu", got)

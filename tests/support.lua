@@ -42,6 +42,21 @@ function M.error_of(f, ...)
     return (tostring(message):gsub("^[^:\n]+:%d+: ", ""))
 end
 
+-- The memory of a device once everything that earlier specs left behind is gone: finalizers may free tensors one collection later,
+-- and what a queued op or a deferred list holds goes when the engine gets there.
+function M.settled_memory(device)
+    local now, before
+    repeat
+        before = now
+        pcall(flow.sync)
+        collectgarbage()
+        flow.zeros(1)
+        collectgarbage()
+        now = flow.memory {device = device}
+    until before and now.live_bytes == before.live_bytes and now.tensors == before.tensors
+    return now
+end
+
 -- The values that a sample expression of an op gives, packed.
 function M.arguments(op, sample)
     flow.manual_seed(M.seed(op.name .. sample))

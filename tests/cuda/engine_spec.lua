@@ -1,6 +1,7 @@
 -- engine_spec.lua -- ops of the CPU and of the GPU in one program: whatever the order, the results are those of the CPU
 -- alone; the script waits only for what it asks for; an error is raised where the value is needed.
 local flow = require "flow"
+local support = require "tests.support"
 local cuda = require "tests.cuda.support"
 local process = require "tests.process"
 local testing = flow._testing
@@ -265,18 +266,13 @@ describe("the script", function()
     end)
 
     cuda.it("gets its memory back", function()
-        local function live() return flow.memory{device = cuda.device}.live_bytes end
-        collectgarbage()
-        flow.sync()
-        local before = live()
+        local before = support.settled_memory(cuda.device).live_bytes
         local x = flow.zeros(256, 1024, {device = cuda.device})
-        assert.are.equal(before + 1024 * 1024, live())
+        assert.are.equal(before + 1024 * 1024, flow.memory{device = cuda.device}.live_bytes)
         for _ = 1, 50 do x = x + 1 end
         assert.are.equal(50, x[0][0]:item())
         x = nil -- luacheck: ignore
-        collectgarbage()
-        flow.sync()
-        assert.are.equal(before, live())
+        assert.are.equal(before, support.settled_memory(cuda.device).live_bytes)
     end)
 
     cuda.it("hears how much there is when it asks for too much", function()

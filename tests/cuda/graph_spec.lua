@@ -1,6 +1,7 @@
 -- graph_spec.lua -- captured functions on the GPU: what replays launch as graphs gives the bits of eager code, whatever moves; errors
 -- that kernels find in their data are told.
 local flow = require "flow"
+local support = require "tests.support"
 local cuda = require "tests.cuda.support"
 local process = require "tests.process"
 local nn, optim = require "flow.nn", require "flow.optim"
@@ -166,11 +167,7 @@ describe("a graph", function()
 
     it("goes with the function, and its memory", function()
         local w, x = flow.randn(64, 64):to(device), flow.randn(4, 64):to(device)
-        local function live()
-            for _ = 1, 3 do collectgarbage() end
-            flow.sync()
-            return flow.memory({device = device}).live_bytes
-        end
+        local function live() return support.settled_memory(device).live_bytes end
         local function use()
             local f = flow.capture(function(a) return chain(a, w):sum() end)
             for _ = 1, 8 do f(x):item() end
