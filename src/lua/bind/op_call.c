@@ -2,8 +2,9 @@
 ** op_call.c -- a call of an op from Lua, driven by its parsed signature.
 **
 ** Arguments come in the signature's order; a table with named keys may come last and names any of the
-** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable and
-** the fl_lua_call. Ops whose parameters are all tensors (a + b, x:add_(y)) take a shorter way.
+** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable, the
+** fl_lua_call and the userdata that this lies in. Ops whose parameters are all tensors (a + b, x:add_(y)) take a
+** shorter way.
 */
 #include "arguments.h"
 #include "members.h"
@@ -12,7 +13,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 /* One call while its arguments are read. */
 struct binding {
@@ -410,12 +410,13 @@ static void check_required(lua_State *L, const struct binding *binding)
 
 /* ---- calling ---- */
 
-/* First call of this op: parses the signature. */
+/* First call of this op: parses the signature. The call's userdata is on top of the stack and goes. */
 static void prepare(lua_State *L, fl_lua_call *call)
 {
     const fl_signature *s = fl_op_signature(call->op);
-    call->defaults = malloc(sizeof *call->defaults);
-    if (!call->defaults) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", call->name));
+    call->defaults = lua_newuserdatauv(L, sizeof *call->defaults, 0);
+    lua_setiuservalue(L, -2, 1);
+    lua_pop(L, 1);
     fl_attrs_init(call->defaults, call->op);
     bool number_follows = false;
     for (int i = s->param_count - 1; i >= 0; i--) {
@@ -430,7 +431,11 @@ static void prepare(lua_State *L, fl_lua_call *call)
 static inline fl_lua_call *running_call(lua_State *L)
 {
     fl_lua_call *c = lua_touserdata(L, lua_upvalueindex(2));
-    if (FL_UNLIKELY(!c->signature)) prepare(L, c);
+    if (FL_UNLIKELY(!c->signature)) {
+        luaL_checkstack(L, 2, c->name);
+        lua_pushvalue(L, lua_upvalueindex(3));
+        prepare(L, c);
+    }
     fl_lua_current = L;
     return c;
 }
@@ -542,36 +547,31 @@ static int call_unary(lua_State *L)
 
 /* ---- functions ---- */
 
-enum { TABLE_CALLS = 1024 };
-static fl_lua_call calls[TABLE_CALLS];
-static int call_count;
-
-static fl_lua_call *call_new(lua_State *L, const fl_op *op, const char *name, bool in_place)
-{
-    if (call_count == TABLE_CALLS) luaL_error(L, "more ops than the table of calls holds");
-    fl_lua_call *c = &calls[call_count++];
-    *c = (fl_lua_call){.op = op, .name = name, .in_place = in_place};
-    return c;
-}
-
 static bool only_tensors(const fl_op *op)
 {
     return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options");
 }
 
-static void push_call(lua_State *L, fl_lua_call *call, lua_CFunction function)
+static void push_call(lua_State *L, fl_lua_call call, lua_CFunction function)
 {
     fl_lua_push_metatable(L);
-    lua_pushlightuserdata(L, call);
-    lua_pushcclosure(L, function, 2);
+    fl_lua_call *kept = lua_newuserdatauv(L, sizeof *kept, 1); /* its user value: the defaults */
+    *kept = call;
+    lua_pushlightuserdata(L, kept);
+    lua_insert(L, -2);
+    lua_pushcclosure(L, function, 3);
 }
 
 void fl_lua_push_op(lua_State *L, const fl_op *op, const char *name, bool in_place)
 {
-    push_call(L, call_new(L, op, name, in_place), only_tensors(op) ? call_tensors : call_op);
+    push_call(L, (fl_lua_call){.op = op, .name = name, .in_place = in_place},
+              only_tensors(op) ? call_tensors : call_op);
 }
 
-void fl_lua_push_unary(lua_State *L, const fl_op *op) { push_call(L, call_new(L, op, op->name, false), call_unary); }
+void fl_lua_push_unary(lua_State *L, const fl_op *op)
+{
+    push_call(L, (fl_lua_call){.op = op, .name = op->name}, call_unary);
+}
 
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
 {
@@ -579,7 +579,9 @@ const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
     if ((f != call_op && f != call_tensors && f != call_unary) || !lua_getupvalue(L, index, 2)) return NULL;
     fl_lua_call *c = lua_touserdata(L, -1);
     lua_pop(L, 1);
-    if (!c->signature) prepare(L, c);
+    if (c->signature) return c;
+    lua_getupvalue(L, index, 3);
+    prepare(L, c);
     return c;
 }
 
