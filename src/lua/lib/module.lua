@@ -13,7 +13,7 @@ local own_children, join, walk, collect = class.own_children, class.join, class.
 
 local M = {
     Module = Module, is_module = class.is_module, is_class = class.is_class, fields = class.fields,
-    class_hint = class.class_hint, run = class.run,
+    class_hint = class.class_hint, run = class.run, is_hooked = class.is_hooked,
 }
 
 -- ---- parts by name ----
@@ -236,14 +236,14 @@ end
 -- The SBP in which each parameter and buffer is stored, and its name; notes what forward gathers.
 local function stored_sbps(module, o)
     local stored, name_of, names = {}, {}, {}
-    for _, part in module:named_modules() do part[GATHERED] = false end
+    for _, part in module:named_modules() do class.set_gathered(part, false) end
     each_tensor(module, function(part, key, t, name, kind)
         local sbp = entries_of(sbp_of_rule(o.rules, name) or o.sbp, o.placement)
         local in_parts = o.zero and kind == "parameter" and stored_in_parts(t, sbp, o.zero)
         names[#names + 1] = name
         name_of[t], stored[t] = name_of[t] or name, stored[t] or in_parts or sbp
         if in_parts then
-            part[GATHERED] = part[GATHERED] or ordered.new()
+            if not part[GATHERED] then class.set_gathered(part, ordered.new()) end
             part[GATHERED][key] = sbp
         end
     end)
@@ -424,6 +424,7 @@ check.methods(Module, "net", {
     "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
     "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)", "zero_grad()", "state_dict()",
     "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
+    "register_forward_hook(f: function)", "register_forward_pre_hook(f: function)",
 }, M.is_module)
 check.constructor(Module, "init()", M.is_module)
 check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)

@@ -2,7 +2,7 @@
 -- Their parameters and buffers are in module.lua.
 --
 -- A module keeps what is assigned to it in the order of assignment, so that parameters, buffers and children have the
--- same order in every process. All its fields lie behind __index and __newindex; the object itself holds three hidden
+-- same order in every process. All its fields lie behind __index and __newindex; the object itself holds hidden
 -- tables. A tensor that requires grad becomes a parameter by being assigned, a module a child. Reading a field that was
 -- never assigned is an error, so that a slip of the pen is found; a part that some objects of a class do not have is
 -- assigned nil in init. Parts by number (self[1], a ModuleList's) count from 1; a number that has none is an error too,
@@ -18,8 +18,9 @@ local program = flow._program
 
 local M = {}
 
--- Keys of the hidden tables: values; keys in order; kind of each key; SBP of the parameters that forward gathers.
-local FIELDS, ORDER, KINDS, GATHERED = {}, {}, {}, {}
+-- Keys of the hidden tables: values; keys in order; kind of each key; SBP of the parameters that forward gathers; hooks
+-- of forward. AROUND: what a call runs in place of forward where there are such parameters or hooks, else false.
+local FIELDS, ORDER, KINDS, GATHERED, HOOKS, AROUND = {}, {}, {}, {}, {}, {}
 M.FIELDS, M.ORDER, M.KINDS, M.GATHERED = FIELDS, ORDER, KINDS, GATHERED
 
 ---@class flow.nn.Module
@@ -233,12 +234,98 @@ local function forward_gathered(self, ...)
     return give(flow._pcall(self.forward, self, ...))
 end
 
+-- ---- hooks ----
+
+-- What a hook returns in place of what it was given; nothing: that is kept.
+local function replaced(given, ...)
+    if select("#", ...) == 0 or select("#", ...) == 1 and (...) == nil then return given end
+    return table.pack(...)
+end
+
+-- forward between the hooks that are called before it, with the arguments, and those after it, with the results.
+local function forward_hooked(self, ...)
+    local hooks, args = self[HOOKS], table.pack(...)
+    for _, hook in ipairs({table.unpack(hooks.before)}) do
+        args = replaced(args, hook.call(self, table.unpack(args, 1, args.n)))
+    end
+    local forward = self[GATHERED] and forward_gathered or self.forward
+    local results = table.pack(forward(self, table.unpack(args, 1, args.n)))
+    for _, hook in ipairs({table.unpack(hooks.after)}) do
+        results = replaced(results, hook.call(self, args, table.unpack(results, 1, results.n)))
+    end
+    return table.unpack(results, 1, results.n)
+end
+
+-- Chooses what calls of the module run.
+local function set_around(self)
+    local hooks = self[HOOKS]
+    local hooked = hooks and #hooks.before + #hooks.after > 0
+    self[AROUND] = hooked and forward_hooked or self[GATHERED] and forward_gathered or false
+    program.changed()
+end
+
+---The SBPs in which forward gathers parameters of the module that are stored in parts, or false.
+function M.set_gathered(self, sbps)
+    self[GATHERED] = sbps
+    set_around(self)
+end
+
+---@return boolean
+function M.is_hooked(self) return self[AROUND] == forward_hooked end
+
+local function hooks_changed(self)
+    self[HOOKS].changes = self[HOOKS].changes + 1
+    set_around(self)
+end
+
+-- What register_forward_hook returns.
+local Handle = {}
+
+---The hook is called no more.
+function Handle:remove()
+    local list = self.list
+    for i = list and #list or 0, 1, -1 do
+        if list[i] == self then table.remove(list, i) end
+    end
+    if list then hooks_changed(self.module) end
+    self.list = false
+end
+
+local handle_meta = {__name = "a hook's handle", __index = check.strict("a hook's handle", Handle)}
+check.methods(Handle, "handle", {"remove()"}, function(value) return getmetatable(value) == handle_meta end)
+
+local function add_hook(self, when, f)
+    local hooks = self[HOOKS]
+    if not hooks then
+        hooks = {before = {}, after = {}, changes = 0}
+        self[HOOKS] = hooks
+    end
+    local handle = setmetatable({call = f, list = hooks[when], module = self}, handle_meta)
+    table.insert(hooks[when], handle)
+    hooks_changed(self)
+    return handle
+end
+
+---Calls f(module, arguments, results...) after each forward of the module; arguments is a list with its length in n.
+---What f returns takes the place of the results. Returns a handle: handle:remove() ends it.
+---@param f function
+---@return table handle
+function Module:register_forward_hook(f) return add_hook(self, "after", f) end
+
+---Calls f(module, arguments...) before each forward of the module. What f returns takes the place of the arguments.
+---Returns a handle: handle:remove() ends it.
+---@param f function
+---@return table handle
+function Module:register_forward_pre_hook(f) return add_hook(self, "before", f) end
+
+-- ---- calls ----
+
 -- Only the outermost call is protected: its error names the module that was running, and calls inside cost nothing.
 local function call(self, ...)
     local outer = running
     running = self
     if program.recording then program.called(self) end
-    local forward = self[GATHERED] and forward_gathered or self.forward
+    local forward = self[AROUND] or self.forward
     local unchecked = takes_tensor[forward]
     if unchecked and is_one_tensor(...) then forward = unchecked end
     if outer then return leave(outer, forward(self, ...)) end
@@ -248,7 +335,7 @@ end
 ---Calls f(module, ...) as forward of a module inside another one; f is what the module's forward checks arguments for.
 function M.run(module, f, ...)
     local outer = running
-    if not outer or module[GATHERED] then return module(...) end
+    if not outer or module[AROUND] then return module(...) end
     running = module
     if program.recording then program.called(module) end
     return leave(outer, f(module, ...))
@@ -258,7 +345,10 @@ local walk
 
 local function construct(class, ...)
     check.refuse_colon(class.__name, (...), "class")
-    local self = {[FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false}
+    local self = {
+        [FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false,
+        [HOOKS] = false, [AROUND] = false,
+    }
     setmetatable(self, class)
     self:init(...)
     return self
@@ -335,19 +425,22 @@ function walk(module, visit, again, prefix, seen, above)
     above[module] = nil
 end
 
--- A function that tells whether the modules (keys), and those in them, have the fields that they have now.
+-- A function that tells whether the modules (keys), and those in them, have the fields and hooks that they have now.
 function program.watch(modules)
-    local list, kept, seen = {}, {}, {}
+    local list, kept, seen, hooks = {}, {}, {}, {}
     local function keep(_, part)
         if seen[part] then return end
         seen[part] = true
-        list[#list + 1] = part[FIELDS]
+        list[#list + 1], hooks[part] = part[FIELDS], part[HOOKS] and part[HOOKS].changes or 0
         local copy = {}
         for key, value in next, part[FIELDS] do copy[key] = value end
         kept[#list] = copy
     end
     for module in next, modules do walk(module, keep) end
     return function()
+        for part, changes in pairs(hooks) do
+            if (part[HOOKS] and part[HOOKS].changes or 0) ~= changes then return false end
+        end
         for i, fields in ipairs(list) do
             for key, value in next, fields do if not rawequal(kept[i][key], value) then return false end end
             for key in next, kept[i] do if fields[key] == nil then return false end end
