@@ -204,7 +204,7 @@ FORMATTER = clang-format-14
 FORMATTED := $(shell find src tests -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
 
 lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14), no tabs
-	luacheck -q src/lua scripts tests
+	luacheck -q src/lua scripts tests examples/lua
 	@! grep -rnE --include='*.lua' --include='*.sh' --include='*.def' "$$(printf '\t')| $$" src scripts tests
 	command -v $(FORMATTER) >/dev/null || sh scripts/install.sh $(FORMATTER)
 	@$(FORMATTER) --dry-run -Werror $(FORMATTED)

@@ -353,7 +353,7 @@ refuses("porting", {
     {"tensor has no method or field 'expand_as'; write x:expand(y.shape)", function() x:expand_as(x) end},
     {"tensor has no method or field 'new_zeros'; write flow.zeros(sizes, {dtype = x.dtype, device = x.device})",
         function() x:new_zeros(2) end},
-    {"tensor has no method or field 'equal'; write x == y", function() x:equal(x) end},
+    {"tensor has no method or field 'equal'; write x == y or flow.equal(x, y)", function() x:equal(x) end},
     {"tensor has no method or field 'svd'", function() x:svd() end},
     {"tensor has no method or field 'median'", function() x:median() end},
     {"tensor has no method or field 'unique'", function() x:unique() end},

@@ -126,6 +126,7 @@ kind("hook", function()
     x.requires_grad = true
     return x:register_hook(function() end)
 end, type)
+kind("forward_hook", function() return nn.ReLU():register_forward_hook(function() end) end, type)
 kind("no_grad", function()
     local guard = flow.no_grad()
     getmetatable(guard).__close(guard)
@@ -144,7 +145,7 @@ local skipped = {["flow.print"] = true, ["flow.manual_seed"] = true, ["flow.set_
     ["flow.set_float32_matmul_precision"] = true}
 -- Parts of flow that are none of a script's.
 local internal = {}
-for name in ("attention builtins check checkpoint cli complete help indexing inspect json module ordered progress testing"):gmatch "%a+" do internal[name] = true end
+for name in ("attention builtins check checkpoint cli complete help indexing inspect json module ordered progress"):gmatch "%a+" do internal[name] = true end
 
 local entries, seen, total = {}, {}, 0
 

@@ -9,8 +9,10 @@
 
 /* Tensors, ops and calls of them; what it brings along: status, dtypes, shapes, placements, SBP, metas. */
 #include "dispatch/dispatch.h"
-/* Gradients: the tape, backward, hooks. */
+/* Gradients: the tape, backward, hooks; functions with a backward of their own; where the first NaN comes from. */
+#include "autograd/anomaly.h"
 #include "autograd/autograd.h"
+#include "autograd/function.h"
 /* Functions that run again for the values of their gradients. */
 #include "autograd/recompute.h"
 /* Programs: what a function ran, recorded and run again. */

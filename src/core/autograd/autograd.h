@@ -54,6 +54,9 @@ fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *con
 ** gradients of the outputs, `out` (out0, out1) the outputs; calls are ops; numbers; + - * / ^ unary -. */
 fl_status fl_vjp_eval(fl_grad *g);
 
+/* Gradient of an output that nothing used. */
+fl_status fl_vjp_zeros(fl_tensor **out, const fl_meta *meta);
+
 /* What the strings of the wanted inputs (a bit each) mention: bits of inputs and outputs to save. */
 void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out);
 

@@ -416,6 +416,7 @@ static fl_status region_gradient(fl_grad *g, fl_node *node, fl_status (*inner)(f
 
 static fl_status node_gradient(fl_grad *g, fl_node *node)
 {
+    if (FL_UNLIKELY(node->function != NULL)) return fl_tape_function_gradient(g, node->function);
     fl_status (*inner)(fl_grad *) = node->op->grad ? node->op->grad : node->op->vjp ? fl_vjp_eval : NULL;
     if (!inner) return fl_fail(FL_ERR_STATE, "backward: %s has no gradient", node->op->name);
     return node->region ? region_gradient(g, node, inner) : inner(g);
@@ -484,6 +485,7 @@ static fl_status visit(struct pass *pass, fl_node *node)
                      metas,    node->out_meta, node->pending, need,       gin};
         status = fl_tape_unpack(&g, node);
         if (status == FL_OK) status = node_gradient(&g, node);
+        if (FL_UNLIKELY(fl_anomaly_watched) && status == FL_OK) status = fl_anomaly_check(node, &g);
         fl_tape_release_grad(&g);
         if (status == FL_OK && !pass->retain) fl_tape_forget(node);
         else if (node->member) fl_recompute_drop(node);

@@ -91,6 +91,8 @@ void fl_tape_forget(fl_node *node)
     for (int i = 0; i < node->nout; i++) fl_tape_release_saved(&node->out[i]);
     hooks_free(node->hooks); /* they cannot run again, and may hold the tensors they hang on */
     node->hooks = NULL;
+    if (FL_UNLIKELY(node->function != NULL)) fl_tape_function_free(node->function);
+    node->function = NULL;
     node->freed = true;
     if (FL_UNLIKELY(node->member != NULL)) fl_recompute_leave(node);
 }
@@ -123,6 +125,7 @@ void fl_node_unref(fl_node *node)
             free(node->region);
         }
         if (FL_UNLIKELY(node->member != NULL)) free(node->member);
+        free(node->line);
         free(node);
     }
     freeing = false;
@@ -214,17 +217,16 @@ static bool target_wants_grad(const fl_tensor *tensor)
 }
 
 /* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
-static void what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target, uint32_t *save_in,
-                         uint32_t *save_out)
+static tape_saves what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target)
 {
-    *save_in = op->saves_in;
-    *save_out = op->saves_out;
-    if (!op->vjp) return;
+    tape_saves saves = {op->saves_in, op->saves_out};
+    if (!op->vjp) return saves;
     uint32_t wanted = 0;
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
         if (in[i].kind == FL_TENSOR && (target && i == 0 ? target_wants_grad : fl_requires_grad)(in[i].tensor))
             wanted |= 1u << i;
-    fl_vjp_saves(op, wanted, save_in, save_out);
+    fl_vjp_saves(op, wanted, &saves.in, &saves.out);
+    return saves;
 }
 
 static fl_status edge_to(tape_edge *edge, fl_tensor *tensor)
@@ -249,32 +251,38 @@ static void save_watched(fl_node *node, int i, const fl_operand *operand, bool s
         version_read(saved && node->in[i].value.kind == FL_TENSOR ? node->in[i].value.tensor : operand->tensor, place);
 }
 
-/* A node for a call; place: NULL unless it was in place. */
-static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
-                          fl_tensor *const *results, int nout, const struct in_place *place)
+/* A node for a call that saves `saves`; place: NULL unless it was in place. */
+static fl_status node_saving(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                             fl_tensor *const *results, int nout, const struct in_place *place, tape_saves saves)
 {
     fl_node *n = node_new(op, nin, nout, attrs);
     if (!n) return out_of_memory();
     for (int i = 0; i < nout; i++) n->out_meta[i] = fl_meta_ref(results[i]->meta);
-    uint32_t save_in, save_out;
-    what_to_save(op, in, nin, place != NULL, &save_in, &save_out);
     const bool watched = fl_recompute_active;
     fl_status status = FL_OK;
     for (int i = 0; i < nin && status == FL_OK; i++) {
-        bool saved = save_in >> (i < 31 ? i : 31) & 1u;
+        bool saved = saves.in >> (i < 31 ? i : 31) & 1u;
         if (in[i].kind == FL_TENSOR) status = edge_to(&n->edges[i], in[i].tensor);
         if (FL_UNLIKELY(watched) && in[i].kind == FL_TENSOR) save_watched(n, i, &in[i], saved, place);
         else if (saved || in[i].kind != FL_TENSOR) save_value(&n->in[i], &in[i], place);
     }
     for (int i = 0; i < nout && status == FL_OK; i++)
-        if (save_out >> i & 1u) status = save_output(&n->out[i], results[i]);
+        if (saves.out >> i & 1u) status = save_output(&n->out[i], results[i]);
     if (status != FL_OK) {
         fl_node_unref(n);
         return status;
     }
     n->seq = next_seq++; /* only now: a stale view among the inputs made nodes of its own */
+    if (FL_UNLIKELY(fl_anomaly_watched)) fl_anomaly_note(n);
     *out = n;
     return FL_OK;
+}
+
+static fl_status node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                          fl_tensor *const *results, int nout, const struct in_place *place)
+{
+    tape_saves saves = what_to_save(op, in, nin, place != NULL);
+    return node_saving(out, op, in, nin, attrs, results, nout, place, saves);
 }
 
 fl_status fl_tape_attach(fl_tensor *tensor, fl_node *node, int slot)
@@ -302,20 +310,40 @@ static void forget_base(fl_tensor *tensor)
     a->link = NULL;
 }
 
+/* Connects the results with their node, whose reference is taken over. */
+static fl_status connect(fl_node *node, fl_tensor *const *out, int nout)
+{
+    fl_status status = FL_OK;
+    for (int i = 0; i < nout && status == FL_OK; i++) {
+        if (!fl_dtype_is_float(out[i]->meta->dtype)) continue;
+        forget_base(out[i]);
+        status = fl_tape_attach(out[i], node, i);
+    }
+    if (FL_UNLIKELY(fl_recompute_active) && status == FL_OK) status = fl_recompute_note(node);
+    fl_node_unref(node);
+    return status;
+}
+
 static fl_status record(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs, fl_tensor **out,
                         int nout)
 {
     fl_node *n;
     FL_TRY(node_for(&n, op, in, nin, attrs, out, nout, NULL));
-    fl_status status = FL_OK;
-    for (int i = 0; i < nout && status == FL_OK; i++) {
-        if (!fl_dtype_is_float(out[i]->meta->dtype)) continue;
-        forget_base(out[i]);
-        status = fl_tape_attach(out[i], n, i);
+    return connect(n, out, nout);
+}
+
+fl_status fl_tape_record_function(const fl_op *op, fl_tape_function *function, const fl_operand *in, int nin,
+                                  fl_tensor *const *out, int nout, tape_saves saves)
+{
+    fl_node *n;
+    const fl_attrs none = {0};
+    fl_status status = node_saving(&n, op, in, nin, &none, out, nout, NULL, saves);
+    if (status != FL_OK) {
+        fl_tape_function_free(function);
+        return status;
     }
-    if (FL_UNLIKELY(fl_recompute_active) && status == FL_OK) status = fl_recompute_note(n);
-    fl_node_unref(n);
-    return status;
+    n->function = function;
+    return connect(n, out, nout);
 }
 
 /* Where a second run needs no more than the operands of this op, these are taken from a node without results. */
@@ -402,11 +430,10 @@ static bool rewrites(const fl_operand *in, int nin)
 /* A copy of the target, in its place on the tape, when a saved operand is the target itself. */
 static fl_status keep_value(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin)
 {
-    uint32_t save_in, save_out;
     bool needed = false;
-    what_to_save(op, in, nin, true, &save_in, &save_out);
+    tape_saves saves = what_to_save(op, in, nin, true);
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
-        needed |= (save_in >> i & 1u) && in[i].kind == FL_TENSOR && in[i].tensor == target;
+        needed |= (saves.in >> i & 1u) && in[i].kind == FL_TENSOR && in[i].tensor == target;
     if (!needed) return FL_OK;
     fl_node *node;
     int slot;
@@ -497,7 +524,7 @@ static fl_status check_version(const fl_node *node, const tape_saved *saved, con
     return fl_fail(FL_ERR_STATE,
                    "backward: %s %d of %s (%s), needed for its gradient, was changed in place after it was used; "
                    "change a clone() of it instead",
-                   what, index, node->op->name, fl_meta_text(text, saved->value.tensor->meta));
+                   what, index, fl_tape_node_name(node), fl_meta_text(text, saved->value.tensor->meta));
 }
 
 /* A saved output, connected to its node again when the tape records. */
@@ -518,7 +545,7 @@ fl_status fl_tape_unpack(fl_grad *g, fl_node *node)
         return fl_fail(FL_ERR_STATE,
                        "backward: the graph of %s has been freed by an earlier backward; "
                        "use {retain_graph = true} in the earlier one",
-                       node->op->name);
+                       fl_tape_node_name(node));
     if (FL_UNLIKELY(node->member != NULL)) FL_TRY(fl_recompute_fill(node));
     for (int i = 0; i < node->nin; i++) FL_TRY(check_version(node, &node->in[i], "input", i));
     for (int i = 0; i < node->nout; i++) FL_TRY(check_version(node, &node->out[i], "output", i));
@@ -563,7 +590,7 @@ const char *fl_autograd_node_name(const fl_tensor *tensor)
 {
     const fl_autograd *a = tensor->autograd;
     if (a && view_wants(tensor)) return a->link->op->name;
-    return a && a->node ? a->node->op->name : NULL;
+    return a && a->node ? fl_tape_node_name(a->node) : NULL;
 }
 
 void (*fl_autograd_grad_watch)(const fl_tensor *tensor, fl_grad_access access);

@@ -8,7 +8,9 @@
 #ifndef FL_TAPE_H
 #define FL_TAPE_H
 
+#include "anomaly.h"
 #include "autograd.h"
+#include "function.h"
 #include "recompute.h"
 
 /* A hook on a leaf or on one output of a node. */
@@ -75,6 +77,19 @@ typedef struct tape_region {
     tape_link *link; /* owned */
 } tape_region;
 
+/* What a node saves: a bit for each operand (31: all from there on) and each result. */
+typedef struct tape_saves {
+    uint32_t in, out;
+} tape_saves;
+
+/* The function of a node of fl_autograd_function. */
+typedef struct fl_tape_function {
+    fl_function calls;
+    int inputs; /* operands of the node; those behind them are saved values that are no results */
+    int saved_count;
+    int saved[]; /* where each lies: operand i, or result i as -1 - i */
+} fl_tape_function;
+
 struct fl_node {
     int refs;
     const fl_op *op;
@@ -88,12 +103,14 @@ struct fl_node {
     fl_tensor **pending;      /* nout: gradients of the outputs, during a backward */
     fl_autograd **retain;     /* nout, borrowed: records of outputs that keep their gradient, or NULL */
     tape_hook *hooks;
-    tape_region *region; /* owned; in place on a view: edge 0 is the base */
-    tape_member *member; /* owned; or NULL */
-    bool freed;          /* saved values are gone */
-    bool wanted;         /* during a backward: on a path to a requested tensor */
-    void *run;           /* the backward that uses pending now */
-    fl_node *next_dead;  /* while a chain is freed without recursion */
+    tape_region *region;        /* owned; in place on a view: edge 0 is the base */
+    tape_member *member;        /* owned; or NULL */
+    fl_tape_function *function; /* owned; instead of the op's gradient, or NULL */
+    char *line;                 /* owned; of the script, while flow.detect_anomaly watches; or NULL */
+    bool freed;                 /* saved values are gone */
+    bool wanted;                /* during a backward: on a path to a requested tensor */
+    void *run;                  /* the backward that uses pending now */
+    fl_node *next_dead;         /* while a chain is freed without recursion */
 };
 
 void fl_node_unref(fl_node *node);
@@ -118,6 +135,16 @@ uint64_t fl_tape_next_seq(void);
 
 /* Drops a saved value. */
 void fl_tape_release_saved(tape_saved *saved);
+
+/* Records a call that has run as one of the function, which is taken over, also when this fails. */
+fl_status fl_tape_record_function(const fl_op *op, fl_tape_function *function, const fl_operand *in, int nin,
+                                  fl_tensor *const *out, int nout, tape_saves saves);
+void fl_tape_function_free(fl_tape_function *function);
+/* Its gradient (function.c). */
+fl_status fl_tape_function_gradient(fl_grad *g, const fl_tape_function *function);
+
+/* What messages call a node. */
+const char *fl_tape_node_name(const fl_node *node);
 
 /* ---- functions that run again (recompute.c) ---- */
 

@@ -259,8 +259,7 @@ static void value_release(struct value *value)
     value->operand.kind = FL_NONE;
 }
 
-/* Gradient of an output that nothing used: zeros. */
-static fl_status zeros_of(fl_tensor **out, const fl_meta *meta)
+fl_status fl_vjp_zeros(fl_tensor **out, const fl_meta *meta)
 {
     fl_tensor *t, *same;
     FL_TRY(fl_tensor_empty(&t, meta));
@@ -424,7 +423,7 @@ static fl_status eval(struct value *out, const struct term *term, fl_grad *g)
     case TERM_LIKE: return eval_like(out, term, g);
     case TERM_GRAD:
         if (!g->gout[term->index]) {
-            FL_TRY(zeros_of(&zeros, g->out_meta[term->index]));
+            FL_TRY(fl_vjp_zeros(&zeros, g->out_meta[term->index]));
             out->operand = fl_of(zeros);
             return FL_OK;
         }

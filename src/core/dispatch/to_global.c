@@ -213,3 +213,19 @@ fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
     else fl_tensor_unref(host);
     return status;
 }
+
+fl_status fl_host_whole(fl_tensor **out, fl_tensor *x)
+{
+    if (x->meta->is_local) return fl_host_part(out, x);
+    const fl_placement *all = fl_placement_everywhere(x->meta->placement);
+    if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
+    fl_tensor *whole;
+    bool recording = fl_record_pause();
+    fl_status status = fl_to_global(&whole, x, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
+    if (status == FL_OK) {
+        status = fl_host_part(out, whole);
+        fl_tensor_unref(whole);
+    }
+    fl_record_resume(recording);
+    return status;
+}

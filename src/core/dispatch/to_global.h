@@ -27,6 +27,8 @@ fl_status fl_to_device(fl_tensor **out, fl_tensor *x, const fl_placement *device
 /* This rank's part as a local CPU tensor with its value (waits), for code that reads it: x's own memory where that is
 ** on the CPU; not connected to the tape. On FL_META there is none: an error without a name in front. */
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x);
+/* The same with all elements of a global tensor: every rank calls it. */
+fl_status fl_host_whole(fl_tensor **out, fl_tensor *x);
 
 /* All ranks of the placement of `whole` must pass the same data; if they differ, their next collective is an error.
 ** Waits for `local`. */

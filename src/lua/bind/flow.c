@@ -16,11 +16,13 @@
 /* Functions of the flow table that live in a Lua module. */
 static const struct {
     const char *name, *module;
-} borrowed[] = {{"save", "checkpoint"}, {"load", "checkpoint"}, {"explain", "explain"},     {"show", "show"},
-                {"has", "has"},         {"trace", "program"},   {"program", "program_file"}};
+} borrowed[] = {
+    {"save", "checkpoint"},  {"load", "checkpoint"},     {"explain", "explain"},           {"show", "show"},
+    {"has", "has"},          {"trace", "program"},       {"program", "program_file"},      {"equal", "compare"},
+    {"allclose", "compare"}, {"gradcheck", "gradcheck"}, {"autograd_function", "function"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress"};
+static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress", "testing"};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
 
 static const char *module_of(const char *name)
@@ -125,6 +127,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_values(L, flow, methods);
     fl_lua_open_methods(L, flow, methods);
     fl_lua_open_grad(L, flow, methods);
+    fl_lua_open_function(L, flow);
     fl_lua_open_recompute(L, flow);
     fl_lua_open_runtime(L, flow);
     fl_lua_open_placement(L, flow);

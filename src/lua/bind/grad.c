@@ -188,6 +188,8 @@ static int flow_no_grad(lua_State *L) { return with_setting(L, FL_SETTING_RECORD
 static int flow_enable_grad(lua_State *L) { return with_setting(L, FL_SETTING_RECORDING, true, "enable_grad"); }
 static int flow_no_sync(lua_State *L) { return with_setting(L, FL_SETTING_SYNCING, false, "no_sync"); }
 
+static int flow_detect_anomaly(lua_State *L) { return with_setting(L, FL_SETTING_ANOMALY, true, "detect_anomaly"); }
+
 static int flow_is_grad_enabled(lua_State *L)
 {
     fl_lua_check_count(L, 0, "is_grad_enabled", "is_grad_enabled()");
@@ -307,6 +309,7 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
                                          {"enable_grad", flow_enable_grad},
                                          {"no_sync", flow_no_sync},
                                          {"is_grad_enabled", flow_is_grad_enabled},
+                                         {"detect_anomaly", flow_detect_anomaly},
                                          {NULL, NULL}};
     static const luaL_Reg method_functions[] = {{"backward", tensor_backward},
                                                 {"detach", tensor_detach},

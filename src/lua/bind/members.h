@@ -33,6 +33,7 @@ void fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name);
 void fl_lua_open_values(lua_State *L, int flow, int methods);  /* values.c: tensor, item, totable */
 void fl_lua_open_methods(lua_State *L, int flow, int methods); /* methods.c: size, to, split, to_global, ... */
 void fl_lua_open_grad(lua_State *L, int flow, int methods);    /* grad.c: backward, no_grad, hooks */
+void fl_lua_open_function(lua_State *L, int flow);             /* function.c: flow._function */
 void fl_lua_open_recompute(lua_State *L, int flow);            /* recompute.c: flow.checkpoint */
 void fl_lua_open_placement(lua_State *L, int flow);            /* placement.c: flow.placement, flow.sbp */
 void fl_lua_open_runtime(lua_State *L, int flow);              /* runtime.c: sync, memory, stats, ranks */

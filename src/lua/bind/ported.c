@@ -65,7 +65,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
     MAKES("new_zeros", "zeros(sizes"), MAKES("new_ones", "ones(sizes"), MAKES("new_empty", "empty(sizes"),
     MAKES("new_full", "full(sizes, value"), MAKES("new_tensor", "tensor(data"),
     {"tensor", "clamp_min", "write x:clamp {min = value}"}, {"tensor", "clamp_max", "write x:clamp {max = value}"},
-    {"tensor", "equal", "write x == y"}, {"tensor", "allclose", "write (x - y):abs():max():item() < 1e-6"},
+    {"tensor", "equal", "write x == y or flow.equal(x, y)"}, {"tensor", "allclose", "write flow.allclose(x, y)"},
     {"tensor", "count_nonzero", "write x:ne(0):sum()"}, {"tensor", "trace", "write x:diagonal():sum()"},
     {"tensor", "outer", "write x:unsqueeze(1) * y"}, {"tensor", "addmm", "write x + a:matmul(b)"},
     {"tensor", "unbind", "write x:split(1, axis), or x[i] for one of them"}, {"tensor", "flipud", "write x:flip(0)"},

@@ -1,6 +1,6 @@
 /*
-** scope.c -- what is set for a while: recording gradients, synchronising them, the generator that ops draw from, the
-** device on which tensors are made.
+** scope.c -- what is set for a while: recording gradients, synchronising and watching them, the generator that ops draw
+** from, the device on which tensors are made.
 **
 ** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, all other code
 ** has the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the
@@ -26,6 +26,7 @@ static uintptr_t setting_get(int which)
     case FL_SETTING_RECORDING: return fl_grad_enabled;
     case FL_SETTING_SYNCING: return fl_grad_sync;
     case FL_SETTING_DEVICE: return (uintptr_t)fl_lua_device;
+    case FL_SETTING_ANOMALY: return fl_anomaly_watched;
     default: return (uintptr_t)fl_generator_current();
     }
 }
@@ -36,6 +37,7 @@ static void setting_set(int which, uintptr_t value)
     case FL_SETTING_RECORDING: fl_grad_enabled = value != 0; break;
     case FL_SETTING_SYNCING: fl_grad_sync = value != 0; break;
     case FL_SETTING_DEVICE: fl_lua_device = (const fl_placement *)value; break;
+    case FL_SETTING_ANOMALY: fl_anomaly_watched = value != 0; break;
     default: fl_generator_use((fl_generator *)value);
     }
 }

@@ -46,22 +46,11 @@ static void push_element(lua_State *L, fl_dtype dtype, const void *at)
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor)
 {
     FL_TRY(fl_meta_check_values(tensor->meta));
-    if (tensor->meta->is_local) return fl_host_part(out, tensor);
-    if (fl_boxing_pretend)
+    if (!tensor->meta->is_local && fl_boxing_pretend)
         return fl_fail(FL_ERR_COMM,
                        "the values of a global tensor are unknown inside flow.explain in a dry world, where ranks do "
                        "not communicate");
-    const fl_placement *all = fl_placement_everywhere(tensor->meta->placement);
-    if (!all) return fl_fail(FL_ERR_MEMORY, "out of memory");
-    fl_tensor *whole;
-    bool recording = fl_record_pause();
-    fl_status status = fl_to_global(&whole, tensor, all, fl_nd_sbp_fill(FL_B, all->ndim), NULL);
-    if (status == FL_OK) {
-        status = fl_host_part(out, whole);
-        fl_tensor_unref(whole);
-    }
-    fl_record_resume(recording);
-    return status;
+    return fl_host_whole(out, tensor);
 }
 
 /* Pushes a box that holds what this process needs to read all of the tensor at index 1. */

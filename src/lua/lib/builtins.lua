@@ -44,6 +44,9 @@ return {
         "values that f computes for backward: this calls f once more, with the same random numbers. Less memory for " ..
         "more time; the gradients are the same. f computes the same both times, changes no argument in place " ..
         "and does not yield."},
+    {"detect_anomaly(f, ...)", "Calls f; backward inside f reads every gradient, and the first NaN or infinity is " ..
+        "an error that names the op and the line of the script that called it. Slow. Without f: `local _ <close> = " ..
+        "flow.detect_anomaly()`."},
     {"is_grad_enabled()", "True if gradients are recorded here."},
 
     {"manual_seed(seed)", "Seeds the default generator of random numbers."},

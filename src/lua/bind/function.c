@@ -1,0 +1,164 @@
+/*
+** function.c -- flow._function: the tape's side of flow.autograd_function (function.lua).
+**
+** What backward needs again lies in the node, not in a table of Lua's: a result kept there would hold its own node, and
+** neither would ever be freed.
+*/
+#include "arguments.h"
+#include "members.h"
+#include "tensors.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- backward ---- */
+
+static void push_tensors(lua_State *L, fl_tensor *const *list, int count)
+{
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        fl_lua_push_tensor(L, list[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+}
+
+/* The gradient on top of the stack, of input i, or nil. */
+static void take_gradient(lua_State *L, fl_function_grad *g, int i)
+{
+    char is[FL_META_TEXT], want[FL_META_TEXT];
+    fl_tensor *t = fl_lua_to_tensor(L, -1);
+    const fl_meta *meta = g->in_meta[i];
+    if (!t || !g->need[i]) return;
+    if (!fl_shape_equal(&t->meta->shape, &meta->shape) || t->meta->is_local != meta->is_local
+        || !fl_dtype_is_float(t->meta->dtype))
+        fl_lua_error(L,
+                     fl_fail(FL_ERR_SHAPE, "it returned %s (%s) as the gradient of %s (%s)", fl_meta_text(is, t->meta),
+                             t->meta->is_local ? "local" : "global", fl_meta_text(want, meta),
+                             meta->is_local ? "local" : "global"));
+    g->gin[i] = fl_tensor_ref(t);
+}
+
+/* Called with the Lua function and the fl_function_grad. */
+static int call_backward(lua_State *L)
+{
+    fl_function_grad *g = lua_touserdata(L, 2);
+    lua_settop(L, 1);
+    luaL_checkstack(L, 8, "backward");
+    push_tensors(L, g->gout, g->nout);
+    push_tensors(L, g->saved, g->saved_count);
+    lua_createtable(L, g->nin, 0);
+    for (int i = 0; i < g->nin; i++) {
+        lua_pushboolean(L, g->need[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_call(L, 3, 1);
+    for (int i = 0; i < g->nin; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        take_gradient(L, g, i);
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+struct backward {
+    int function; /* registry reference */
+    char name[32];
+};
+
+static fl_status run_backward(fl_function_grad *g, void *context)
+{
+    struct backward *b = context;
+    lua_State *L = fl_lua_current;
+    if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", b->name);
+    int top = lua_gettop(L);
+    fl_status status = FL_OK;
+    lua_pushcfunction(L, call_backward);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, b->function);
+    lua_pushlightuserdata(L, g);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK)
+        status = fl_fail(FL_ERR_STATE, "error in the backward of %s: %s", b->name, luaL_tolstring(L, -1, NULL));
+    lua_settop(L, top);
+    fl_lua_current = L;
+    return status;
+}
+
+static void release_backward(void *context)
+{
+    struct backward *b = context;
+    fl_lua_unref_later(b->function);
+    free(b);
+}
+
+/* ---- recording ---- */
+
+/* The tensors of the list at index, in a userdata that is pushed. */
+static fl_tensor **tensors_at(lua_State *L, int index, int *count)
+{
+    luaL_checktype(L, index, LUA_TTABLE);
+    *count = (int)lua_rawlen(L, index);
+    fl_tensor **list = lua_newuserdatauv(L, sizeof *list * (size_t)(*count + 1), 0);
+    for (int i = 0; i < *count; i++) {
+        lua_rawgeti(L, index, i + 1);
+        list[i] = fl_lua_check_tensor(L, -1, "_function", "entry");
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* A result as a tensor of its own: forward may have returned what others hold, too, or an input. */
+static fl_status own_result(fl_tensor **out, fl_tensor *result, fl_tensor *const *in, int nin)
+{
+    for (int i = 0; i < nin; i++)
+        if (result->storage == in[i]->storage) return FL_CALL_UNRECORDED(out, clone, fl_of(result));
+    return fl_tensor_detach(out, result);
+}
+
+/* _function(name, inputs, results, saved, backward) -> the results, connected with the inputs */
+static int record(lua_State *L)
+{
+    enum { NAME = 1, INPUTS, RESULTS, SAVED, BACKWARD };
+    lua_settop(L, BACKWARD);
+    int nin, nout, saved_count;
+    fl_tensor **in = tensors_at(L, INPUTS, &nin), **results = tensors_at(L, RESULTS, &nout),
+              **saved = tensors_at(L, SAVED, &saved_count);
+    fl_tensor *out[FL_MAX_OUT];
+    luaL_checkstack(L, FL_MAX_OUT + 4, "function");
+    for (int i = 0; i < nout; i++) {
+        fl_box *box = fl_lua_new_box(L);
+        FL_CHECK(L, own_result(&box->tensor, results[i], in, nin));
+        out[i] = box->tensor;
+        for (int k = 0; k < saved_count; k++)
+            if (saved[k] == results[i]) saved[k] = out[i];
+    }
+    struct backward *b = malloc(sizeof *b);
+    if (!b) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "autograd_function: out of memory"));
+    fl_function function = {.backward = run_backward, .release = release_backward, .context = b};
+    snprintf(function.name, sizeof function.name, "%s", lua_tostring(L, NAME));
+    memcpy(b->name, function.name, sizeof b->name);
+    lua_pushvalue(L, BACKWARD);
+    b->function = luaL_ref(L, LUA_REGISTRYINDEX);
+    FL_CHECK(L, fl_autograd_function(out, nout, in, nin, saved, saved_count, &function));
+    return nout;
+}
+
+/* _version(x): how often the elements of x were written, to see whether a function did */
+static int version(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "_version", "x");
+    lua_pushinteger(L, x->storage ? (lua_Integer)x->storage->var.version : 0);
+    return 1;
+}
+
+static int is_traced(lua_State *L)
+{
+    lua_pushboolean(L, fl_tracer_now != NULL);
+    return 1;
+}
+
+void fl_lua_open_function(lua_State *L, int flow)
+{
+    static const luaL_Reg functions[] = {
+        {"record", record}, {"version", version}, {"is_traced", is_traced}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    lua_setfield(L, flow, "_function");
+}
