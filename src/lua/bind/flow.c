@@ -22,7 +22,7 @@ static const struct {
     {"allclose", "compare"}, {"gradcheck", "gradcheck"}, {"autograd_function", "function"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-static const char *const public_modules[] = {"cli", "data", "json", "nn", "optim", "progress", "testing"};
+static const char *const public_modules[] = {"cli", "data", "json", "kvstore", "nn", "optim", "progress", "testing"};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
 
 static const char *module_of(const char *name)
