@@ -299,6 +299,8 @@ void fl_recompute_resume(struct run *paused) { now = paused; }
 
 bool fl_recompute_wanted(void) { return fl_grad_enabled && (!now || now->again); }
 
+bool fl_recompute_is_running(void) { return now != NULL; }
+
 bool fl_recompute_complete(void)
 {
     for (const struct run *r = now; r; r = r->around)

@@ -38,6 +38,9 @@ fl_status fl_recompute_end(fl_recompute *recompute, bool done);
 
 void fl_recompute_unref(fl_recompute *recompute);
 
+/* True while a function runs, for the first time or again. */
+bool fl_recompute_is_running(void);
+
 /* True while a function runs again and all that is needed is there: it can be stopped. */
 bool fl_recompute_complete(void);
 

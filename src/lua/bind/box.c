@@ -7,8 +7,6 @@
 #include "errors.h"
 #include "tensors.h"
 
-lua_State *fl_lua_current;
-
 static const char metatable_key;
 
 void fl_lua_push_metatable(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &metatable_key); }
@@ -29,7 +27,7 @@ void fl_lua_open_box(lua_State *L)
     lua_createtable(L, 0, 32);
     lua_pushliteral(L, "tensor");
     lua_setfield(L, -2, "__name");
-    if (!fl_heap_frees_boxes) {
+    if (!fl_heap_frees_boxes_of(L)) {
         lua_pushcfunction(L, box_gc);
         lua_setfield(L, -2, "__gc");
     }
@@ -43,13 +41,13 @@ static inline fl_box *bare_box(lua_State *L)
     fl_box *box = lua_newuserdatauv(L, sizeof *box, 0);
     box->magic = FL_BOX_MAGIC;
     box->tensor = NULL;
-    fl_lua_current = L;
-    if (FL_LIKELY(fl_heap_frees_boxes)) fl_heap_mark_box(box);
+    if (FL_LIKELY(fl_heap_frees_boxes) || fl_heap_frees_boxes_of(L)) fl_heap_mark_box(box);
     return box;
 }
 
 fl_box *fl_lua_new_box(lua_State *L)
 {
+    fl_lua_enter(L);
     fl_box *box = bare_box(L);
     fl_lua_push_metatable(L);
     lua_setmetatable(L, -2);

@@ -137,7 +137,7 @@ static int captured_call(lua_State *L)
 {
     fl_captured *c = check_captured(L, 1, "capture");
     int count = lua_gettop(L) - 1;
-    fl_lua_current = L;
+    fl_lua_enter(L);
     if (!c->gave_up && !fl_program_is_recording() && !fl_tracer_now) {
         fl_captured_version *v = find(L, 1, c, 2, count);
         if (FL_LIKELY(v && !fl_program_is_busy(v->program))) return fl_captured_replay(L, 1, v, 2);

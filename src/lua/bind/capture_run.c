@@ -233,7 +233,7 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
         boxes[i] = fl_lua_new_box(L);
         if (!single) lua_rawseti(L, list, i + 1);
     }
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_program_run(version->program, args, results, call_host, &host));
     for (int i = 0; i < version->result_count; i++) boxes[i]->tensor = results[i];
     fl_lua_account(L);

@@ -8,34 +8,7 @@
 */
 #include "tensors.h"
 
-#include <stdlib.h>
-
 enum { FULL_MINIMUM = 64 << 20, FULL_SHARE = 64 };
-
-/* ---- values to drop when Lua may be called again ---- */
-
-int fl_lua_late;
-static int *late_refs;
-static int late_capacity;
-
-void fl_lua_unref_later(int ref)
-{
-    if (fl_lua_late == late_capacity) {
-        int capacity = late_capacity ? 2 * late_capacity : 16;
-        int *grown = realloc(late_refs, sizeof *grown * (size_t)capacity);
-        if (!grown) return; /* the value stays alive: no harm */
-        late_refs = grown;
-        late_capacity = capacity;
-    }
-    late_refs[fl_lua_late++] = ref;
-}
-
-void fl_lua_drop_late(lua_State *L)
-{
-    while (fl_lua_late > 0) luaL_unref(L, LUA_REGISTRYINDEX, late_refs[--fl_lua_late]);
-}
-
-/* ---- the collector ---- */
 
 static int64_t live_after_full;
 

@@ -59,7 +59,7 @@ void fl_lua_refuse_colon(lua_State *L)
 __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
 {
     lua_Debug ar;
-    fl_lua_current = L;
+    fl_lua_enter(L);
     if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
     if (status == FL_ERR_VALUE) word_colon(L);
     if (fl_recompute_complete()) { /* ends a function that runs again: an error without a text, which nobody words */

@@ -448,7 +448,7 @@ static void watch(bool on)
 /* flow._explain(true) begins; flow._explain(false) ends and returns the list of entries */
 static int explain(lua_State *L)
 {
-    fl_lua_current = L;
+    fl_lua_enter(L);
     if (lua_toboolean(L, 1)) {
         if (fl_infer_observer) FL_RAISE(L, "explain: is running already");
         record_clear();

@@ -61,14 +61,16 @@ static int call_backward(lua_State *L)
 }
 
 struct backward {
-    int function; /* registry reference */
+    fl_lua_instance *instance; /* a reference */
+    int function;              /* in its registry */
     char name[32];
 };
 
 static fl_status run_backward(fl_function_grad *g, void *context)
 {
     struct backward *b = context;
-    lua_State *L = fl_lua_current;
+    lua_State *L = fl_lua_thread_of(b->instance);
+    if (!L) return fl_fail(FL_ERR_STATE, "%s: the lua_State of its backward is closed", b->name);
     if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", b->name);
     int top = lua_gettop(L);
     fl_status status = FL_OK;
@@ -78,14 +80,14 @@ static fl_status run_backward(fl_function_grad *g, void *context)
     if (lua_pcall(L, 2, 0, 0) != LUA_OK)
         status = fl_fail(FL_ERR_STATE, "error in the backward of %s: %s", b->name, luaL_tolstring(L, -1, NULL));
     lua_settop(L, top);
-    fl_lua_current = L;
+    fl_lua_enter(L);
     return status;
 }
 
 static void release_backward(void *context)
 {
     struct backward *b = context;
-    fl_lua_unref_later(b->function);
+    fl_lua_unref_later(b->instance, b->function);
     free(b);
 }
 
@@ -136,6 +138,7 @@ static int record(lua_State *L)
     snprintf(function.name, sizeof function.name, "%s", lua_tostring(L, NAME));
     memcpy(b->name, function.name, sizeof b->name);
     lua_pushvalue(L, BACKWARD);
+    b->instance = fl_lua_instance_ref(fl_lua_running);
     b->function = luaL_ref(L, LUA_REGISTRYINDEX);
     FL_CHECK(L, fl_autograd_function(out, nout, in, nin, saved, saved_count, &function));
     return nout;

@@ -205,13 +205,15 @@ static const char handle_type[] = "flow.hook";
 struct lua_hook {
     int function; /* registry reference; LUA_NOREF after remove */
     int owners;
+    fl_lua_instance *instance; /* a reference */
 };
 
 static void hook_release(void *context)
 {
     struct lua_hook *hook = context;
     if (--hook->owners > 0) return;
-    if (hook->function != LUA_NOREF) fl_lua_unref_later(hook->function);
+    if (hook->function != LUA_NOREF) fl_lua_unref_later(hook->instance, hook->function);
+    else fl_lua_instance_unref(hook->instance);
     free(hook);
 }
 
@@ -238,9 +240,9 @@ static int hook_prepare(lua_State *L)
 static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
 {
     struct lua_hook *hook = context;
-    lua_State *L = fl_lua_current;
+    lua_State *L = fl_lua_thread_of(hook->instance);
     *out = NULL;
-    if (hook->function == LUA_NOREF) return FL_OK;
+    if (hook->function == LUA_NOREF || !L) return FL_OK;
     if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "gradient hook: the Lua stack is full");
     int top = lua_gettop(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, hook->function);
@@ -250,7 +252,7 @@ static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
     if (lua_pcall(L, 1, 1, 0) != LUA_OK) status = fl_fail(FL_ERR_MEMORY, "gradient hook: out of memory");
     else status = hook_result(L, out);
     lua_settop(L, top);
-    fl_lua_current = L;
+    fl_lua_enter(L);
     return status;
 }
 
@@ -287,7 +289,7 @@ static int tensor_register_hook(lua_State *L)
     luaL_setmetatable(L, handle_type);
     struct lua_hook *hook = malloc(sizeof *hook);
     if (!hook) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "register_hook: out of memory"));
-    *hook = (struct lua_hook){LUA_NOREF, 1};
+    *hook = (struct lua_hook){LUA_NOREF, 1, fl_lua_instance_ref(fl_lua_running)};
     *handle = hook;
     lua_pushvalue(L, 2);
     hook->function = luaL_ref(L, LUA_REGISTRYINDEX);

@@ -30,6 +30,7 @@ static struct {
 } fresh[CLASSES];
 
 bool fl_heap_frees_boxes;
+static int foreign_states;
 static size_t box_block;  /* size of a box with Lua's header; 0: not known */
 static size_t box_header; /* bytes in front of the payload */
 static void *newest;      /* block given out last, for fl_heap_learn_box */
@@ -116,8 +117,7 @@ void *fl_heap_alloc(void *context, void *block, size_t old_size, size_t new_size
 void fl_heap_learn_box(lua_State *L)
 {
     void *context;
-    fl_heap_frees_boxes = false;
-    if (lua_getallocf(L, &context) != fl_heap_alloc) return;
+    if (box_block || lua_getallocf(L, &context) != fl_heap_alloc) return;
     lua_gc(L, LUA_GCSTOP);
     char *payload = lua_newuserdatauv(L, sizeof(fl_box), 0);
     size_t header = (size_t)(payload - (char *)newest);
@@ -126,7 +126,19 @@ void fl_heap_learn_box(lua_State *L)
     if (header + sizeof(fl_box) > SMALL) return;
     box_header = header;
     box_block = header + sizeof(fl_box);
-    fl_heap_frees_boxes = true;
+    fl_heap_states(true, 0);
+}
+
+void fl_heap_states(bool own, int count)
+{
+    if (!own) foreign_states += count;
+    fl_heap_frees_boxes = box_block && foreign_states == 0;
+}
+
+bool fl_heap_frees_boxes_of(lua_State *L)
+{
+    void *context;
+    return box_block && lua_getallocf(L, &context) == fl_heap_alloc;
 }
 
 void fl_heap_mark_box(fl_box *box) { *mark_of((char *)box - box_header) = 1; }

@@ -2,9 +2,8 @@
 ** op_call.c -- a call of an op from Lua, driven by its parsed signature.
 **
 ** Arguments come in the signature's order; a table with named keys may come last and names any of the
-** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable, the
-** fl_lua_call and the userdata that this lies in. Ops whose parameters are all tensors (a + b, x:add_(y)) take a
-** shorter way.
+** others. One C closure serves flow.name(x, ...) and x:name(...); its upvalues are the boxes' metatable and
+** the fl_lua_call. Ops whose parameters are all tensors (a + b, x:add_(y)) take a shorter way.
 */
 #include "arguments.h"
 #include "members.h"
@@ -13,6 +12,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* One call while its arguments are read. */
 struct binding {
@@ -410,13 +410,12 @@ static void check_required(lua_State *L, const struct binding *binding)
 
 /* ---- calling ---- */
 
-/* First call of this op: parses the signature. The call's userdata is on top of the stack and goes. */
+/* First call of this op: parses the signature. */
 static void prepare(lua_State *L, fl_lua_call *call)
 {
     const fl_signature *s = fl_op_signature(call->op);
-    call->defaults = lua_newuserdatauv(L, sizeof *call->defaults, 0);
-    lua_setiuservalue(L, -2, 1);
-    lua_pop(L, 1);
+    call->defaults = malloc(sizeof *call->defaults);
+    if (!call->defaults) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", call->name));
     fl_attrs_init(call->defaults, call->op);
     bool number_follows = false;
     for (int i = s->param_count - 1; i >= 0; i--) {
@@ -431,12 +430,8 @@ static void prepare(lua_State *L, fl_lua_call *call)
 static inline fl_lua_call *running_call(lua_State *L)
 {
     fl_lua_call *c = lua_touserdata(L, lua_upvalueindex(2));
-    if (FL_UNLIKELY(!c->signature)) {
-        luaL_checkstack(L, 2, c->name);
-        lua_pushvalue(L, lua_upvalueindex(3));
-        prepare(L, c);
-    }
-    fl_lua_current = L;
+    fl_lua_enter(L);
+    if (FL_UNLIKELY(!c->signature)) prepare(L, c);
     return c;
 }
 
@@ -547,6 +542,36 @@ static int call_unary(lua_State *L)
 
 /* ---- functions ---- */
 
+/* The calls of one state, freed with its instance. Not in Lua's heap, whose size says how often tensors are collected. */
+struct fl_lua_calls {
+    struct fl_lua_calls *next;
+    int count;
+    fl_lua_call at[64];
+};
+
+static fl_lua_call *call_new(lua_State *L, fl_lua_call call)
+{
+    fl_lua_calls *block = fl_lua_running->calls;
+    if (!block || block->count == sizeof block->at / sizeof *block->at) {
+        block = malloc(sizeof *block);
+        if (!block) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", call.name));
+        block->next = fl_lua_running->calls;
+        block->count = 0;
+        fl_lua_running->calls = block;
+    }
+    block->at[block->count] = call;
+    return &block->at[block->count++];
+}
+
+void fl_lua_calls_free(fl_lua_calls *calls)
+{
+    for (fl_lua_calls *next; calls; calls = next) {
+        next = calls->next;
+        for (int i = 0; i < calls->count; i++) free(calls->at[i].defaults);
+        free(calls);
+    }
+}
+
 static bool only_tensors(const fl_op *op)
 {
     return !strpbrk(op->sig, ":") && !strstr(op->sig, "...") && !strstr(op->sig, "options");
@@ -555,11 +580,8 @@ static bool only_tensors(const fl_op *op)
 static void push_call(lua_State *L, fl_lua_call call, lua_CFunction function)
 {
     fl_lua_push_metatable(L);
-    fl_lua_call *kept = lua_newuserdatauv(L, sizeof *kept, 1); /* its user value: the defaults */
-    *kept = call;
-    lua_pushlightuserdata(L, kept);
-    lua_insert(L, -2);
-    lua_pushcclosure(L, function, 3);
+    lua_pushlightuserdata(L, call_new(L, call));
+    lua_pushcclosure(L, function, 2);
 }
 
 void fl_lua_push_op(lua_State *L, const fl_op *op, const char *name, bool in_place)
@@ -579,9 +601,8 @@ const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
     if ((f != call_op && f != call_tensors && f != call_unary) || !lua_getupvalue(L, index, 2)) return NULL;
     fl_lua_call *c = lua_touserdata(L, -1);
     lua_pop(L, 1);
-    if (c->signature) return c;
-    lua_getupvalue(L, index, 3);
-    prepare(L, c);
+    fl_lua_enter(L);
+    if (!c->signature) prepare(L, c);
     return c;
 }
 

@@ -15,7 +15,7 @@ typedef struct fl_lua_call {
     bool in_place;                 /* x:add_(y) */
     uint32_t greedy;               /* parameters that take all the numbers that follow */
     const fl_signature *signature; /* NULL until the first call */
-    fl_attrs *defaults;            /* in Lua's memory, as the call itself */
+    fl_attrs *defaults;            /* owned */
 } fl_lua_call;
 
 /* Fills the flow table (index flow), flow._op and the method table with all registered ops. */

@@ -140,6 +140,7 @@ const char *fl_lua_stray_key(lua_State *L, int index)
 
 void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usage)
 {
+    fl_lua_enter(L);
     int top = lua_gettop(L);
     while (top > most && lua_isnil(L, top)) top--;
     if (FL_UNLIKELY(top > most)) FL_RAISE(L, "%s: too many arguments: %s", who, usage);

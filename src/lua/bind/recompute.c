@@ -15,17 +15,18 @@
 enum { MOST_VARIABLES = 255 }; /* upvalues of a function */
 
 struct call {
-    int table;             /* registry reference: the function at 0, its arguments from 1 */
-    int count;             /* arguments */
-    fl_tensor **arguments; /* owned; those that are tensors, else NULL */
-    int variable_count;    /* upvalues */
-    fl_tensor **variables; /* owned; those that are tensors, else NULL */
+    fl_lua_instance *instance; /* a reference */
+    int table;                 /* in its registry: the function at 0, its arguments from 1 */
+    int count;                 /* arguments */
+    fl_tensor **arguments;     /* owned; those that are tensors, else NULL */
+    int variable_count;        /* upvalues */
+    fl_tensor **variables;     /* owned; those that are tensors, else NULL */
 };
 
 static void call_release(void *context)
 {
     struct call *call = context;
-    fl_lua_unref_later(call->table);
+    fl_lua_unref_later(call->instance, call->table);
     for (int i = 0; i < call->count; i++) fl_tensor_unref(call->arguments[i]);
     for (int i = 0; i < call->variable_count; i++) fl_tensor_unref(call->variables[i]);
     free(call);
@@ -36,6 +37,7 @@ static struct call *call_new(int table, int count, int variable_count)
     size_t tensors = (size_t)(count + variable_count);
     struct call *call = calloc(1, sizeof *call + tensors * sizeof(fl_tensor *));
     if (!call) return NULL;
+    call->instance = fl_lua_instance_ref(fl_lua_running);
     call->table = table;
     call->count = count;
     call->arguments = (fl_tensor **)(call + 1);
@@ -108,7 +110,8 @@ static int call_again(lua_State *L)
 static fl_status call_run(void *context)
 {
     struct call *call = context;
-    lua_State *L = fl_lua_current;
+    lua_State *L = fl_lua_thread_of(call->instance);
+    if (!L) return fl_fail(FL_ERR_STATE, "checkpoint: the lua_State of the function is closed");
     if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "checkpoint: the Lua stack is full");
     int top = lua_gettop(L);
     lua_pushcfunction(L, call_again);
@@ -122,7 +125,7 @@ static fl_status call_run(void *context)
                          luaL_tolstring(L, -1, NULL));
     lua_settop(L, top);
     fl_lua_end_temporaries(L, true);
-    fl_lua_current = L;
+    fl_lua_enter(L);
     return status;
 }
 
@@ -191,6 +194,7 @@ static void call_first(lua_State *L, struct call *call)
 static int flow_checkpoint(lua_State *L)
 {
     int count = lua_gettop(L) - 1;
+    fl_lua_enter(L);
     fl_lua_refuse_colon(L);
     if (count < 0 || !fl_lua_is_callable(L, 1))
         FL_RAISE(L, "checkpoint: f must be a function or a module, got %s", fl_lua_type_name(L, 1));

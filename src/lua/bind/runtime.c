@@ -19,7 +19,7 @@ static int flow_manual_seed(lua_State *L)
 static int flow_sync(lua_State *L)
 {
     fl_lua_check_count(L, 0, "sync", "sync()");
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_engine_wait_all());
     return 0;
 }
@@ -145,7 +145,7 @@ static int flow_set_float32_matmul_precision(lua_State *L)
     int i = 0;
     while (i < FL_PRECISION_COUNT && strcmp(name, fl_precision_names[i]) != 0) i++;
     if (i == FL_PRECISION_COUNT) FL_RAISE(L, "%s: takes highest, high or medium, got '%s'", who, name);
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_precision_set((fl_precision)i));
     return 0;
 }
@@ -192,7 +192,7 @@ static int flow_barrier(lua_State *L)
     fl_lua_check_count(L, 0, "barrier", "barrier()");
     if (fl_world_get()->size == 1) return 0;
     fl_group *world;
-    fl_lua_current = L;
+    fl_lua_enter(L);
     fl_status status = fl_group_world(&world);
     if (status != FL_OK) fl_fail_prefix(status, "barrier: ");
     else status = fl_comm_barrier(world);

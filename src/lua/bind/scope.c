@@ -7,7 +7,8 @@
 ** settings of the code that resumes it, as a function has those of its caller.
 **
 ** Ops read plain variables of the core: coroutine.resume, wrap and close are replaced by functions that exchange these
-** when a coroutine is entered and left, so that an op costs nothing more.
+** when a coroutine is entered and left, so that an op costs nothing more. A program that embeds Lua resumes threads
+** without them: such a thread visits, from its first call of ours until another thread calls.
 */
 #include "arguments.h"
 #include "scope.h"
@@ -20,7 +21,7 @@ static const char settings_key; /* registry: settings of every coroutine that op
 
 /* ---- the settings of the core ---- */
 
-static uintptr_t setting_get(int which)
+uintptr_t fl_lua_setting(int which)
 {
     switch (which) {
     case FL_SETTING_RECORDING: return fl_grad_enabled;
@@ -31,7 +32,7 @@ static uintptr_t setting_get(int which)
     }
 }
 
-static void setting_set(int which, uintptr_t value)
+void fl_lua_setting_set(int which, uintptr_t value)
 {
     switch (which) {
     case FL_SETTING_RECORDING: fl_grad_enabled = value != 0; break;
@@ -44,29 +45,11 @@ static void setting_set(int which, uintptr_t value)
 
 /* ---- the settings of a coroutine ---- */
 
-/* Those that its scopes set. A userdata whose user value is the innermost scope with a generator, which it keeps
-** alive. */
-struct settings {
-    unsigned own; /* a bit each */
-    uintptr_t value[FL_SETTINGS];
-};
-
-/* The running coroutine since it was resumed. */
-struct turn {
-    uint64_t number;
-    lua_State *coroutine;         /* NULL: the main program */
-    struct settings *settings;    /* NULL: it has opened no scope yet */
-    uintptr_t outer[FL_SETTINGS]; /* in force where it was resumed */
-};
-
-static struct turn now;
-static uint64_t turns;
-static bool any_coroutine; /* has one ever opened a scope? */
-
 /* Pushes the settings of the running coroutine, made when there are none. */
-static struct settings *push_settings(lua_State *L)
+static fl_lua_settings *push_settings(lua_State *L)
 {
-    lua_State *thread = now.coroutine;
+    fl_lua_instance *in = fl_lua_running;
+    lua_State *thread = in->now.coroutine;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &settings_key);
     if (!thread) lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     else {
@@ -77,13 +60,13 @@ static struct settings *push_settings(lua_State *L)
     lua_pushvalue(L, -1);
     if (lua_rawget(L, -3) == LUA_TNIL) {
         lua_pop(L, 1);
-        struct settings *s = lua_newuserdatauv(L, sizeof *s, 1);
-        *s = (struct settings){0};
+        fl_lua_settings *s = lua_newuserdatauv(L, sizeof *s, 1);
+        *s = (fl_lua_settings){0};
         lua_pushvalue(L, -2);
         lua_pushvalue(L, -2);
         lua_rawset(L, -5);
-        now.settings = s;
-        any_coroutine |= thread != NULL;
+        in->now.settings = s;
+        in->any_coroutine |= thread != NULL;
     }
     lua_replace(L, -3);
     lua_pop(L, 1);
@@ -97,7 +80,7 @@ static struct settings *push_settings(lua_State *L)
 enum { OF = 1, ANCHOR, AROUND };
 
 struct scope {
-    struct settings *of; /* NULL when it is closed */
+    fl_lua_settings *of; /* NULL when it is closed */
     int which;
     bool anchored;
     bool owned;      /* the coroutine had set it before, */
@@ -107,10 +90,11 @@ struct scope {
 };
 
 /* The scope on top belongs to the running coroutine, whose settings these become. */
-static struct settings *attach(lua_State *L, bool anchored)
+static fl_lua_settings *attach(lua_State *L, bool anchored)
 {
-    if (now.settings && !now.coroutine && !anchored) return now.settings;
-    struct settings *of = push_settings(L);
+    const fl_lua_turn *now = &fl_lua_running->now;
+    if (now->settings && !now->coroutine && !anchored) return now->settings;
+    fl_lua_settings *of = push_settings(L);
     if (anchored) {
         lua_getiuservalue(L, -1, 1);
         lua_setiuservalue(L, -3, AROUND);
@@ -124,27 +108,31 @@ static struct settings *attach(lua_State *L, bool anchored)
 void fl_lua_scope_open(lua_State *L, int which, uintptr_t value, int anchor)
 {
     anchor = anchor ? lua_absindex(L, anchor) : 0;
+    fl_lua_enter(L);
+    uint64_t turn = fl_lua_running->now.number;
     struct scope *s = lua_newuserdatauv(L, sizeof *s, anchor ? AROUND : OF);
-    *s = (struct scope){.which = which, .anchored = anchor != 0, .turn = now.number, .before = setting_get(which)};
+    *s = (struct scope){.which = which, .anchored = anchor != 0, .turn = turn, .before = fl_lua_setting(which)};
     luaL_setmetatable(L, scope_name);
     if (anchor) {
         lua_pushvalue(L, anchor);
         lua_setiuservalue(L, -2, ANCHOR);
     }
-    struct settings *of = attach(L, s->anchored);
+    fl_lua_settings *of = attach(L, s->anchored);
     s->of = of;
     s->owned = of->own >> which & 1u;
     s->value = of->value[which];
     of->own |= 1u << which;
     of->value[which] = value;
-    setting_set(which, value);
+    fl_lua_setting_set(which, value);
 }
 
 static int scope_close(lua_State *L)
 {
     struct scope *s = luaL_checkudata(L, 1, scope_name);
-    struct settings *of = s->of;
+    fl_lua_settings *of = s->of;
     if (!of) return 0;
+    fl_lua_enter(L);
+    const fl_lua_turn *now = &fl_lua_running->now;
     if (s->anchored) {
         lua_getiuservalue(L, 1, OF);
         lua_getiuservalue(L, 1, AROUND);
@@ -153,9 +141,9 @@ static int scope_close(lua_State *L)
     s->of = NULL;
     if (!s->owned) of->own &= ~(1u << s->which);
     of->value[s->which] = s->value;
-    if (of != now.settings) return 0;
-    if (s->turn == now.number) setting_set(s->which, s->before);
-    else setting_set(s->which, s->owned ? s->value : now.outer[s->which]);
+    if (of != now->settings) return 0;
+    if (s->turn == now->number) fl_lua_setting_set(s->which, s->before);
+    else fl_lua_setting_set(s->which, s->owned ? s->value : now->outer[s->which]);
     return 0;
 }
 
@@ -170,45 +158,96 @@ int fl_lua_scope_call(lua_State *L)
 
 /* ---- coroutines ---- */
 
-/* What waits on the C stack while another coroutine runs. */
-struct waiting {
-    struct turn turn;
-    struct settings settings;     /* as they were */
-    uintptr_t value[FL_SETTINGS]; /* in force */
-};
-
-/* The coroutine at index runs from here on. */
-static void enter(lua_State *L, struct waiting *waiting, int index)
+/* The thread at index runs from here on; what ran until now waits. */
+static void begin(lua_State *L, fl_lua_waiting *waiting, int index)
 {
-    waiting->turn = now;
-    if (now.settings) waiting->settings = *now.settings;
-    now.settings = NULL;
-    if (any_coroutine) {
+    fl_lua_instance *in = fl_lua_running;
+    fl_lua_turn *now = &in->now;
+    waiting->turn = *now;
+    if (now->settings) waiting->settings = *now->settings;
+    now->settings = NULL;
+    if (in->any_coroutine) {
+        index = lua_absindex(L, index);
         lua_rawgetp(L, LUA_REGISTRYINDEX, &settings_key);
         lua_pushvalue(L, index);
         lua_rawget(L, -2);
-        now.settings = lua_touserdata(L, -1);
+        now->settings = lua_touserdata(L, -1);
         lua_pop(L, 2);
     }
-    now.number = ++turns;
-    now.coroutine = lua_tothread(L, index);
+    now->number = ++in->turns;
+    now->coroutine = lua_tothread(L, index);
     for (int i = 0; i < FL_SETTINGS; i++) {
-        waiting->value[i] = now.outer[i] = setting_get(i);
-        if (now.settings && now.settings->own >> i & 1u) setting_set(i, now.settings->value[i]);
+        waiting->value[i] = now->outer[i] = fl_lua_setting(i);
+        if (now->settings && now->settings->own >> i & 1u) fl_lua_setting_set(i, now->settings->value[i]);
     }
 }
 
 /* The one that waited goes on. A scope of its own may have been closed meanwhile. */
-static void leave(lua_State *L, const struct waiting *waiting)
+static void end(const fl_lua_waiting *waiting)
 {
-    now = waiting->turn;
-    const struct settings *s = now.settings, *old = &waiting->settings;
+    fl_lua_turn *now = &fl_lua_running->now;
+    *now = waiting->turn;
+    const fl_lua_settings *s = now->settings, *old = &waiting->settings;
     for (int i = 0; i < FL_SETTINGS; i++) {
         unsigned own = s ? s->own >> i & 1u : 0;
         bool same = !s || ((old->own >> i & 1u) == own && old->value[i] == s->value[i]);
-        setting_set(i, same ? waiting->value[i] : own ? s->value[i] : now.outer[i]);
+        fl_lua_setting_set(i, same ? waiting->value[i] : own ? s->value[i] : now->outer[i]);
     }
-    fl_lua_current = L;
+}
+
+/* Does it run, or wait for what it called? */
+static bool is_active(lua_State *thread)
+{
+    lua_Debug ar;
+    return lua_status(thread) == LUA_OK && lua_getstack(thread, 0, &ar);
+}
+
+void fl_lua_turn_to(lua_State *L)
+{
+    fl_lua_instance *in = fl_lua_running;
+    if (in->visited) {
+        lua_State *visitor = in->now.coroutine;
+        if (L == visitor || is_active(visitor)) return; /* it called into L: its settings hold there too */
+        in->visited = false;
+        end(&in->below);
+    }
+    if (L == (in->now.coroutine ? in->now.coroutine : in->main)) return;
+    luaL_checkstack(L, 4, "flow");
+    lua_pushthread(L);
+    begin(L, &in->below, -1);
+    lua_pop(L, 1);
+    in->visited = true;
+}
+
+/* On the C stack while a coroutine runs. */
+struct resumer {
+    fl_lua_instance *instance;
+    fl_lua_waiting waiting, below;
+    bool visited;
+};
+
+/* The coroutine at index runs from here on. */
+static void enter(lua_State *L, struct resumer *resumer, int index)
+{
+    fl_lua_enter(L);
+    fl_lua_instance *in = fl_lua_running;
+    resumer->instance = in;
+    resumer->visited = in->visited;
+    if (in->visited) resumer->below = in->below;
+    in->visited = false;
+    begin(L, &resumer->waiting, index);
+    fl_lua_current = lua_tothread(L, index);
+}
+
+static void leave(lua_State *L, const struct resumer *resumer)
+{
+    fl_lua_instance *in = resumer->instance;
+    if (in != fl_lua_running) fl_lua_change(in);
+    if (in->visited) end(&in->below);
+    end(&resumer->waiting);
+    in->visited = resumer->visited;
+    if (in->visited) in->below = resumer->below;
+    fl_lua_hold(L);
 }
 
 static lua_State *check_coroutine(lua_State *L)
@@ -223,7 +262,7 @@ static lua_State *check_coroutine(lua_State *L)
 static int resume(lua_State *L, int index, int given)
 {
     lua_State *co = lua_tothread(L, index);
-    struct waiting w;
+    struct resumer w;
     int count = 0;
     if (!lua_checkstack(co, given)) {
         lua_pushliteral(L, "too many arguments to resume");
@@ -261,7 +300,7 @@ static int coroutine_resume(lua_State *L)
 static int reset(lua_State *L, int index)
 {
     lua_State *co = lua_tothread(L, index);
-    struct waiting w;
+    struct resumer w;
     enter(L, &w, index);
     int status = lua_resetthread(co);
     leave(L, &w);
@@ -324,6 +363,7 @@ void fl_lua_open_scopes(lua_State *L)
 {
     static const luaL_Reg functions[] = {
         {"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {"close", coroutine_close}, {NULL, NULL}};
+    fl_lua_instance_open(L);
     if (!luaL_newmetatable(L, scope_name)) {
         lua_pop(L, 1);
         return;
@@ -339,6 +379,4 @@ void fl_lua_open_scopes(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &settings_key);
     if (lua_getglobal(L, LUA_COLIBNAME) == LUA_TTABLE) luaL_setfuncs(L, functions, 0);
     lua_pop(L, 2);
-    now = (struct turn){0};
-    any_coroutine = false;
 }

@@ -4,18 +4,7 @@
 #ifndef FL_SCOPE_H
 #define FL_SCOPE_H
 
-#include <lua.h>
-#include <stdint.h>
-
-/* fl_grad_enabled, fl_grad_sync, fl_generator_use, fl_lua_device, fl_anomaly_watched */
-enum {
-    FL_SETTING_RECORDING,
-    FL_SETTING_SYNCING,
-    FL_SETTING_GENERATOR,
-    FL_SETTING_DEVICE,
-    FL_SETTING_ANOMALY,
-    FL_SETTINGS
-};
+#include "instance.h"
 
 /* Sets one and pushes the value for <close> that puts it back. anchor: index of what keeps the value alive, 0: none. */
 void fl_lua_scope_open(lua_State *L, int which, uintptr_t value, int anchor);

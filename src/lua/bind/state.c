@@ -1,5 +1,5 @@
 /*
-** state.c -- the Lua state: its allocator, warnings, calls of user code, and the core's hooks.
+** state.c -- the Lua state of the program: its allocator, warnings, calls of user code, what Ctrl-C stops.
 */
 #include "core/process.h"
 #include "errors.h"
@@ -7,28 +7,6 @@
 #include "tensors.h"
 
 #include <stdlib.h>
-
-/* ---- hooks of the core ---- */
-
-static void collect_hook(void)
-{
-    if (fl_lua_current) fl_lua_collect_all(fl_lua_current);
-}
-
-enum {
-    FULL_FROM = 16
-}; /* a full collection takes less than a tenth of computing so many times the bytes of Lua's heap */
-
-/* What nobody holds any more need not be computed. A young collection leaves what outlived two of them. */
-static void collect_deferred_hook(int64_t bytes)
-{
-    lua_State *L = fl_lua_current;
-    if (!L || !lua_gc(L, LUA_GCISRUNNING)) return;
-    if (bytes == 0) fl_lua_collect_step(L);
-    else if (bytes / FULL_FROM > (int64_t)lua_gc(L, LUA_GCCOUNT) << 10) fl_lua_collect_all(L);
-}
-
-static void where_hook(char *buffer, size_t size) { fl_lua_where(fl_lua_current, buffer, size); }
 
 /* ---- calls ---- */
 
@@ -102,10 +80,6 @@ lua_State *fl_lua_new_state(void)
     if (!L) return NULL;
     lua_atpanic(L, panic);
     lua_setwarnf(L, warn, NULL);
-    fl_lua_current = L;
-    fl_storage_collect = collect_hook;
-    fl_chain_collect = collect_deferred_hook;
-    fl_engine_where = where_hook;
     fl_engine_interrupted = fl_lua_interrupted;
     fl_comm_stopping = fl_lua_interrupt_asked;
     return L;
@@ -113,12 +87,8 @@ lua_State *fl_lua_new_state(void)
 
 void fl_lua_close_state(lua_State *L)
 {
-    fl_lua_drop_late(L);
-    fl_storage_collect = NULL;
-    fl_chain_collect = NULL;
-    fl_engine_where = NULL;
+    fl_lua_drop_late();
     fl_engine_interrupted = NULL;
     fl_comm_stopping = NULL;
-    fl_lua_current = NULL;
     lua_close(L);
 }

@@ -8,6 +8,7 @@
 #define FL_LUA_TENSORS_H
 
 #include "core/flow.h"
+#include "instance.h"
 
 #include <lauxlib.h>
 #include <lua.h>
@@ -19,9 +20,6 @@ typedef struct fl_box {
     uint64_t magic;
     fl_tensor *tensor; /* owned; NULL until filled */
 } fl_box;
-
-/* The thread that called into the core last: hooks of the core look at its stack. */
-extern lua_State *fl_lua_current;
 
 /* The box at index, NULL when the value is no tensor. */
 static inline fl_box *fl_lua_box(lua_State *L, int index)
@@ -36,7 +34,7 @@ static inline fl_box *fl_lua_box(lua_State *L, int index)
 static inline fl_tensor *fl_lua_to_tensor(lua_State *L, int index)
 {
     fl_box *box = fl_lua_box(L, index);
-    fl_lua_current = L;
+    fl_lua_enter(L);
     return box ? box->tensor : NULL;
 }
 
@@ -71,14 +69,10 @@ void fl_lua_end_temporaries(lua_State *L, bool at_once);
 void fl_lua_collect_young(lua_State *L);
 /* A full collection, for when memory runs short. */
 void fl_lua_collect_all(lua_State *L);
-/* Unrefs a registry value later, at a moment when Lua may be called (inside a collection it may not). */
-void fl_lua_unref_later(int ref);
-void fl_lua_drop_late(lua_State *L);
-extern int fl_lua_late; /* values waiting for that */
 static inline void fl_lua_account(lua_State *L)
 {
     if (FL_UNLIKELY(fl_storage_unaccounted > FL_DEBT_STEP)) fl_lua_collect_step(L);
-    if (FL_UNLIKELY(fl_lua_late > 0)) fl_lua_drop_late(L);
+    if (FL_UNLIKELY(fl_lua_late > 0)) fl_lua_drop_late();
 }
 
 /* ---- Lua's heap (heap.c) ---- */
@@ -87,9 +81,12 @@ static inline void fl_lua_account(lua_State *L)
 ** so boxes need no finalizer. */
 void *fl_heap_alloc(void *context, void *block, size_t old_size, size_t new_size);
 void fl_heap_learn_box(lua_State *L);
-/* True when the heap releases the boxes of the state it learnt from; else they need __gc. */
+/* True when the heap releases the boxes of all states; else those of states with another allocator have __gc. */
 extern bool fl_heap_frees_boxes;
+bool fl_heap_frees_boxes_of(lua_State *L);
 void fl_heap_mark_box(fl_box *box);
+/* There is one state more, or less (-1); own: its allocator is fl_heap_alloc. */
+void fl_heap_states(bool own, int count);
 
 /* ---- their elements (values.c) ---- */
 

@@ -220,7 +220,7 @@ int fl_lua_call_step(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     fl_draw_note note = {.count = 0};
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, dispatch(out, &note, call, mode, in, count, &attrs));
     for (int i = 0; i < nout; i++) boxes[i]->tensor = out[i];
     if (attrs.requires_grad && nout) FL_CHECK(L, fl_autograd_set_requires_grad(out[0], true));

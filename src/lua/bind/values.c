@@ -313,7 +313,7 @@ static int flow_tensor(lua_State *L)
 {
     fl_lua_options options = {0};
     fl_attrs attrs = {0};
-    fl_lua_current = L;
+    fl_lua_enter(L);
     if (lua_gettop(L) < 1) FL_RAISE(L, "tensor: data is missing: flow.tensor(number, boolean or nested list, options)");
     if (lua_gettop(L) > 2)
         FL_RAISE(L, "tensor: too many arguments: tensor(data, options); data is one value or one list");

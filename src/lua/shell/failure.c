@@ -50,7 +50,7 @@ _Noreturn void fl_lua_exit(int code)
 static int os_exit(lua_State *L)
 {
     int code = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (int)luaL_optinteger(L, 1, EXIT_SUCCESS);
-    fl_lua_current = L;
+    fl_lua_enter(L);
     if (fl_comm_get() && code & 0xff) fl_failure_exit(code & 0xff); /* what the system keeps of it */
     fl_lua_leave_ranks();
     if (lua_toboolean(L, 2)) fl_lua_close_state(L);
