@@ -23,14 +23,18 @@ HARDEN_release = -fstack-protector-strong -fstack-clash-protection $(if $(filter
 # time and the stack protector guards arrays of operands: 9 % more instructions in a chain of backward, 4 % in a + b.
 HOT_FILES = dispatch/dispatch memory/storage memory/tensor autograd/tape autograd/backward
 HOT_release = -fno-stack-protector -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
-PIE_release = -fPIE
+# One set of objects serves the program, which links them as its own (-pie), and the shared libraries. Thread-local
+# variables lie at fixed offsets there too: they are few, and a library that is opened late finds room for them.
+SHARED_FLAGS = -fPIC -fno-semantic-interposition -ftls-model=initial-exec
+# A shared library calls its own functions directly, and stays when it was opened: its threads may still run.
+LINK_SHARED = -Wl,-Bsymbolic -Wl,-z,nodelete
 LINK_release = -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
 FLAGS_release = -O2 -DNDEBUG
 FLAGS_debug = -O0 -g
 FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 FLAGS_tsan = -O1 -g -fsanitize=thread
 FLAGS_checked = $(FLAGS_release)
-CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(PIE_$(CONFIG)) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP -Isrc -Isrc/core $(LUA_CFLAGS) $(CFLAGS)
+CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(SHARED_FLAGS) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP -Isrc -Isrc/core $(LUA_CFLAGS) $(CFLAGS)
 LDLIBS_ALL = $(JANSSON_LIB) -Wl,--exclude-libs,libjansson.a -lz -lm -ldl -lpthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -81,17 +85,34 @@ EMULATED_LOOKS_asan = -fno-sanitize=pointer-overflow
 EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds --param tsan-instrument-func-entry-exit=0
 EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_nccl.so $(OUT)/emulated/fake_nvrtc.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
+# libflow: the core and its C interface, for other programs. The soname changes when flow.h takes something away.
+VERSION := $(shell sed -n 's/^\#define FL_VERSION "\(.*\)"/\1/p' src/core/base/version.h)
+SONAME = libflow.so.0
+LIBRARIES = $(OUT)/libflow.so $(OUT)/libflow.a
+LDLIBS_SHARED = -ljansson -lz -lm -ldl -lpthread
+LDLIBS_STATIC = $(if $(filter %.a,$(JANSSON_LIB)),,-ljansson) -lz -lm -ldl -lpthread
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
 
-all: $(OUT)/flowlua $(PLUGINS) ## build the interpreter (the default)
+all: $(OUT)/flowlua $(LIBRARIES) $(PLUGINS) ## build the interpreter and libflow (the default)
 
 $(OUT)/flowlua: $(LUA_O) $(CORE_O)
-	$(CC) $(FLAGS_$(CONFIG)) $(if $(PIE_$(CONFIG)),-pie) $(LINK_$(CONFIG)) -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
+	$(CC) $(FLAGS_$(CONFIG)) -pie $(LINK_$(CONFIG)) -Wl,-E -o $@ $(LUA_O) $(CORE_O) -Wl,--whole-archive $(LUA_LIB) -Wl,--no-whole-archive $(LDLIBS_ALL)
+
+$(OUT)/libflow.so: $(CORE_O)
+	$(CC) $(FLAGS_$(CONFIG)) -shared $(LINK_$(CONFIG)) $(LINK_SHARED) -Wl,-soname,$(SONAME) -o $@ $(CORE_O) $(LDLIBS_SHARED)
+	ln -sf libflow.so $(OUT)/$(SONAME)
+# One object, because nothing refers to most of them: the linker collects the ops. Of its names a program sees those of
+# the C interface, and what plug-ins need.
+$(OUT)/libflow.a: $(CORE_O)
+	rm -f $@
+	$(CC) -r -nostdlib -o $(OUT)/libflow.o $(CORE_O) $(filter %.a,$(JANSSON_LIB))
+	objcopy -w --localize-hidden --keep-global-symbol='fl_*' --keep-global-symbol='flow_*' $(OUT)/libflow.o
+	$(AR) rcs $@ $(OUT)/libflow.o
 
 $(OUT)/flowlua-mpi.so: $(MPI_O)
 	$(CC) $(FLAGS_$(CONFIG)) -shared $(LINK_$(CONFIG)) -o $@ $(MPI_O) $(MPI_LIBS)
-$(MPI_O): CFLAGS_ALL += -fPIC $(MPI_CFLAGS)
+$(MPI_O): CFLAGS_ALL += $(MPI_CFLAGS)
 $(patsubst %,$(OUT)/src/core/%.o,$(HOT_FILES)): CFLAGS_ALL += $(HOT_$(CONFIG))
 
 $(OUT)/flowlua-cuda.so: $(CUDA_O)
@@ -223,11 +244,30 @@ bench-gpu: all $(GPU_DRY:1=emulated) ## the benchmarks on the GPU, beside PyTorc
 	sh scripts/bench/gpu.sh $(OUT)
 
 PREFIX ?= /usr/local
-install: all ## install into PREFIX (default /usr/local)
-	install -d "$(DESTDIR)$(PREFIX)/bin"
+LIBDIR = $(DESTDIR)$(PREFIX)/lib
+define FLOW_PC
+prefix=$(PREFIX)
+libdir=$${prefix}/lib
+includedir=$${prefix}/include
+
+Name: flow
+Description: tensors with gradients, on one rank or many
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: -L$${libdir} -lflow
+Libs.private: -rdynamic $(LDLIBS_STATIC)
+endef
+export FLOW_PC
+install: all ## install program, libflow, flow.pc and plug-ins into PREFIX (default /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(LIBDIR)/pkgconfig"
 	install -m 755 $(OUT)/flowlua "$(DESTDIR)$(PREFIX)/bin/flowlua"
-	$(if $(PLUGINS),install -d "$(DESTDIR)$(PREFIX)/lib/flowlua")
-	$(if $(PLUGINS),install -m 644 $(PLUGINS) "$(DESTDIR)$(PREFIX)/lib/flowlua")
+	install -m 644 $(OUT)/libflow.so "$(LIBDIR)/libflow.so.$(VERSION)"
+	ln -sf libflow.so.$(VERSION) "$(LIBDIR)/$(SONAME)"
+	ln -sf $(SONAME) "$(LIBDIR)/libflow.so"
+	install -m 644 $(OUT)/libflow.a "$(LIBDIR)/libflow.a"
+	printf '%s\n' "$$FLOW_PC" > "$(LIBDIR)/pkgconfig/flow.pc"
+	$(if $(PLUGINS),install -d "$(LIBDIR)/flowlua")
+	$(if $(PLUGINS),install -m 644 $(PLUGINS) "$(LIBDIR)/flowlua")
 
 deps: ## print the packages a Debian or Ubuntu system needs
 	@echo $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)

@@ -24,7 +24,7 @@ local sees = {
 
 -- The layers above the core that see of it nothing but the two headers of its door.
 local through_door = {"lua/bind", "lua/shell"}
-local door = {"flow.h", "process.h"}
+local door = {"script.h", "process.h"}
 
 -- Headers that few units may see, directly or through others: how many, and whose units must not.
 local readers = {

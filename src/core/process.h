@@ -1,7 +1,7 @@
 /*
 ** process.h -- the door of the core, second half: the process that computes, its engine, devices and ranks.
 **
-** For what starts, ends and watches a process: the shell, and flow.sync, flow.memory_stats and the like. flow.h
+** For what starts, ends and watches a process: the shell, and flow.sync, flow.memory_stats and the like. script.h
 ** is the other half; few bindings need both.
 */
 #ifndef FL_PROCESS_H
@@ -22,6 +22,7 @@
 /* The clock; files of the program that are opened only when needed: transport and devices. */
 #include "base/clock.h"
 #include "base/plugin.h"
+#include "base/version.h"
 
 /* Ranks: joining and leaving a job, its end when one of them fails, control messages, memory of a host. */
 #include "ranks/agree.h"

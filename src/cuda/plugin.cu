@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+extern "C" {
+#include "core/base/plugin.h"
+FL_PLUGIN
+}
+
 /* ---- kernels ---- */
 
 extern const fl_cuda_entry __start_fl_cuda_ops[] __attribute__((weak, visibility("hidden")));

@@ -20,14 +20,14 @@ typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 
 /* True: backward boxes the gradients of leaves to the leaves' SBP, which may communicate. no_sync clears it: gradients
 ** are then kept as they are and added to those of the next pass with it set. */
-extern bool fl_grad_sync;
+FL_OWN extern bool fl_grad_sync;
 
 /* Set while a program is recorded: called before the gradient of a tensor is read, set or cleared. */
 typedef enum fl_grad_access { FL_GRAD_READ, FL_GRAD_SET, FL_GRAD_CLEARED } fl_grad_access;
-extern void (*fl_autograd_grad_watch)(const fl_tensor *tensor, fl_grad_access access);
+FL_OWN extern void (*fl_autograd_grad_watch)(const fl_tensor *tensor, fl_grad_access access);
 
 /* How often the flag of a leaf was changed. */
-extern uint64_t fl_autograd_flag_changes;
+FL_OWN extern uint64_t fl_autograd_flag_changes;
 
 /* Leaf tensors. */
 fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value);

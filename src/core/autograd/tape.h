@@ -149,7 +149,7 @@ const char *fl_tape_node_name(const fl_node *node);
 /* ---- functions that run again (recompute.c) ---- */
 
 /* True while one runs, for the first time or again: the functions below then apply. */
-extern bool fl_recompute_active;
+FL_OWN extern bool fl_recompute_active;
 
 /* An operand (tensor; edge: where it comes from), or a result (NULL), is not to be saved. */
 bool fl_recompute_omits(const tape_edge *edge, const fl_tensor *tensor);

@@ -1,14 +1,20 @@
 /*
 ** plugin.c -- finding and opening plug-ins.
 **
-** A plug-in lies beside the program it was built with, because the two share structures: an installed one is never
-** taken for a build in another folder.
+** A plug-in lies beside the file it was built with, because the two share structures: an installed one is never
+** taken for a build in another folder. That file is the program, or a library that holds the core (libflow.so, flow.so).
+** A plug-in finds the core's symbols in the global scope. A library may have been opened without being in it, so it is
+** added before the first plug-in is opened.
 */
+#define _GNU_SOURCE /* dladdr1 */
 #include "plugin.h"
+#include "dtype.h"
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,30 +29,95 @@ static bool program_folder(char *folder)
     return slash != NULL;
 }
 
+/* The library that holds this code, from now on in the global scope; NULL: the program itself holds it. */
+static void *own_library(void)
+{
+    Dl_info info;
+    struct link_map *map = NULL;
+    bool known = dladdr1(fl_dtype_sizes, &info, (void **)&map, RTLD_DL_LINKMAP) != 0;
+    return known && map && map->l_name[0] ? dlopen(map->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) : NULL;
+}
+
+/* Folder of the file that holds this code. It is not closed: the core stays until the process ends. */
+static bool own_folder(char *folder)
+{
+    char origin[PATH_MAX];
+    void *library = own_library();
+    if (!library) return program_folder(folder);
+    if (dlinfo(library, RTLD_DI_ORIGIN, origin) != 0) return false;
+    return snprintf(folder, FL_PLUGIN_PATH, "%s", origin) < FL_PLUGIN_PATH;
+}
+
+static char *wanted_folder; /* owned; NULL: none was given */
+
+fl_status fl_plugin_folder(const char *folder)
+{
+    char *copy = folder ? strdup(folder) : NULL;
+    if (folder && !copy) return fl_fail(FL_ERR_MEMORY, "out of memory");
+    free(wanted_folder);
+    wanted_folder = copy;
+    return FL_OK;
+}
+
+/* The only folder where plug-ins are, NULL: it is not given. */
+static const char *given_folder(void)
+{
+    const char *text = getenv("FLOW_PLUGINS");
+    return wanted_folder ? wanted_folder : text && *text ? text : NULL;
+}
+
+/* "folder/NAME" is FOLDER/PLACE/folder/flowlua-NAME.so. */
+static bool is_there(char *path, const char *folder, const char *place, const char *name)
+{
+    const char *slash = strrchr(name, '/'), *own = slash ? slash + 1 : name;
+    int n = snprintf(path, FL_PLUGIN_PATH, "%s%s/%.*sflowlua-%s.so", folder, place, (int)(own - name), name, own);
+    return n < FL_PLUGIN_PATH && access(path, R_OK) == 0;
+}
+
 bool fl_plugin_find(char *path, const char *name)
 {
-    static const char *const places[] = {"", "/../lib/flowlua"};
+    /* of a build; of lib/libflow.so; of bin/flowlua; of lib/lua/5.4/flow.so */
+    static const char *const places[] = {"", "/flowlua", "/../lib/flowlua", "/../../flowlua"};
     char folder[FL_PLUGIN_PATH];
-    const char *slash = strrchr(name, '/'), *own = slash ? slash + 1 : name;
-    if (!program_folder(folder)) return false;
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        int n = snprintf(path, FL_PLUGIN_PATH, "%s%s/%.*sflowlua-%s.so", folder, places[i], (int)(own - name), name,
-                         own);
-        if (n < FL_PLUGIN_PATH && access(path, R_OK) == 0) return true;
-    }
+    const char *given = given_folder();
+    if (given) return is_there(path, given, "", name);
+    if (!own_folder(folder)) return false;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (is_there(path, folder, places[i], name)) return true;
     return false;
+}
+
+/* The plug-in was bound to another copy of the core, which this process holds as well. */
+static bool is_of_another(void *library)
+{
+    const void *const *core = dlsym(library, "fl_plugin_core");
+    return core && *core != fl_dtype_sizes;
+}
+
+static fl_status fail_missing(const char *name, const char *package)
+{
+    const char *given = given_folder();
+    if (given) return fl_fail(FL_ERR_MISSING, "flowlua-%s.so is not in the folder of plug-ins, '%s'", name, given);
+    return fl_fail(
+        FL_ERR_MISSING,
+        "flowlua-%s.so is neither beside the program nor in ../lib/flowlua; install the package %s and run make", name,
+        package);
 }
 
 fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, const char *package)
 {
     char path[FL_PLUGIN_PATH];
-    if (!fl_plugin_find(path, name))
-        return fl_fail(
-            FL_ERR_MISSING,
-            "flowlua-%s.so is neither beside the program nor in ../lib/flowlua; install the package %s and run make",
-            name, package);
+    if (!fl_plugin_find(path, name)) return fail_missing(name, package);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return fl_fail(FL_ERR_MISSING, "the plug-in cannot be opened: %s", dlerror());
+    if (!library) {
+        const char *why = dlerror();
+        return fl_fail(FL_ERR_MISSING, "the plug-in cannot be opened: %s%s", why,
+                       strstr(why, "undefined symbol: fl_") ? " (a program with libflow.a is linked with -rdynamic)"
+                                                            : "");
+    }
+    if (is_of_another(library))
+        return fl_fail(FL_ERR_STATE, "'%s' is used by another copy of flowlua in this process; one of them can use it",
+                       path);
     void *found = dlsym(library, symbol);
     if (!found)
         return fl_fail(FL_ERR_MISSING, "'%s' belongs to another version of flowlua: it has no '%s'; run make", path,

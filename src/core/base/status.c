@@ -79,6 +79,29 @@ fl_status fl_fail_prefix(fl_status code, const char *format, ...)
 
 const char *fl_message(void) { return message; }
 
+static struct {
+    fl_warn_sink *sink;
+    void *context;
+} warnings;
+
+void fl_warn_to(fl_warn_sink *sink, void *context)
+{
+    warnings.sink = sink;
+    warnings.context = context;
+}
+
+void fl_warn(const char *format, ...)
+{
+    char text[RAW_SIZE], shown[MESSAGE_SIZE];
+    va_list args;
+    va_start(args, format);
+    size_t length = format_raw(text, format, args);
+    va_end(args);
+    fl_text_clean(shown, sizeof shown, text, length, "");
+    if (warnings.sink) warnings.sink(warnings.context, shown);
+    else fprintf(stderr, "flowlua: %s\n", shown);
+}
+
 const char *fl_text_name(char *buffer, const char *name)
 {
     fl_text_clean(buffer, FL_SHOWN_TEXT, name, strlen(name), "");

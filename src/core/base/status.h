@@ -27,6 +27,9 @@ typedef enum fl_status {
 /* What plug-ins may call in the program. */
 #define FL_EXPORT __attribute__((visibility("default")))
 
+/* A variable of several files: read directly, since no other library can put one of its own in its place. */
+#define FL_OWN __attribute__((visibility("hidden")))
+
 /* Words the error and returns its code. The message is kept as fl_text_clean makes it, in at most some 1,000 bytes. */
 FL_EXPORT fl_status fl_fail(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -35,6 +38,11 @@ FL_EXPORT const char *fl_message(void);
 
 /* Puts `prefix` in front of this thread's message (a row number, a file name); returns code. */
 fl_status fl_fail_prefix(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A warning, one line without its end: given to `sink`, or printed on standard error behind "flowlua: ". */
+FL_EXPORT void fl_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+typedef void fl_warn_sink(void *context, const char *message);
+void fl_warn_to(fl_warn_sink *sink, void *context); /* NULL: standard error */
 
 /* Text from outside as it may be printed: control characters but those in `keep`, and what is not UTF-8, become "\x1b";
 ** more than size - 1 bytes are cut between two characters and end in "...". size: at least 4. Returns the length. */

@@ -77,17 +77,17 @@ fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta 
 void fl_boxing_forget(void);
 
 /* Set while flow.explain watches: called with every plan that is about to be carried out. */
-extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
+FL_OWN extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
 
 /* Calls it, where it is set, for a boxing that is carried out as part of another one. */
 fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to);
 
 /* Set while a program is recorded: called when `out` was made from x, and shares no memory with it. */
-extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
+FL_OWN extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
 
 /* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range),
 ** instead of an error. Forget the compiled plans when it changes. */
-extern bool fl_boxing_pretend;
+FL_OWN extern bool fl_boxing_pretend;
 
 /* "all-reduce" etc. */
 const char *fl_box_kind_name(fl_box_kind kind);

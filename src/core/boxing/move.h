@@ -68,6 +68,6 @@ fl_status fl_move_push_device(fl_move *move, fl_tensor *out, fl_tensor *in);
 typedef struct fl_move_counts {
     int64_t direct, staged;
 } fl_move_counts;
-extern fl_move_counts fl_move_counted;
+FL_OWN extern fl_move_counts fl_move_counted;
 
 #endif

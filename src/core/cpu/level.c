@@ -29,7 +29,7 @@ static fl_level choose_level(void)
     if (!wanted || !*wanted) return best;
     for (int i = 0; i < FL_LEVEL_COUNT; i++)
         if (strcmp(wanted, level_names[i]) == 0) return i < (int)best ? (fl_level)i : best;
-    fprintf(stderr, "flowlua: FLOW_CPU=%s is none of base, avx2, avx512; using %s\n", wanted, level_names[best]);
+    fl_warn("FLOW_CPU=%s is none of base, avx2, avx512; using %s", wanted, level_names[best]);
     return best;
 }
 

@@ -35,6 +35,6 @@ void fl_chain_keep(fl_tensor *tensor);
 /* Set by the host program: a collection of garbage, so that results nobody holds are not computed. bytes: 0, a quick
 ** one; else those of the results that a quick one left: a thorough one is made if that costs little beside computing
 ** them. */
-extern void (*fl_chain_collect)(int64_t bytes);
+FL_OWN extern void (*fl_chain_collect)(int64_t bytes);
 
 #endif

@@ -59,12 +59,12 @@ typedef struct fl_chain {
     fl_chain_value values[FL_CHAIN_MAX_VALUES];
 } fl_chain;
 
-extern fl_chain fl_chains[FL_CHAINS];
-extern int fl_chain_forcing; /* computations under way */
+FL_OWN extern fl_chain fl_chains[FL_CHAINS];
+FL_OWN extern int fl_chain_forcing; /* computations under way */
 
 /* How often results of an op and shape (a hash of them) are still stored when they are computed for another: set
 ** when one was computed twice and that cost much. A wrong guess costs a store, and guesses run out. */
-extern uint8_t fl_chain_lessons[256];
+FL_OWN extern uint8_t fl_chain_lessons[256];
 enum { FL_CHAIN_LESSON = 8 };
 
 /* True if the value's step and those of its operands take so long that storing it for a second use is cheaper. (By all

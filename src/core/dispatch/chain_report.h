@@ -4,6 +4,8 @@
 #ifndef FL_CHAIN_REPORT_H
 #define FL_CHAIN_REPORT_H
 
+#include "base/status.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,7 +23,7 @@ typedef struct fl_chain_pass {
 } fl_chain_pass;
 
 /* Set by who explains; NULL: nobody. */
-extern void (*fl_chain_observer)(const fl_chain_pass *pass);
+FL_OWN extern void (*fl_chain_observer)(const fl_chain_pass *pass);
 
 /* Are passes reported, so that steps need their lines? */
 bool fl_chain_reports(void);

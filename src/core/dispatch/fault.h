@@ -12,7 +12,7 @@
 #include "memory/tensor.h"
 
 /* True if FLOW_FAULT is set: every op then calls fl_fault_op before it allocates or communicates. */
-extern bool fl_fault_armed;
+FL_OWN extern bool fl_fault_armed;
 
 /* Reads FLOW_FAULT; an error says what is wrong with it. */
 fl_status fl_fault_init(void);

@@ -26,7 +26,7 @@ typedef struct fl_listener {
 } fl_listener;
 
 /* NULL: nobody listens. */
-extern const fl_listener *fl_listener_now;
+FL_OWN extern const fl_listener *fl_listener_now;
 
 /* Sets it, and what it needs to be told. */
 void fl_listen(const fl_listener *listener);

@@ -30,16 +30,16 @@ typedef struct fl_recorder {
 } fl_recorder;
 
 /* NULL: nothing is recorded. */
-extern const fl_recorder *fl_recorder_now;
+FL_OWN extern const fl_recorder *fl_recorder_now;
 
 /* Before any tensor exists. */
 void fl_recorder_set(const fl_recorder *recorder);
 
 /* True while ops are recorded: cleared by no_grad, false without a recorder. */
-extern bool fl_grad_enabled;
+FL_OWN extern bool fl_grad_enabled;
 
 /* True: before they run, ops are looked at by FLOW_FAULT, `ahead` and the tracer (tracer.h). */
-extern bool fl_dispatch_watched;
+FL_OWN extern bool fl_dispatch_watched;
 
 /* True if results computed from the tensor have a gradient. */
 static inline bool fl_requires_grad(const fl_tensor *tensor)

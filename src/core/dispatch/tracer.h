@@ -18,7 +18,7 @@ typedef struct fl_draw_note {
 } fl_draw_note;
 
 /* Where fl_dispatch_draw notes what it drew; NULL: nowhere. */
-extern fl_draw_note *fl_draws_noted;
+FL_OWN extern fl_draw_note *fl_draws_noted;
 
 /* The seed of the numbers that a traced op would draw; the counter says which, from 1. */
 enum { FL_TRACED_SEED = 0x7ace0ace };
@@ -46,7 +46,7 @@ typedef struct fl_tracer {
 } fl_tracer;
 
 /* NULL: nothing is traced. */
-extern const fl_tracer *fl_tracer_now;
+FL_OWN extern const fl_tracer *fl_tracer_now;
 
 /* NULL: no more. flat: where backward is traced too. Of an op whose gradient is that of the ops in its body, these are
 ** heard instead: backward reads what they computed. */
@@ -54,7 +54,7 @@ void fl_trace(const fl_tracer *tracer, bool flat);
 
 /* False, and remembered: a gradient was asked for in a trace that is not flat. */
 bool fl_trace_may_differentiate(void);
-extern bool fl_trace_lacked_flat;
+FL_OWN extern bool fl_trace_lacked_flat;
 
 /* True while the op that is dispatched next is one that the script called. */
 bool fl_trace_hears(void);

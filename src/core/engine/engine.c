@@ -369,7 +369,7 @@ static fl_engine_mode mode_from_environment(void)
     if (!text || !*text || !strcmp(text, "auto")) return FL_ENGINE_AUTO;
     if (!strcmp(text, "naive")) return FL_ENGINE_NAIVE;
     if (!strcmp(text, "queued")) return FL_ENGINE_QUEUED;
-    fprintf(stderr, "flowlua: FLOW_ENGINE=%s is none of naive, queued, auto; using auto\n", text);
+    fl_warn("FLOW_ENGINE=%s is none of naive, queued, auto; using auto", text);
     return FL_ENGINE_AUTO;
 }
 

@@ -116,7 +116,7 @@ FL_EXPORT extern void (*fl_engine_where)(char *buffer, size_t size);
 
 /* Set by the host program; returns true after Ctrl-C: waits then return
 ** FL_ERR_INTERRUPTED and the engine stays usable. */
-extern bool (*fl_engine_interrupted)(void);
+FL_OWN extern bool (*fl_engine_interrupted)(void);
 
 typedef struct fl_engine_stats {
     int64_t inline_ops, queued_ops, waits, failed_ops;
@@ -126,11 +126,11 @@ typedef struct fl_engine_stats {
 void fl_engine_stats_get(fl_engine_stats *out);
 
 /* Dispatch may run a ready op itself instead of pushing it: the mode is known and not queued, nothing is profiled. */
-extern bool fl_engine_direct;
+FL_OWN extern bool fl_engine_direct;
 
 /* While on, fl_engine_direct is false: every op is a task. */
 void fl_engine_watch(bool on);
-extern int64_t fl_engine_direct_ops; /* ops it ran so */
+FL_OWN extern int64_t fl_engine_direct_ops; /* ops it ran so */
 
 typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED } fl_engine_mode;
 fl_engine_mode fl_engine_mode_get(void);
@@ -138,7 +138,7 @@ void fl_engine_mode_set(fl_engine_mode mode); /* waits for all first */
 
 /* Profile ring: newest 65,536 ops. While on, dispatch too goes through fl_engine_push. A dump waits for all and, when
 ** the file is written, ends it. */
-extern bool fl_engine_profiling;
+FL_OWN extern bool fl_engine_profiling;
 fl_status fl_engine_profile_start(void);
 fl_status fl_engine_profile_dump(const char *path); /* Chrome-trace JSON */
 

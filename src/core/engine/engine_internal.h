@@ -94,7 +94,7 @@ void fl_pending_run_done(void);
 void fl_pending_unref(fl_poison *tagged);
 
 /* The task that is being issued to a stream, as the last of its lane; NULL: none is. */
-extern const fl_task *fl_issuing;
+FL_OWN extern const fl_task *fl_issuing;
 
 /* ---- lanes ---- */
 
@@ -161,10 +161,10 @@ typedef struct fl_lane {
     char name[24];
 } fl_lane;
 
-extern fl_lane fl_lanes[FL_MAX_LANES];
-extern int fl_lane_count;
-extern int64_t fl_driven_pending; /* ops queued on driven lanes */
-extern bool fl_engine_cancelling; /* atomic: queued ops are cancelled instead of run */
+FL_OWN extern fl_lane fl_lanes[FL_MAX_LANES];
+FL_OWN extern int fl_lane_count;
+FL_OWN extern int64_t fl_driven_pending; /* ops queued on driven lanes */
+FL_OWN extern bool fl_engine_cancelling; /* atomic: queued ops are cancelled instead of run */
 
 static inline int fl_stamp_lane(fl_stamp s) { return (int)(s >> 56); }
 static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull; }
@@ -175,7 +175,7 @@ fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq);
 /* True if the stream has completed its op number seq. Records an event behind it if there is none yet. */
 bool fl_stream_reached(fl_lane *lane, uint64_t seq);
 
-extern int64_t fl_stream_follows; /* waits of one stream for another */
+FL_OWN extern int64_t fl_stream_follows; /* waits of one stream for another */
 
 /* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
 fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq);

@@ -19,7 +19,7 @@ typedef enum fl_precision {
     FL_PRECISION_COUNT
 } fl_precision;
 
-extern const char *const fl_precision_names[FL_PRECISION_COUNT];
+FL_OWN extern const char *const fl_precision_names[FL_PRECISION_COUNT];
 
 /* highest until it is set. Read when a kernel is issued. */
 FL_EXPORT fl_precision fl_precision_get(void);

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "team.h"
 #include "base/clock.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -163,7 +164,7 @@ static int wanted_size(void)
     errno = 0;
     long n = strtol(text, &end, 10);
     if (!*end && !errno && n >= 1 && n <= MAX_THREADS) return (int)n;
-    fprintf(stderr, "flowlua: FLOW_THREADS=%s is not a number from 1 to %d; using %d\n", text, MAX_THREADS, cores);
+    fl_warn("FLOW_THREADS=%s is not a number from 1 to %d; using %d", text, MAX_THREADS, cores);
     return cores;
 }
 

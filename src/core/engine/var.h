@@ -57,11 +57,11 @@ static inline bool fl_stamp_is_deferred(fl_stamp stamp) { return stamp >> 56 == 
 static inline bool fl_var_is_deferred(const fl_var *var) { return fl_stamp_is_deferred(var->write); }
 
 /* Computes the value of `stamp`; all values, where it is a read or FL_STAMP_ALL. A failure poisons the variables. */
-extern void (*fl_var_computer)(fl_stamp stamp);
+FL_OWN extern void (*fl_var_computer)(fl_stamp stamp);
 #define FL_STAMP_ALL ((fl_stamp)FL_LANE_DEFERRED << 56 | 0xffffffffu)
 
 /* Called before a task that writes the variable is pushed: values that need its old one are computed. */
-extern void (*fl_var_before_write)(fl_var *var);
+FL_OWN extern void (*fl_var_before_write)(fl_var *var);
 
 /* Notes, or forgets, that deferred values read the variable; false: all places for reads are taken. */
 bool fl_var_mark_deferred_read(fl_var *var);

@@ -23,7 +23,7 @@ typedef struct fl_safetensors_entry {
 } fl_safetensors_entry;
 
 /* What the format calls each dtype. */
-extern const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT];
+FL_OWN extern const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT];
 
 /* Bytes that lie next to each other in the file, of a window of an entry: a window is so many stretches. */
 int64_t fl_safetensors_stretch(const fl_safetensors_entry *entry, const fl_window *window);

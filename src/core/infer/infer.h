@@ -54,7 +54,8 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
                         bool in_place);
 
 /* Set while flow.explain watches: called with every plan as it is about to be carried out. */
-extern void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, bool in_place);
+FL_OWN extern void (*fl_infer_observer)(const fl_plan *plan, const fl_operand *in, const fl_attrs *attrs,
+                                        bool in_place);
 
 /* Kind, dtype and shape of one operand; a Lua number has the dtype of its kind. */
 void fl_spec_of(fl_spec *out, const fl_operand *in);

@@ -34,7 +34,8 @@ enum {
     LARGE_DEBT = 1 << 20, /* bytes */
     LARGE_SHARE = 16,
     INLINE_CLASS = -1, /* in the struct; also without any bytes */
-    DEVICE_CLASS = -2
+    DEVICE_CLASS = -2,
+    FOREIGN_CLASS = -3 /* the host program's */
 };
 
 struct block {
@@ -204,6 +205,23 @@ static void unlink_large(fl_storage *storage)
 
 static bool is_large(const fl_storage *storage) { return storage->bytes >= FL_BLOCK_LARGE; }
 
+/* ---- memory of the host program ---- */
+
+/* Lies in `small` of its storage. */
+struct foreign {
+    void (*release)(void *context);
+    void *context;
+};
+
+/* The storage is taken back first: the host's function may free others. */
+static void release_foreign(fl_storage *storage)
+{
+    struct foreign foreign;
+    memcpy(&foreign, storage->small, sizeof foreign);
+    storage_put(storage);
+    if (foreign.release) foreign.release(foreign.context);
+}
+
 /* ---- freeing ---- */
 
 static const fl_device *device_of(const fl_storage *storage)
@@ -217,9 +235,11 @@ static void storage_release(fl_storage *storage)
 {
     if (FL_UNLIKELY(storage->var.poison != NULL)) fl_var_clear(&storage->var);
     if (storage->size_class > 0) give_back(storage->data, storage->size_class);
-    else if (storage->size_class == DEVICE_CLASS)
-        device_of(storage)->release(storage->data, storage->bytes, storage->device_index, storage->queue);
-    else FL_SHOW(storage->small, sizeof storage->small);
+    else if (storage->size_class == INLINE_CLASS) FL_SHOW(storage->small, sizeof storage->small);
+    else if (storage->size_class == FOREIGN_CLASS) {
+        release_foreign(storage);
+        return;
+    } else device_of(storage)->release(storage->data, storage->bytes, storage->device_index, storage->queue);
     storage_put(storage);
 }
 
@@ -515,6 +535,30 @@ fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type devi
     account(s, bytes);
     *out = s;
     return FL_OK;
+}
+
+fl_status fl_storage_new_foreign(fl_storage **out, void *data, size_t bytes, fl_device_type device, int device_index,
+                                 void (*release)(void *context), void *context)
+{
+    struct foreign foreign = {release, context};
+    fl_storage *s = storage_take();
+    if (!s) return memory_error(bytes);
+    memset(&s->var, 0, sizeof s->var);
+    s->data = bytes ? data : NULL;
+    s->queue = FL_QUEUE_COMPUTE;
+    s->device = (uint8_t)device;
+    s->device_index = (int8_t)device_index;
+    s->size_class = FOREIGN_CLASS;
+    memcpy(s->small, &foreign, sizeof foreign);
+    account(s, bytes);
+    *out = s;
+    return FL_OK;
+}
+
+void fl_storage_set_release(fl_storage *storage, void (*release)(void *context), void *context)
+{
+    struct foreign foreign = {release, context};
+    memcpy(storage->small, &foreign, sizeof foreign);
 }
 
 void fl_storage_move_data(fl_storage *to, fl_storage *from)

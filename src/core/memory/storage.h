@@ -35,6 +35,14 @@ typedef struct fl_storage {
 ** On FL_META only the number of bytes is kept, and counted apart. */
 fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type device, int device_index, int queue);
 
+/* Bytes of the host program's, on the CPU or a device (index never -1 there). release(context) is called once, by the
+** thread that frees the storage, when nothing uses them any more; NULL: nothing is called. On an error neither. */
+fl_status fl_storage_new_foreign(fl_storage **out, void *data, size_t bytes, fl_device_type device, int device_index,
+                                 void (*release)(void *context), void *context);
+
+/* Of such a storage: another function, which is called in place of the one before. */
+void fl_storage_set_release(fl_storage *storage, void (*release)(void *context), void *context);
+
 /* A storage whose bytes come later: `data` is NULL until fl_storage_move_data. Its variable has a deferred write from
 ** the start, whose value is then computed (var.h). It is not counted as live or as allocated: collections in between
 ** would make temporaries old, and they would be computed. */
@@ -52,7 +60,7 @@ void fl_storage_move_data(fl_storage *to, fl_storage *from);
 void *fl_storage_computed_data(fl_storage *storage);
 
 /* Called when the last reference to a deferred storage goes. */
-extern void (*fl_storage_dropped)(fl_storage *storage);
+FL_OWN extern void (*fl_storage_dropped)(fl_storage *storage);
 
 static inline fl_storage *fl_storage_ref(fl_storage *storage)
 {
@@ -71,13 +79,13 @@ void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* of FL_META
 void fl_storage_trim(void);                                        /* gives cached blocks back to the system */
 
 /* How many references to every storage are held by who only looks on: 1 while a program is recorded. */
-extern int fl_storage_watchers;
+FL_OWN extern int fl_storage_watchers;
 
 /* Bytes allocated since the host program last reset it, of large tensors a part: drives Lua's collector. */
-extern int64_t fl_storage_unaccounted;
-extern int64_t fl_storage_live; /* live bytes now */
+FL_OWN extern int64_t fl_storage_unaccounted;
+FL_OWN extern int64_t fl_storage_live; /* live bytes now */
 
 /* Set by the host program: collects garbage so that dead tensors drop their storage. */
-extern void (*fl_storage_collect)(void);
+FL_OWN extern void (*fl_storage_collect)(void);
 
 #endif

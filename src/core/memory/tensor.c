@@ -2,6 +2,7 @@
 ** tensor.c -- tensors: pooled structs that tie a meta to a storage.
 */
 #include "tensor.h"
+#include "base/owner.h"
 #include "device.h"
 
 #include <stdlib.h>
@@ -37,6 +38,42 @@ void fl_tensor_free(fl_tensor *tensor)
 }
 
 int64_t fl_tensor_count(void) { return live; }
+
+/* ---- references given back on other threads ---- */
+
+struct released {
+    struct released *next;
+    fl_tensor *tensor; /* owned: one reference */
+};
+
+void *fl_tensors_released; /* struct released * */
+
+/* Without memory for the note the tensor stays for ever. */
+void fl_tensor_release(fl_tensor *tensor)
+{
+    if (!tensor || fl_owner_is_here() || !fl_owner_is_known()) {
+        fl_tensor_unref(tensor);
+        return;
+    }
+    struct released *note = malloc(sizeof *note);
+    if (!note) return;
+    note->tensor = tensor;
+    note->next = __atomic_load_n((struct released **)&fl_tensors_released, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n((struct released **)&fl_tensors_released, &note->next, note, true,
+                                        __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        continue;
+}
+
+void fl_tensors_reclaim(void)
+{
+    struct released *note = __atomic_exchange_n((struct released **)&fl_tensors_released, NULL, __ATOMIC_ACQUIRE);
+    while (note) {
+        struct released *next = note->next;
+        fl_tensor_unref(note->tensor);
+        free(note);
+        note = next;
+    }
+}
 
 /* Takes the reference to the storage over. */
 static inline fl_status tensor_over(fl_tensor **out, const fl_meta *meta, fl_storage *storage)
@@ -113,6 +150,37 @@ fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, 
     t->offset = offset;
     t->moved_view = base->moved_view;
     memcpy(t->strides, strides, sizeof t->strides);
+    update_contiguous(t);
+    *out = t;
+    return FL_OK;
+}
+
+/* Bytes from the first local element to behind the last. */
+static size_t span_of(const fl_meta *meta, const int64_t *strides)
+{
+    int64_t last = 0;
+    for (int i = 0; i < meta->shape.ndim; i++) last += (meta->window.size[i] - 1) * strides[i];
+    return meta->local_numel ? (size_t)(last + 1) * fl_dtype_size(meta->dtype) : 0;
+}
+
+fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t *strides, void *data,
+                            void (*release)(void *context), void *context)
+{
+    const fl_placement *place = meta->placement;
+    fl_tensor *t = tensor_take();
+    if (!t) return out_of_memory();
+    if (!strides) strides = meta->strides;
+    fl_status status = fl_storage_new_foreign(&t->storage, data, span_of(meta, strides), place->type,
+                                              place->device_index, release, context);
+    if (status != FL_OK) {
+        t->storage = (fl_storage *)pool;
+        pool = t;
+        live--;
+        return status;
+    }
+    t->meta = fl_meta_ref(meta);
+    t->offset = 0;
+    memcpy(t->strides, strides, sizeof *strides * (size_t)meta->shape.ndim);
     update_contiguous(t);
     *out = t;
     return FL_OK;

@@ -13,7 +13,7 @@
 typedef struct fl_autograd fl_autograd; /* what autograd attaches to a tensor */
 
 /* Frees it; set by who attaches any (record.h). */
-extern void (*fl_tensor_release_record)(fl_autograd *record);
+FL_OWN extern void (*fl_tensor_release_record)(fl_autograd *record);
 
 typedef struct fl_tensor {
     int refs;
@@ -38,8 +38,14 @@ static inline void fl_tensor_unref(fl_tensor *tensor)
     if (tensor && --tensor->refs == 0) fl_tensor_free(tensor);
 }
 
+/* Gives a reference back, on any thread: on another one than the owner (base/owner.h) it is noted, and the tensor goes
+** when the owner calls fl_tensors_reclaim. NULL is fine. */
+void fl_tensor_release(fl_tensor *tensor);
+FL_OWN extern void *fl_tensors_released; /* atomic: NULL when nothing is noted */
+void fl_tensors_reclaim(void);
+
 /* Set while a program is recorded: called with every tensor that gets memory of its own. */
-extern void (*fl_tensor_made)(fl_tensor *tensor);
+FL_OWN extern void (*fl_tensor_made)(fl_tensor *tensor);
 
 /* Uninitialised contiguous tensor of this meta. */
 fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta);
@@ -49,6 +55,11 @@ fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue);
 
 /* Local, on this rank's CPU. */
 fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape);
+
+/* Of this meta and these strides (of the local part, in elements; NULL: contiguous), on memory of the host program
+** (fl_storage_new_foreign); the first local element is at `data`. Strides are not negative. */
+fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t *strides, void *data,
+                            void (*release)(void *context), void *context);
 
 /* Shares storage; no autograd record. */
 fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset);

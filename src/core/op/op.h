@@ -227,8 +227,8 @@ struct fl_op {
     const fl_op fl_op_##ident
 
 /* All descriptors, in link order. */
-extern const fl_op *const __start_fl_ops[];
-extern const fl_op *const __stop_fl_ops[];
+FL_OWN extern const fl_op *const __start_fl_ops[];
+FL_OWN extern const fl_op *const __stop_fl_ops[];
 #define FL_FOR_EACH_OP(var) for (const fl_op *const *var = __start_fl_ops; var < __stop_fl_ops; var++)
 
 /* True if x:name_() exists. */

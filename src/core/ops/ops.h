@@ -88,7 +88,7 @@ typedef struct fl_mover {
     fl_status (*copy)(const fl_view *out, const fl_view *in); /* as fl_cpu_copy */
     fl_status (*fill)(const fl_view *out, const void *value); /* as fl_cpu_fill */
 } fl_mover;
-extern const fl_mover fl_cpu_mover;
+FL_OWN extern const fl_mover fl_cpu_mover;
 
 /* in[0] rearranged (contiguous, fallback of views). */
 FL_EXPORT fl_status fl_mover_copy(fl_kernel *kernel, const fl_mover *mover);

@@ -63,7 +63,7 @@ void fl_comm_abort(int code);
 
 /* Set where this rank may not communicate (flow.on_rank, "@2" in a session): collectives are then an error with this
 ** text. */
-extern const char *fl_comm_refusal; /* NULL, or what forbids it */
+FL_OWN extern const char *fl_comm_refusal; /* NULL, or what forbids it */
 
 /* Asked on the script's thread before anything is queued: FL_OK, or the error of `collective` where it is forbidden. */
 fl_status fl_comm_allowed(const fl_collective *collective);

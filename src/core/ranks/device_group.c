@@ -46,8 +46,8 @@ static fl_status join(struct fl_device_group *group, fl_group *g, const fl_devic
     int unable = status == FL_OK ? first_unable(all, g->count) : g->me;
     if (unable < 0) return FL_OK;
     if (status == FL_OK && g->me == unable)
-        fprintf(stderr, "flowlua: %s cannot be used, tensors travel through host memory: rank %d: %s\n",
-                device->comm->name, g->ranks[unable], all[unable].error);
+        fl_warn("%s cannot be used, tensors travel through host memory: rank %d: %s", device->comm->name,
+                g->ranks[unable], all[unable].error);
     device->comm->leave(group->handle);
     group->handle = NULL;
     return status;

@@ -71,7 +71,7 @@ struct fl_history {
 };
 
 /* The contexts whose words are kept; the lowest bit is turned while they are not trusted. */
-extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
+FL_OWN extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
 
 static inline size_t fl_history_line(uint64_t context) { return fl_hash_slot(context, FL_HISTORY_LINE_BITS); }
 

@@ -38,7 +38,7 @@ typedef struct fl_journal {
 } fl_journal;
 
 /* This rank's, never NULL (a private one when there is no arena). */
-extern fl_journal *fl_journal_own;
+FL_OWN extern fl_journal *fl_journal_own;
 
 /* Where a descriptor lies in the program: the same number on all ranks, wherever the program was loaded. */
 #define FL_JOURNAL_PLACE(op) ((const char *)(op) - (const char *)&fl_journal_own)

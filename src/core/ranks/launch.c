@@ -141,9 +141,8 @@ static void warn_alone(const struct start *start)
     if (!start->launcher || joined_by_parent()) return;
     note_joined();
     if (!start->warns) return;
-    fprintf(stderr,
-            "flowlua: %s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start "
-            "them by %s\n",
+    fl_warn("%s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start "
+            "them by %s",
             start->launcher->size, start->size, start->launcher->instead);
 }
 
@@ -241,7 +240,7 @@ static bool may_share(int rank)
 {
     const char *text = given("FLOW_SHARED");
     if (text && strcmp(text, "0") != 0 && strcmp(text, "1") != 0 && rank == 0)
-        fprintf(stderr, "flowlua: FLOW_SHARED=%s is neither 0 nor 1; using 1\n", text);
+        fl_warn("FLOW_SHARED=%s is neither 0 nor 1; using 1", text);
     return !text || strcmp(text, "0") != 0;
 }
 

@@ -31,8 +31,7 @@ static double timeout_seconds(void)
     char *end;
     double given = text && *text ? strtod(text, &end) : 0;
     if (text && *text && (*end || !(given > 0))) {
-        if (fl_world_get()->rank == 0)
-            fprintf(stderr, "flowlua: FLOW_TIMEOUT=%s is no number of seconds above 0; using 300\n", text);
+        if (fl_world_get()->rank == 0) fl_warn("FLOW_TIMEOUT=%s is no number of seconds above 0; using 300", text);
         given = 0;
     }
     return seconds = given > 0 ? given : 300;

@@ -31,16 +31,16 @@ FL_EXPORT fl_status fl_wait_step(fl_wait *wait);
 FL_EXPORT fl_status fl_wait_poll(fl_wait *wait);
 
 /* Ranks on this host, set by the transport: with more than cores, waits yield at once. */
-extern int fl_comm_host_ranks;
+FL_OWN extern int fl_comm_host_ranks;
 
 /* ---- sessions: lines of input that all ranks evaluate ---- */
 
 /* True after Ctrl-C: the next meeting then stops all its members at the same point. NULL: no session. */
-extern bool (*fl_comm_stopping)(void);
+FL_OWN extern bool (*fl_comm_stopping)(void);
 static inline bool fl_comm_is_stopping(void) { return fl_comm_stopping && fl_comm_stopping(); }
 
 /* True if this rank stopped waiting because a missing member had finished the line (by its journal), or because another
 ** rank stopped for that reason. */
-extern bool fl_comm_peer_gone;
+FL_OWN extern bool fl_comm_peer_gone;
 
 #endif

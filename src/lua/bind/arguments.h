@@ -5,7 +5,7 @@
 #ifndef FL_LUA_ARGUMENTS_H
 #define FL_LUA_ARGUMENTS_H
 
-#include "core/flow.h"
+#include "core/script.h"
 #include "errors.h"
 
 /* ---- values, lists and keys (read.c) ---- */
@@ -57,7 +57,7 @@ void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *o
 /* Where they name neither a device nor a placement and an sbp: the device of flow.with_device. */
 void fl_lua_complete_options(fl_lua_options *options);
 /* That of flow.with_device, NULL: none, tensors are made on this rank's CPU. */
-extern const fl_placement *fl_lua_device;
+FL_OWN extern const fl_placement *fl_lua_device;
 void fl_lua_suggest_options(fl_suggestion *suggestion);
 
 /* ---- placements and SBPs (placement.c) ---- */

@@ -4,7 +4,7 @@
 #ifndef FL_LUA_CAPTURE_H
 #define FL_LUA_CAPTURE_H
 
-#include "core/flow.h"
+#include "core/script.h"
 #include "tensors.h"
 
 #include <lauxlib.h>
@@ -53,7 +53,7 @@ typedef struct fl_captured {
 #define FL_CAPTURED_VERSION_TYPE "flow.captured.version"
 
 /* How often a field of a module was changed. */
-extern int64_t fl_captured_changes;
+FL_OWN extern int64_t fl_captured_changes;
 
 /* Of the argument at index. */
 static inline fl_arg_kind fl_captured_kind(lua_State *L, int index)

@@ -6,7 +6,7 @@
 #ifndef FL_LUA_ERRORS_H
 #define FL_LUA_ERRORS_H
 
-#include "core/flow.h"
+#include "core/script.h"
 
 #include <lauxlib.h>
 #include <lua.h>

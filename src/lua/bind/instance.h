@@ -9,7 +9,7 @@
 #ifndef FL_LUA_INSTANCE_H
 #define FL_LUA_INSTANCE_H
 
-#include "core/flow.h"
+#include "core/script.h"
 
 #include <lua.h>
 #include <stdint.h>
@@ -66,10 +66,10 @@ typedef struct fl_lua_instance {
 
 /* The thread of Lua that called into the core last: hooks of the core look at its stack. NULL on other threads of the
 ** system. It cannot be collected. */
-extern _Thread_local lua_State *fl_lua_current __attribute__((tls_model("initial-exec")));
+FL_OWN extern _Thread_local lua_State *fl_lua_current __attribute__((tls_model("initial-exec")));
 
 /* The instance whose settings are in force; NULL: no state is open. */
-extern fl_lua_instance *fl_lua_running;
+FL_OWN extern fl_lua_instance *fl_lua_running;
 
 /* The state of L becomes the one that runs. Raises on a wrong thread of the system, and where another state is inside a
 ** function that is recorded. */
@@ -91,7 +91,7 @@ void fl_lua_instance_unref(fl_lua_instance *instance);
 ** not), and gives the reference to the instance back. */
 void fl_lua_unref_later(fl_lua_instance *instance, int ref);
 void fl_lua_drop_late(void);
-extern int fl_lua_late; /* values waiting for that */
+FL_OWN extern int fl_lua_late; /* values waiting for that */
 
 /* The settings in force become those of this instance. */
 void fl_lua_change(fl_lua_instance *to);

@@ -4,7 +4,7 @@
 #ifndef FL_LUA_MEMBERS_H
 #define FL_LUA_MEMBERS_H
 
-#include "core/flow.h"
+#include "core/script.h"
 
 #include <lauxlib.h>
 #include <lua.h>

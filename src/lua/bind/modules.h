@@ -8,8 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define FL_VERSION "0.1.0"
-
 /* ---- the flow table (flow.c) ---- */
 
 /* Pushes the module itself. */

@@ -7,7 +7,7 @@
 #ifndef FL_LUA_TENSORS_H
 #define FL_LUA_TENSORS_H
 
-#include "core/flow.h"
+#include "core/script.h"
 #include "instance.h"
 
 #include <lauxlib.h>
@@ -82,7 +82,7 @@ static inline void fl_lua_account(lua_State *L)
 void *fl_heap_alloc(void *context, void *block, size_t old_size, size_t new_size);
 void fl_heap_learn_box(lua_State *L);
 /* True when the heap releases the boxes of all states; else those of states with another allocator have __gc. */
-extern bool fl_heap_frees_boxes;
+FL_OWN extern bool fl_heap_frees_boxes;
 bool fl_heap_frees_boxes_of(lua_State *L);
 void fl_heap_mark_box(fl_box *box);
 /* There is one state more, or less (-1); own: its allocator is fl_heap_alloc. */

@@ -5,7 +5,7 @@
 #ifndef FL_REPL_H
 #define FL_REPL_H
 
-#include "core/flow.h"
+#include "core/script.h"
 
 #include <lua.h>
 #include <stdio.h>

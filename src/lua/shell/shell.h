@@ -4,7 +4,7 @@
 #ifndef FL_LUA_SHELL_H
 #define FL_LUA_SHELL_H
 
-#include "core/flow.h"
+#include "core/script.h"
 
 #include <lua.h>
 
@@ -21,7 +21,7 @@ void fl_lua_join_errors(lua_State *L);
 /* ---- the end of the process (failure.c) ---- */
 
 /* What fl_lua_exit calls first; NULL: nothing. */
-extern void (*fl_lua_last)(void);
+FL_OWN extern void (*fl_lua_last)(void);
 /* Ends the process with the engine stopped. */
 _Noreturn void fl_lua_exit(int code);
 /* Several ranks: reports an uncaught error, with its traceback, and ends the job. */

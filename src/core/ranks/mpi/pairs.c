@@ -26,9 +26,7 @@ int64_t fl_mpi_limit(void)
     errno = 0;
     long n = strtol(text, &end, 10);
     if (!*end && !errno && n >= 1 && n <= INT_MAX) limit = n;
-    else
-        fprintf(stderr, "flowlua: FLOW_MPI_LIMIT=%s is no number of elements from 1 to %d; using %d\n", text, INT_MAX,
-                INT_MAX);
+    else fl_warn("FLOW_MPI_LIMIT=%s is no number of elements from 1 to %d; using %d", text, INT_MAX, INT_MAX);
     return limit;
 }
 

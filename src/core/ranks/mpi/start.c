@@ -4,6 +4,7 @@
 ** MPI is called by one thread at a time: the script's thread at the start and at the end, the communication lane in
 ** between. Errors come back as codes; only MPI_Abort ends a job.
 */
+#include "base/plugin.h"
 #include "ranks/launch.h"
 #include "internal.h"
 
@@ -11,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+FL_PLUGIN
 
 fl_status fl_mpi_fail(const char *call, int code)
 {

@@ -1,11 +1,11 @@
 /*
-** flow.h -- the door of the core, first half: what a script computes with.
+** script.h -- the door of the core, first half: what a script computes with.
 **
 ** The Lua layer includes this header and process.h and nothing else of the core (`make layers` checks it),
 ** so these two lists are all that a language on top of the core depends on.
 */
-#ifndef FL_FLOW_H
-#define FL_FLOW_H
+#ifndef FL_SCRIPT_H
+#define FL_SCRIPT_H
 
 /* Tensors, ops and calls of them; what it brings along: status, dtypes, shapes, placements, SBP, metas. */
 #include "dispatch/dispatch.h"
@@ -36,8 +36,9 @@
 #include "base/shuffle.h"
 #include "value/random.h"
 
-/* Hashes of bytes; characters. */
+/* Hashes of bytes; characters; names that are alike. */
 #include "base/hash.h"
+#include "base/suggest.h"
 #include "base/utf8.h"
 
 /* Files: safetensors, IDX, JSON; paths that may be opened. */
