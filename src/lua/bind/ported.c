@@ -32,7 +32,7 @@ static const struct { const char *word, *name; } renamed[] = {
     {"range", "arange"},
     {"ndimension", "dim"}, {"tolist", "totable"}, {"copy", "clone"}, {"take_along_dim", "gather"}, {"ravel", "flatten"},
     {"argwhere", "nonzero"}, {"from_numpy", "tensor"}, {"as_tensor", "tensor"}, {"Tensor", "tensor"},
-    {"array", "tensor"},
+    {"array", "tensor"}, {"frombuffer", "frombytes"}, {"fromstring", "frombytes"},
     {"set_seed", "manual_seed"}, {"seed", "manual_seed"}, {"inference_mode", "no_grad"},
     {"get_rank", "rank"}, {"get_world_size", "world_size"}, {"synchronize", "sync"}, {"expit", "sigmoid"},
     /* modules and what belongs to them */

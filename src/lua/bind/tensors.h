@@ -93,10 +93,16 @@ void fl_heap_states(bool own, int count);
 /* The tensor so that this process can read all its elements: local, on the host, waited for (any strides). One
 ** reference. */
 fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor);
+/* Pushes a box of that for the tensor at index 1, which the box holds; the function's first upvalue is the boxes'
+** metatable. */
+fl_tensor *fl_lua_push_host(lua_State *L, const char *who);
 /* Element of a host tensor at p. */
 double fl_lua_read_number(fl_dtype dtype, const void *at);
 int64_t fl_lua_read_integer(fl_dtype dtype, const void *at);
 /* Pushes a new local CPU tensor made from the number, boolean or nested list at index; returns it (borrowed). */
 fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype);
+/* Replaces the local tensor in `box` by the same data as the options name it: a global tensor, or on a device. Every
+** rank gave the same data, so a global tensor begins as B. On the meta device nothing is left of them. */
+fl_status fl_lua_place(fl_box *box, const fl_attrs *attrs, const char *who);
 
 #endif

@@ -2,7 +2,8 @@
 ** values.c -- tensors from Lua values and back: flow.tensor, item, totable.
 **
 ** A nested list is read twice: once for its shape and kind (lists of unequal lengths and cycles are errors that
-** name the place), once for its numbers. int64 when every number is a Lua integer, else float32.
+** name the place), once for its numbers. int64 when every number is a Lua integer, else float32. Lists of numbers are
+** read in batches, which spares Lua's stack a pop per number.
 */
 #include "arguments.h"
 #include "members.h"
@@ -53,8 +54,7 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor)
     return fl_host_whole(out, tensor);
 }
 
-/* Pushes a box that holds what this process needs to read all of the tensor at index 1. */
-static fl_tensor *push_host(lua_State *L, const char *who)
+fl_tensor *fl_lua_push_host(lua_State *L, const char *who)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, who, "x");
     fl_box *box = fl_lua_new_box_fast(L);
@@ -72,7 +72,7 @@ static int tensor_item(lua_State *L)
     if (t->meta->numel != 1)
         FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel,
                  fl_shape_text(shape, &t->meta->shape));
-    fl_tensor *host = push_host(L, "item");
+    fl_tensor *host = fl_lua_push_host(L, "item");
     push_element(L, host->meta->dtype, fl_tensor_data(host));
     return 1;
 }
@@ -98,7 +98,7 @@ static void push_nested(lua_State *L, const fl_tensor *tensor, int axis, int64_t
 static int tensor_totable(lua_State *L)
 {
     fl_lua_check_count(L, 1, "totable", "x:totable()");
-    fl_tensor *host = push_host(L, "totable");
+    fl_tensor *host = fl_lua_push_host(L, "totable");
     push_nested(L, host, 0, host->offset);
     return 1;
 }
@@ -146,6 +146,34 @@ static void scan_leaf(lua_State *L, struct list_scan *scan, int depth)
     scan->leaves = true;
 }
 
+enum { BATCH = 32 };
+
+/* The entries of the list on top of the stack that are numbers and booleans, up to the first that is neither: its
+** position, n + 1 where there is none. */
+static int64_t scan_plain(lua_State *L, struct list_scan *scan, int64_t n)
+{
+    int list = lua_gettop(L);
+    int64_t i = 1;
+    bool plain = true, floats = false, booleans = false, numbers = false;
+    while (plain && i <= n) {
+        int64_t stop = i + BATCH > n ? n + 1 : i + BATCH;
+        for (; plain && i < stop; i += plain) {
+            int type = lua_rawgeti(L, list, i);
+            if (type == LUA_TNUMBER) {
+                numbers = true;
+                floats |= !lua_isinteger(L, -1);
+            } else if (type == LUA_TBOOLEAN) booleans = true;
+            else plain = false;
+        }
+        lua_settop(L, list);
+    }
+    scan->numbers |= numbers;
+    scan->floats |= floats;
+    scan->booleans |= booleans;
+    scan->leaves |= i > 1;
+    return i;
+}
+
 /* The value on top of the stack, at `depth` lists deep. */
 static void scan_value(lua_State *L, struct list_scan *scan, int depth)
 {
@@ -168,8 +196,8 @@ static void scan_value(lua_State *L, struct list_scan *scan, int depth)
     if (scan->shape.dims[depth] != n)
         FL_RAISE(L, "tensor: data%s has %lld values, the lists before it have %lld",
                  path_text(path, sizeof path, scan, depth), (long long)n, (long long)scan->shape.dims[depth]);
-    luaL_checkstack(L, 4, "tensor");
-    for (int64_t i = 1; i <= n; i++) {
+    luaL_checkstack(L, BATCH + 4, "tensor");
+    for (int64_t i = depth + 1 == scan->shape.ndim ? scan_plain(L, scan, n) : 1; i <= n; i++) {
         scan->at[depth] = i;
         lua_rawgeti(L, -1, i);
         scan_value(L, scan, depth + 1);
@@ -223,12 +251,51 @@ static void store_leaf(lua_State *L, void *at, fl_dtype dtype, const struct list
     }
 }
 
+/* The value on top of the stack, which rawgeti said is of this type. */
+static inline double top_number(lua_State *L, int type)
+{
+    return type == LUA_TNUMBER ? lua_tonumberx(L, -1, NULL) : lua_toboolean(L, -1);
+}
+
+/* Stores the entries first..last of the list at index `list`; they stay on the stack. */
+static void store_batch(lua_State *L, char *at, fl_dtype dtype, struct list_scan *scan, int list, int64_t first,
+                        int64_t last)
+{
+    size_t size = fl_dtype_size(dtype);
+    if (dtype == FL_FLOAT32) {
+        for (float *out = (float *)at; first <= last; first++)
+            *out++ = (float)top_number(L, lua_rawgeti(L, list, first));
+    } else if (dtype == FL_FLOAT64) {
+        for (double *out = (double *)at; first <= last; first++) *out++ = top_number(L, lua_rawgeti(L, list, first));
+    } else {
+        for (int64_t i = first; i <= last; i++, at += size) {
+            int type = lua_rawgeti(L, list, i), whole = 0;
+            if (dtype == FL_INT64 && type == LUA_TNUMBER) *(int64_t *)at = lua_tointegerx(L, -1, &whole);
+            if (whole) continue;
+            scan->at[scan->shape.ndim - 1] = i;
+            store_leaf(L, at, dtype, scan);
+        }
+    }
+}
+
 /* Stores the value on top of the stack from *at on. The lists cannot have changed since the scan: no Lua code ran. */
 static void store_value(lua_State *L, char **at, fl_dtype dtype, struct list_scan *scan, int depth)
 {
+    size_t size = fl_dtype_size(dtype);
     if (depth == scan->shape.ndim) {
         store_leaf(L, *at, dtype, scan);
-        *at += fl_dtype_size(dtype);
+        *at += size;
+        return;
+    }
+    if (depth + 1 == scan->shape.ndim) {
+        int list = lua_gettop(L);
+        int64_t n = scan->shape.dims[depth];
+        for (int64_t i = 1; i <= n; i += BATCH) {
+            int64_t last = i + BATCH > n ? n : i + BATCH - 1;
+            store_batch(L, *at, dtype, scan, list, i, last);
+            *at += (size_t)(last - i + 1) * size;
+            lua_settop(L, list);
+        }
         return;
     }
     for (int64_t i = 1; i <= scan->shape.dims[depth]; i++) {
@@ -242,7 +309,7 @@ static void store_value(lua_State *L, char **at, fl_dtype dtype, struct list_sca
 fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype)
 {
     struct list_scan s = {0};
-    luaL_checkstack(L, 3 * FL_MAX_NDIM, "tensor");
+    luaL_checkstack(L, 3 * FL_MAX_NDIM + BATCH, "tensor");
     index = lua_absindex(L, index);
     fl_box *box = fl_lua_new_box(L);
     lua_pushvalue(L, index);
@@ -256,16 +323,14 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
     return box->tensor;
 }
 
-/* Replaces the local tensor in `box` by the same data as the options name it: a global tensor, or on a device. Every
-** rank gave the same data, so a global tensor begins as B. On the meta device nothing is left of them. */
-static fl_status place(fl_box *box, const fl_attrs *attrs)
+fl_status fl_lua_place(fl_box *box, const fl_attrs *attrs, const char *who)
 {
     fl_tensor *local = box->tensor, *placed = NULL;
     const fl_meta *whole = NULL, *wanted = NULL;
     const fl_placement *p = attrs->placement;
     if (attrs->is_local && p->type == FL_CPU) return FL_OK;
     fl_status status = fl_meta_get(&wanted, local->meta->dtype, &local->meta->shape, p, attrs->nd_sbp, attrs->is_local);
-    if (status != FL_OK) return fl_fail_prefix(status, "tensor: ");
+    if (status != FL_OK) return fl_fail_prefix(status, "%s: ", who);
     if (attrs->is_local || p->type == FL_META) status = fl_boxing_apply(&placed, local, wanted);
     else {
         const fl_placement *host;
@@ -331,7 +396,7 @@ static int flow_tensor(lua_State *L)
         fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
     }
     fl_box *box = lua_touserdata(L, -1);
-    if (attrs.has_placement) FL_CHECK(L, place(box, &attrs));
+    if (attrs.has_placement) FL_CHECK(L, fl_lua_place(box, &attrs, "tensor"));
     if (options.requires_grad) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
     fl_lua_account(L);
     return 1;

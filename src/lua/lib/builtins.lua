@@ -6,6 +6,10 @@ return {
     {"tensor(data, options)", "A tensor from a number, a boolean or nested lists; int64 if every number is a Lua " ..
         "integer, else float32. Options: dtype, device, placement and sbp, requires_grad.",
         "creation"},
+    {"frombytes(s, dtype, shape, options)", "A tensor of the bytes of a string, as x:tobytes gives them: " ..
+        "row-major, little-endian, a bool as 0 or 1. Without a shape: one axis. Options: device, placement and sbp, " ..
+        "requires_grad.",
+        "creation"},
     {"spec(shape, options)", "A tensor on the device \"meta\": it has a shape and a dtype, a placement and an sbp, " ..
         "but no values. Options: dtype (also alone, instead of them), placement and sbp, requires_grad.", "creation"},
     {"with_device(device, f, ...)", "Calls f; tensors that f makes without saying where are made on the device. " ..
@@ -93,6 +97,8 @@ return {
     {"x:is_contiguous()", "True if the elements lie in row-major order without gaps."},
     {"x:item()", "The only element as a Lua number or boolean."},
     {"x:totable()", "The elements in nested lists; a number for a tensor without axes."},
+    {"x:tobytes()", "The elements as a string of bytes: row-major, little-endian, a bool as 0 or 1. See " ..
+        "flow.frombytes."},
     {"x:to(target)", "x with another dtype or on another device: \"float64\", \"cuda\", \"meta\", a tensor to " ..
         "match, or {dtype =, device =}."},
     {"x:to_global(options)", "x as a global tensor. Options: placement, sbp, grad_sbp; check = true compares the " ..
