@@ -258,9 +258,10 @@ Libs: -L$${libdir} -lflow
 Libs.private: -rdynamic $(LDLIBS_STATIC)
 endef
 export FLOW_PC
-install: all ## install program, libflow, flow.pc and plug-ins into PREFIX (default /usr/local)
-	install -d "$(DESTDIR)$(PREFIX)/bin" "$(LIBDIR)/pkgconfig"
+install: all ## install program, libflow, flow.h, flow.pc and plug-ins into PREFIX (default /usr/local)
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/include" "$(LIBDIR)/pkgconfig"
 	install -m 755 $(OUT)/flowlua "$(DESTDIR)$(PREFIX)/bin/flowlua"
+	install -m 644 src/core/api/flow.h "$(DESTDIR)$(PREFIX)/include/flow.h"
 	install -m 644 $(OUT)/libflow.so "$(LIBDIR)/libflow.so.$(VERSION)"
 	ln -sf libflow.so.$(VERSION) "$(LIBDIR)/$(SONAME)"
 	ln -sf $(SONAME) "$(LIBDIR)/libflow.so"

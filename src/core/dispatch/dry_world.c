@@ -6,11 +6,16 @@
 #include "infer/infer.h"
 #include "value/meta.h"
 
-fl_status fl_world_set_dry(int size, int rank)
+void fl_world_changed(void)
 {
-    FL_TRY(fl_world_pretend(size, rank));
     fl_meta_refresh_all();
     fl_infer_clear();
     fl_boxing_forget();
+}
+
+fl_status fl_world_set_dry(int size, int rank)
+{
+    FL_TRY(fl_world_pretend(size, rank));
+    fl_world_changed();
     return FL_OK;
 }

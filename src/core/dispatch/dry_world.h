@@ -10,4 +10,7 @@
 ** kernels work, communication is an error. */
 fl_status fl_world_set_dry(int size, int rank);
 
+/* Forgets what was planned for the world before. */
+void fl_world_changed(void);
+
 #endif

@@ -41,7 +41,7 @@ static struct {
     const char *program; /* borrowed */
     pthread_t script;    /* the script's thread */
     int pid;
-} watch;
+} watch = {.program = "flowlua"};
 
 static void pause_ms(int ms) { nanosleep(&(struct timespec){.tv_nsec = ms * 1000000l}, NULL); }
 

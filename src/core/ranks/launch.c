@@ -16,6 +16,7 @@
 #include "shared.h"
 #include "testing.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,16 +135,25 @@ static struct start read_start(void)
     return (struct start){l, atoi(given(l->size)), !rank || atoi(rank) == 0};
 }
 
+/* Words what is wrong with these processes. */
+enum { ALONE_TEXT = 512 };
+static const char *alone_text(char *buffer, const struct start *start)
+{
+    snprintf(buffer, ALONE_TEXT,
+             "%s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start them by "
+             "%s",
+             start->launcher->size, start->size, start->launcher->instead);
+    return buffer;
+}
+
 /* Prints that this process runs alone though a launcher started several: once for all of them, where they were given
 ** ranks, and in no program that one of them starts. */
 static void warn_alone(const struct start *start)
 {
     if (!start->launcher || joined_by_parent()) return;
     note_joined();
-    if (!start->warns) return;
-    fl_warn("%s is %d, but these processes cannot join each other and each runs alone as rank 0 of 1; start "
-            "them by %s",
-            start->launcher->size, start->size, start->launcher->instead);
+    char text[ALONE_TEXT];
+    if (start->warns) fl_warn("%s", alone_text(text, start));
 }
 
 #ifdef __SANITIZE_ADDRESS__
@@ -217,6 +227,20 @@ static int bind_cores(int ranks, int index)
     return many;
 }
 
+static bool in_host; /* another program's process: its cores and its streams are not touched */
+
+/* Cores that a rank in a host has to itself, of those that the launcher bound it to or that all ranks share; 0: none. */
+static int host_cores(int ranks)
+{
+    static struct core cores[MAX_CORES];
+    cpu_set_t bound, all;
+    if (sched_getaffinity(0, sizeof bound, &bound) != 0) return 0;
+    int count = allowed_cores(cores), own = CPU_COUNT(&bound); /* changes the set: it is put back */
+    sched_getaffinity(0, sizeof all, &all);
+    sched_setaffinity(0, sizeof bound, &bound);
+    return own < CPU_COUNT(&all) ? own : count / ranks;
+}
+
 /* ---- agreeing ---- */
 
 /* What each rank shows the others. */
@@ -278,14 +302,20 @@ static bool attach_peers(const struct offer *all, const fl_transport *transport)
 }
 
 /* Threads this rank would use on its own: its cores, one where ranks share cores, FLOW_THREADS before both. */
-static int wanted_threads(int cores) { return cores || given("FLOW_THREADS") ? fl_team_size() : 1; }
+static int wanted_threads(int cores)
+{
+    int most = fl_team_size();
+    if (given("FLOW_THREADS")) return most;
+    if (in_host && cores) return cores < most ? cores : most;
+    return cores ? most : 1;
+}
 
 static void take_offers(struct rank_setting *mine, const struct offer *all, const fl_transport *transport)
 {
     int ranks, index, cores;
     fl_level level = FL_LEVEL_COUNT;
     count_host(&ranks, &index, all, transport);
-    cores = bind_cores(ranks, index);
+    cores = in_host ? host_cores(ranks) : bind_cores(ranks, index);
     own_cores = cores ? cores : 1;
     fl_comm_host_ranks = ranks;
     for (int r = 0; r < transport->size; r++)
@@ -295,7 +325,7 @@ static void take_offers(struct rank_setting *mine, const struct offer *all, cons
     memset(mine, 0, sizeof *mine);
     mine->threads = wanted_threads(cores);
     mine->cannot_share = !attach_peers(all, transport);
-    if (ranks == transport->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
+    if (!in_host && ranks == transport->size && fl_shared_has(0)) fl_output_join(fl_journal_of(0)->pid);
 }
 
 static void take_settings(const struct rank_setting *all, const fl_transport *transport)
@@ -307,7 +337,8 @@ static void take_settings(const struct rank_setting *all, const fl_transport *tr
         share &= !all[r].cannot_share;
     }
     fl_team_set_size(threads);
-    if (own_cores < 2 && fl_engine_mode_get() != FL_ENGINE_QUEUED) fl_engine_lane_drive(FL_LANE_COMM);
+    if (transport->one_thread || (own_cores < 2 && fl_engine_mode_get() != FL_ENGINE_QUEUED))
+        fl_engine_lane_drive(FL_LANE_COMM);
     if (!share) fl_shared_stop();
 }
 
@@ -333,11 +364,29 @@ static fl_status agree(const fl_transport *transport)
 
 /* ---- joining and leaving ---- */
 
+static fl_status open_transport(fl_transport *out, const void *comm)
+{
+    void *entry;
+    if (fl_plugin_open(&entry, "mpi", FL_TRANSPORT_ENTRY, "libopenmpi-dev") != FL_OK)
+        return fl_fail_prefix(FL_ERR_MISSING, "the ranks of this job cannot work together: ");
+    memset(out, 0, sizeof *out);
+    out->host_comm = comm;
+    FL_TRY(((fl_transport_entry)entry)(out));
+    note_joined();
+    return FL_OK;
+}
+
+static fl_status enter_world(const fl_transport *transport)
+{
+    FL_TRY(fl_world_set(transport->size, transport->rank));
+    fl_comm_register(transport->comm);
+    return agree(transport);
+}
+
 fl_status fl_launch_join(void)
 {
     int ranks;
     fl_transport t;
-    void *entry;
     struct start at_start = read_start();
     if (given("FLOW_WORLD")) return FL_OK;
     if (!fl_launched(&ranks)) warn_alone(&at_start);
@@ -346,17 +395,54 @@ fl_status fl_launch_join(void)
         own_cores = bind_cores(1, 0);
         return FL_OK;
     }
-    if (fl_plugin_open(&entry, "mpi", FL_TRANSPORT_ENTRY, "libopenmpi-dev") != FL_OK)
-        return fl_fail_prefix(FL_ERR_MISSING, "the ranks of this job cannot work together: ");
-    FL_TRY(((fl_transport_entry)entry)(&t));
-    note_joined();
-    FL_TRY(fl_world_set(t.size, t.rank));
-    if (t.size == 1) {
-        warn_alone(&at_start);
-        return FL_OK;
-    }
-    fl_comm_register(t.comm);
-    return agree(&t);
+    FL_TRY(open_transport(&t, NULL));
+    if (t.size > 1) return enter_world(&t);
+    warn_alone(&at_start);
+    return FL_OK;
+}
+
+/* A host's MPI would be called in place of Open MPI: its functions have the same names. */
+static fl_status check_mpi(void)
+{
+    bool there = dlsym(RTLD_DEFAULT, "MPI_Initialized") != NULL;
+    return !there || dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world")
+        ? FL_OK
+        : fl_fail(FL_ERR_COMM, "flow_join: this program uses another MPI than Open MPI, for which flowlua-mpi.so is");
+}
+
+/* Nobody to join: alone, by the launcher's words or by a rank that started this process. */
+static fl_status stay_alone(const struct start *start)
+{
+    char text[ALONE_TEXT];
+    if (start->launcher && !joined_by_parent()) return fl_fail(FL_ERR_COMM, "flow_join: %s", alone_text(text, start));
+    return FL_OK;
+}
+
+static bool joined; /* for as long as the process lives */
+
+fl_status fl_launch_join_host(const void *comm)
+{
+    int ranks;
+    fl_transport t;
+    struct start at_start = read_start();
+    in_host = true;
+    if (given("FLOW_WORLD")) return FL_OK;
+    if (!comm && !fl_launched(&ranks)) return stay_alone(&at_start);
+    if (!comm && (joined_by_parent() || ranks == 1)) return FL_OK;
+    FL_TRY(check_mpi());
+    FL_TRY(open_transport(&t, comm));
+    __atomic_store_n(&fl_journal_own->state, FL_RANK_STARTING, __ATOMIC_RELEASE);
+    if (joined) return fl_world_set(t.size, t.rank); /* the same ranks: the transport has looked */
+    if (t.size == 1) return comm ? FL_OK : stay_alone(&at_start);
+    joined = true;
+    return enter_world(&t);
+}
+
+void fl_launch_leave_host(void)
+{
+    if (!fl_comm_get()) return;
+    __atomic_store_n(&fl_journal_own->state, FL_RANK_ENDED, __ATOMIC_RELEASE);
+    fl_comm_get()->finish();
 }
 
 void fl_launch_leave(void)

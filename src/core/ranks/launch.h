@@ -11,7 +11,9 @@
 
 /* What a transport's plug-in hands over when it has joined the job. */
 typedef struct fl_transport {
+    const void *host_comm; /* given: the host's MPI_Comm; NULL: all that were launched */
     int size, rank;
+    bool one_thread; /* it may be called only where the host calls */
     const fl_comm *comm;
     fl_status (*gather)(void *all, const void *mine,
                         size_t bytes); /* `bytes` of every rank, in order; during the start only */
@@ -32,6 +34,14 @@ int fl_launcher(void);
 ** not launched, alone, in a dry world, or when a rank started it (io.popen "flowlua ..."): such a program runs alone.
 ** Called once, before any tensor exists and before the team or the engine is used. */
 fl_status fl_launch_join(void);
+
+/* The same in a host's process, whose cores, streams and signals are left alone. comm: the host's MPI_Comm, whose
+** processes are the ranks; NULL: all that the launcher started. Error: a launcher started several processes that cannot
+** be joined; Open MPI is not what the host uses. May be called again after fl_launch_leave_host, for the same ranks. */
+fl_status fl_launch_join_host(const void *comm);
+
+/* This rank enters no collective any more. MPI is ended if it was begun here. */
+void fl_launch_leave_host(void);
 
 /* The script has ended well on this rank: waits for the others. */
 void fl_launch_leave(void);

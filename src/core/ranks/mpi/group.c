@@ -14,10 +14,11 @@ static bool given_up;
 
 /* ---- groups ---- */
 
-fl_status fl_mpi_groups_init(void)
+fl_status fl_mpi_groups_init(MPI_Comm ranks)
 {
     int *value, found;
-    MPI_TRY(MPI_Comm_dup, (MPI_COMM_WORLD, &fl_mpi_messages));
+    MPI_TRY(MPI_Comm_dup, (ranks, &fl_mpi_messages));
+    MPI_TRY(MPI_Comm_set_errhandler, (fl_mpi_messages, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_get_attr, (fl_mpi_messages, MPI_TAG_UB, &value, &found));
     if (found) highest_tag = *value;
     return FL_OK;

@@ -31,8 +31,8 @@ fl_status fl_mpi_fail(const char *call, int code);
 
 /* ---- groups (group.c) ---- */
 
-/* Called once at the start: makes the duplicate of the world that packets travel on. */
-fl_status fl_mpi_groups_init(void);
+/* Called once at the start: makes the duplicate of the communicator of all ranks that packets travel on. */
+fl_status fl_mpi_groups_init(MPI_Comm ranks);
 extern MPI_Comm fl_mpi_messages;
 
 /* The handle of g without a communicator: needs no other member. */

@@ -1,0 +1,470 @@
+/*
+** call.c -- any op by its name, with arguments as its signature has them.
+**
+** Names lead to entries by a hash table; an entry is made at the first call of a name and kept: the op, its parsed
+** signature and its attributes' defaults.
+*/
+#include "api.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct entry {
+    char *name; /* owned, as all below; NULL: free */
+    const fl_op *op;
+    const fl_signature *signature;
+    fl_attrs *defaults;
+    bool in_place; /* "add_" of the op "add" */
+    bool plain;    /* all parameters are single tensors */
+};
+
+/* ---- names ---- */
+
+enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
+static struct entry *table[TABLE_SIZE];
+static int entries;
+
+/* Ops that calls from scripts become; they check what they get. Others without a name in scripts trust their callers. */
+static bool may_call(const fl_op *op)
+{
+    static const char *const known[] = {"max_all", "min_all", "max_axis", "min_axis"};
+    if (!(op->flags & FL_OP_HIDDEN)) return true;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i], op->name) == 0) return true;
+    return false;
+}
+
+/* The op of a name, also of "add_". */
+static const fl_op *find_op(bool *in_place, const char *name)
+{
+    char stem[64];
+    size_t n = strlen(name);
+    const fl_op *op = fl_op_find(name);
+    *in_place = false;
+    if (op) return may_call(op) ? op : NULL;
+    if (n < 2 || n > sizeof stem || name[n - 1] != '_') return NULL;
+    memcpy(stem, name, n - 1);
+    stem[n - 1] = '\0';
+    op = fl_op_find(stem);
+    *in_place = true;
+    return op && fl_op_in_place(op) && may_call(op) ? op : NULL;
+}
+
+static fl_status unknown_op(const char *name)
+{
+    char shown[FL_SHOWN_TEXT];
+    const char *best = NULL;
+    int least = 99;
+    FL_FOR_EACH_OP(op)
+    {
+        int distance = fl_suggest_distance(name, (*op)->name);
+        if (distance < 0 || distance >= least || !may_call(*op)) continue;
+        least = distance;
+        best = (*op)->name;
+    }
+    return fl_fail(FL_ERR_VALUE, "flow_call: there is no op '%s'%s%s%s", fl_text_name(shown, name),
+                   best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
+}
+
+static bool is_plain(const fl_signature *signature)
+{
+    bool plain = true;
+    for (int i = 0; i < signature->param_count; i++)
+        plain = plain && signature->params[i].is_tensor && !signature->params[i].is_list;
+    return plain;
+}
+
+static fl_status new_entry(struct entry **out, const char *name)
+{
+    bool in_place;
+    const fl_op *op = find_op(&in_place, name);
+    if (!op) return unknown_op(name);
+    struct entry *e = calloc(1, sizeof *e);
+    const fl_signature *s = fl_op_signature(op);
+    fl_attrs all;
+    size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count;
+    if (e) e->defaults = malloc(bytes);
+    if (e) e->name = strdup(name);
+    if (!e || !e->defaults || !e->name || entries > TABLE_SIZE / 2) {
+        if (e) free(e->defaults), free(e->name);
+        free(e);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
+    }
+    fl_attrs_init(&all, op);
+    memcpy(e->defaults, &all, bytes);
+    e->op = op;
+    e->signature = s;
+    e->in_place = in_place;
+    e->plain = is_plain(s);
+    entries++;
+    *out = e;
+    return FL_OK;
+}
+
+static fl_status find_entry(struct entry **out, const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    size_t at = (hash ^ hash >> 15) % TABLE_SIZE;
+    for (; table[at]; at = (at + 1) % TABLE_SIZE)
+        if (strcmp(table[at]->name, name) == 0) {
+            *out = table[at];
+            return FL_OK;
+        }
+    FL_TRY(new_entry(out, name));
+    table[at] = *out;
+    return FL_OK;
+}
+
+/* ---- arguments ---- */
+
+struct binding {
+    const struct entry *entry;
+    const char *who;
+    fl_operand *in; /* `fixed`, or memory of its own */
+    int nin;
+    uint32_t given; /* parameters seen, a bit each */
+    const char *device, *placement, *sbp;
+    bool requires_grad;
+    fl_attrs attrs;
+    fl_operand fixed[FL_MAX_PARAMS];
+};
+
+static const char *kind_name(const flow_arg *arg)
+{
+    static const char *const names[] = {
+        "nothing",       "a tensor", "a list of tensors", "an integer", "a list of integers", "a number",
+        "true or false", "a text"};
+    return (unsigned)arg->kind < sizeof names / sizeof *names ? names[arg->kind] : "an argument of no kind";
+}
+
+static fl_status wrong_kind(const struct binding *binding, const char *name, const char *wanted, const flow_arg *arg)
+{
+    return fl_fail(FL_ERR_VALUE, "%s: %s must be %s, got %s", binding->who, name, wanted, kind_name(arg));
+}
+
+static fl_status read_operand(fl_operand *operand, const struct binding *binding, const fl_param *param,
+                              const flow_arg *arg)
+{
+    bool number = param->number_allowed;
+    if (arg->kind == FLOW_TENSOR && arg->value.tensor) *operand = fl_of(fl_api_in(arg->value.tensor));
+    else if (arg->kind == FLOW_NONE && param->optional) *operand = fl_of(NULL);
+    else if (arg->kind == FLOW_INT && number) *operand = fl_of_integer(arg->value.integer);
+    else if (arg->kind == FLOW_FLOAT && number) *operand = fl_of_number(arg->value.number);
+    else if (arg->kind == FLOW_BOOL && number) {
+        *operand = fl_of_integer(arg->value.integer != 0);
+        operand->kind = FL_NUM_BOOL;
+    } else return wrong_kind(binding, param->name, number ? "a tensor or a number" : "a tensor", arg);
+    return FL_OK;
+}
+
+static fl_status read_operands(struct binding *binding, const fl_param *param, const flow_arg *arg)
+{
+    if (arg->kind != FLOW_TENSORS) return wrong_kind(binding, param->name, "a list of tensors", arg);
+    if (arg->count < 0) return fl_fail(FL_ERR_VALUE, "%s: %s has %d entries", binding->who, param->name, arg->count);
+    int count = param->slot + arg->count;
+    if (count > FL_MAX_PARAMS) {
+        fl_operand *many = malloc(sizeof *many * (size_t)count);
+        if (!many) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", binding->who);
+        memcpy(many, binding->fixed, sizeof *many * (size_t)param->slot);
+        binding->in = many;
+    }
+    for (int i = 0; i < arg->count; i++) {
+        if (!arg->value.tensors[i])
+            return fl_fail(FL_ERR_VALUE, "%s: entry %d of %s is NULL", binding->who, i, param->name);
+        binding->in[param->slot + i] = fl_of(fl_api_in(arg->value.tensors[i]));
+    }
+    binding->nin = count;
+    return FL_OK;
+}
+
+/* Position of the text among the words "mean|sum|none". */
+static fl_status read_word(int64_t *out, const struct binding *binding, const fl_param *param, const char *text)
+{
+    char shown[FL_SHOWN_TEXT];
+    int at = 0;
+    for (const char *word = param->words; *word; at++) {
+        size_t n = strcspn(word, "|");
+        if (strlen(text) == n && memcmp(text, word, n) == 0) {
+            *out = at;
+            return FL_OK;
+        }
+        word += n + (word[n] == '|');
+    }
+    return fl_fail(FL_ERR_VALUE, "%s: %s must be one of %s, got '%s'", binding->who, param->name, param->words,
+                   fl_text_name(shown, text));
+}
+
+static fl_status read_list(fl_attr *attr, const struct binding *binding, const fl_param *param, const flow_arg *arg)
+{
+    memset(attr->list, 0, sizeof attr->list);
+    if (arg->kind == FLOW_TEXT && *param->words && arg->value.text) {
+        attr->kind = FL_WORD;
+        return read_word(&attr->integer, binding, param, arg->value.text);
+    }
+    if (arg->kind == FLOW_INT) {
+        attr->list[0] = arg->value.integer;
+        return FL_OK;
+    }
+    if (arg->kind != FLOW_INTS) return wrong_kind(binding, param->name, "an integer or a list of integers", arg);
+    if (arg->count < 0 || arg->count > FL_MAX_NDIM)
+        return fl_fail(FL_ERR_VALUE, "%s: %s holds at most %d integers, got %d", binding->who, param->name, FL_MAX_NDIM,
+                       arg->count);
+    if (arg->count) memcpy(attr->list, arg->value.ints, sizeof *attr->list * (size_t)arg->count);
+    attr->count = arg->count;
+    return FL_OK;
+}
+
+static fl_status read_number(fl_attr *attr, const struct binding *binding, const fl_param *param, const flow_arg *arg)
+{
+    bool scalar = param->type == FL_ATTR_SCALAR;
+    if (arg->kind == FLOW_INT || (arg->kind == FLOW_BOOL && scalar)) {
+        attr->kind = arg->kind == FLOW_BOOL ? FL_NUM_BOOL : FL_NUM_INT;
+        attr->integer = arg->value.integer;
+        if (scalar) return FL_OK;
+        attr->number = (double)arg->value.integer;
+    } else if (arg->kind == FLOW_FLOAT) attr->number = arg->value.number;
+    else return wrong_kind(binding, param->name, "a number", arg);
+    attr->kind = FL_NUM_FLOAT;
+    if (isnan(attr->number)) attr->number = NAN; /* one of them, for keys of plans */
+    return FL_OK;
+}
+
+static fl_status read_text(fl_attr *attr, const struct binding *binding, const fl_param *param, const flow_arg *arg)
+{
+    fl_dtype dtype;
+    if (arg->kind != FLOW_TEXT || !arg->value.text) return wrong_kind(binding, param->name, "a text", arg);
+    if (param->type == FL_ATTR_WORD) return read_word(&attr->integer, binding, param, arg->value.text);
+    if (param->type == FL_ATTR_TEXT) {
+        attr->text = arg->value.text;
+        return FL_OK;
+    }
+    FL_TRY(fl_api_dtype(&dtype, binding->who, arg->value.text));
+    attr->integer = dtype;
+    return FL_OK;
+}
+
+static fl_status read_attr(struct binding *binding, const fl_param *param, const flow_arg *arg)
+{
+    fl_attr *a = &binding->attrs.at[param->slot];
+    if (arg->kind == FLOW_NONE) return FL_OK; /* as if it were left out */
+    a->given = true;
+    a->count = 1;
+    a->kind = FL_NUM_INT;
+    switch (param->type) {
+    case FL_ATTR_BOOL:
+        if (arg->kind != FLOW_BOOL) return wrong_kind(binding, param->name, "true or false", arg);
+        a->integer = arg->value.integer != 0;
+        return FL_OK;
+    case FL_ATTR_INT:
+    case FL_ATTR_AXIS:
+        if (arg->kind != FLOW_INT) return wrong_kind(binding, param->name, "an integer", arg);
+        a->integer = arg->value.integer;
+        return FL_OK;
+    case FL_ATTR_FLOAT:
+    case FL_ATTR_SCALAR: return read_number(a, binding, param, arg);
+    case FL_ATTR_DTYPE:
+    case FL_ATTR_WORD:
+    case FL_ATTR_TEXT: return read_text(a, binding, param, arg);
+    case FL_ATTR_AXES:
+    case FL_ATTR_INTS:
+    case FL_ATTR_SIZES: return read_list(a, binding, param, arg);
+    case FL_ATTR_OPTIONS: break;
+    }
+    return FL_OK;
+}
+
+static bool is_options(const fl_param *param) { return !param->is_tensor && param->type == FL_ATTR_OPTIONS; }
+
+static fl_status read_param(struct binding *binding, int i, const flow_arg *arg)
+{
+    const fl_param *p = &binding->entry->signature->params[i];
+    if (binding->given >> i & 1u) return fl_fail(FL_ERR_VALUE, "%s: '%s' is given twice", binding->who, p->name);
+    if (!(arg->kind == FLOW_NONE && !p->is_tensor)) binding->given |= 1u << i;
+    if (!p->is_tensor) return read_attr(binding, p, arg);
+    return p->is_list ? read_operands(binding, p, arg) : read_operand(&binding->in[p->slot], binding, p, arg);
+}
+
+/* ---- arguments with names ---- */
+
+static fl_status unknown_name(const struct binding *binding, const char *name)
+{
+    static const char *const options[] = {"dtype", "device", "placement", "sbp", "requires_grad"};
+    const fl_signature *s = binding->entry->signature;
+    char shown[FL_SHOWN_TEXT];
+    const char *best = NULL;
+    int count = s->param_count + (s->has_options ? 5 : 0), least = 99;
+    for (int i = 0; i < count; i++) {
+        const char *known = i < s->param_count ? s->params[i].name : options[i - s->param_count];
+        int distance = fl_suggest_distance(name, known);
+        if (distance < 0 || distance >= least || (i < s->param_count && is_options(&s->params[i]))) continue;
+        least = distance;
+        best = known;
+    }
+    return fl_fail(FL_ERR_VALUE, "%s: it has no argument '%s'%s%s%s", binding->who, fl_text_name(shown, name),
+                   best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
+}
+
+/* dtype, device, placement, sbp, requires_grad; *known false: none of them. */
+static fl_status read_option(bool *known, struct binding *binding, const flow_arg *arg)
+{
+    const char *name = arg->name,
+               **text = strcmp(name, "device") == 0 ? &binding->device
+        : strcmp(name, "placement") == 0            ? &binding->placement
+        : strcmp(name, "sbp") == 0                  ? &binding->sbp
+                                                    : NULL;
+    bool dtype = strcmp(name, "dtype") == 0, grad = strcmp(name, "requires_grad") == 0;
+    *known = text || dtype || grad;
+    if (!*known) return FL_OK;
+    if (grad) {
+        if (arg->kind != FLOW_BOOL) return wrong_kind(binding, name, "true or false", arg);
+        binding->requires_grad = arg->value.integer != 0;
+        return FL_OK;
+    }
+    if (arg->kind != FLOW_TEXT || !arg->value.text) return wrong_kind(binding, name, "a text", arg);
+    if (text) *text = arg->value.text;
+    else {
+        FL_TRY(fl_api_dtype(&binding->attrs.option_dtype, binding->who, arg->value.text));
+        binding->attrs.has_dtype = true;
+    }
+    return FL_OK;
+}
+
+static fl_status read_named(struct binding *binding, const flow_arg *arg)
+{
+    const fl_signature *s = binding->entry->signature;
+    bool known = false;
+    for (int i = 0; i < s->param_count; i++)
+        if (!is_options(&s->params[i]) && strcmp(s->params[i].name, arg->name) == 0) return read_param(binding, i, arg);
+    if (s->has_options) FL_TRY(read_option(&known, binding, arg));
+    return known ? FL_OK : unknown_name(binding, arg->name);
+}
+
+/* Axes of the tensor that is made or taken, for "S(-1)"; 0 when not known. */
+static int ndim_of(const struct binding *binding)
+{
+    const fl_signature *s = binding->entry->signature;
+    for (int i = 0; i < s->param_count; i++)
+        if (!s->params[i].is_tensor && s->params[i].type == FL_ATTR_SIZES)
+            return binding->attrs.at[s->params[i].slot].count;
+    return binding->nin > 0 && binding->in[0].kind == FL_TENSOR ? binding->in[0].tensor->meta->shape.ndim : 0;
+}
+
+static fl_status apply_options(struct binding *binding)
+{
+    fl_api_place place;
+    binding->attrs.requires_grad = binding->requires_grad;
+    if (!binding->device && !binding->placement && !binding->sbp) return FL_OK;
+    FL_TRY(fl_api_place_of(&place, binding->who, binding->device, binding->placement, binding->sbp, ndim_of(binding)));
+    binding->attrs.has_placement = true;
+    binding->attrs.is_local = place.is_local;
+    binding->attrs.placement = place.placement;
+    binding->attrs.nd_sbp = place.nd_sbp;
+    return FL_OK;
+}
+
+static fl_status check_required(const struct binding *binding)
+{
+    const fl_signature *s = binding->entry->signature;
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
+        if (required && !(binding->given >> i & 1u))
+            return fl_fail(FL_ERR_VALUE, "%s: missing argument '%s': %s", binding->who, p->name,
+                           binding->entry->op->sig);
+    }
+    return FL_OK;
+}
+
+static fl_status read_args(struct binding *binding, const flow_arg *args, int nargs)
+{
+    const fl_signature *s = binding->entry->signature;
+    int at = 0, i = 0;
+    for (; at < nargs && !args[at].name; at++, i++) {
+        while (i < s->param_count && is_options(&s->params[i])) i++;
+        if (i == s->param_count)
+            return fl_fail(FL_ERR_VALUE, "%s: too many arguments: %s", binding->who, binding->entry->op->sig);
+        FL_TRY(read_param(binding, i, &args[at]));
+    }
+    for (; at < nargs; at++) {
+        if (!args[at].name)
+            return fl_fail(FL_ERR_VALUE, "%s: argument %d has no name, after one that has", binding->who, at + 1);
+        FL_TRY(read_named(binding, &args[at]));
+    }
+    FL_TRY(check_required(binding));
+    return s->has_options ? apply_options(binding) : FL_OK;
+}
+
+/* ---- calling ---- */
+
+/* Gives the results that are wanted. */
+static fl_status run(flow_tensor **out, int count, const struct entry *entry, const fl_operand *in, int nin,
+                     const fl_attrs *attrs)
+{
+    fl_tensor *results[FL_MAX_OUT] = {NULL};
+    int nout = entry->in_place ? 1 : entry->op->nout;
+    if (count > nout)
+        return fl_fail(FL_ERR_VALUE, "%s: it has %d results, %d were asked for", entry->name, nout, count);
+    FL_TRY(entry->in_place ? fl_dispatch_inplace(results, entry->op, in, nin, attrs)
+                           : fl_dispatch(results, entry->op, in, nin, attrs));
+    fl_status status = FL_UNLIKELY(attrs->requires_grad) ? fl_autograd_set_requires_grad(results[0], true) : FL_OK;
+    for (int i = 0; i < nout; i++)
+        if (i < count && status == FL_OK) out[i] = fl_api_out(results[i]);
+        else fl_tensor_unref(results[i]);
+    return status;
+}
+
+/* An op whose parameters are all tensors, each given by its position. */
+static fl_status call_plain(flow_tensor **out, int count, const struct entry *entry, const flow_arg *args)
+{
+    const fl_signature *s = entry->signature;
+    struct binding binding;
+    fl_operand in[FL_MAX_PARAMS];
+    binding.who = entry->name;
+    for (int i = 0; i < s->param_count; i++) {
+        if (FL_LIKELY(args[i].kind == FLOW_TENSOR && args[i].value.tensor))
+            in[i] = fl_of(fl_api_in(args[i].value.tensor));
+        else FL_TRY(read_operand(&in[i], &binding, &s->params[i], &args[i]));
+    }
+    return run(out, count, entry, in, s->param_count, entry->defaults);
+}
+
+static fl_status call_any(flow_tensor **out, int count, const struct entry *entry, const flow_arg *args, int nargs)
+{
+    const fl_signature *s = entry->signature;
+    struct binding binding = {.entry = entry, .who = entry->name, .nin = s->tensor_count};
+    binding.in = binding.fixed;
+    memcpy(&binding.attrs, entry->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
+    fl_status status = read_args(&binding, args, nargs);
+    if (status == FL_OK) status = run(out, count, entry, binding.in, binding.nin, &binding.attrs);
+    if (binding.in != binding.fixed) free(binding.in);
+    return status;
+}
+
+static bool all_positional(const flow_arg *args, int nargs)
+{
+    for (int i = 0; i < nargs; i++)
+        if (args[i].name) return false;
+    return true;
+}
+
+flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs)
+{
+    struct entry *entry;
+    FL_API_ENTER("flow_call");
+    FL_API_TRY(fl_api_need(op, "flow_call", "op"));
+    if (nargs > 0) FL_API_TRY(fl_api_need(args, op, "args"));
+    if (count > 0) FL_API_TRY(fl_api_need(out, op, "out"));
+    FL_API_TRY(find_entry(&entry, op));
+    if (FL_LIKELY(entry->plain && nargs == entry->signature->param_count && all_positional(args, nargs)))
+        return fl_api_leave(call_plain(out, count, entry, args));
+    return fl_api_leave(call_any(out, count, entry, args, nargs));
+}
+
+const char *flow_signature(const char *op)
+{
+    bool in_place;
+    const fl_op *found = op ? find_op(&in_place, op) : NULL;
+    return found ? found->sig : NULL;
+}

@@ -1,0 +1,355 @@
+/*
+** flow.h -- tensors with gradients, on one rank or many, for programs in C and C++.
+**
+** Results. A function that can fail returns a flow_status; FLOW_OK is 0. flow_error() is the message of this thread's
+** last failure. Out-parameters come first and are set on success only.
+**
+** References. A function that makes a tensor gives the caller one reference, which flow_unref takes back. Arguments are
+** borrowed. The functions that take something back accept NULL.
+**
+** Threads. One thread calls: the one that has called flow_open, or flow_take_over since. A call from another one is an
+** error that says so. From any thread: flow_error, flow_version, flow_fail, flow_done.
+**
+** Time. Calls may return before the values are there. What reads values waits for them; an error of an op that ran
+** later is reported by what needs its value, and by flow_sync.
+**
+** The host. libflow does not end the process, handles no signals and writes nothing to standard output. Warnings go to
+** the function that flow_config names, else to standard error. Callbacks of the host are called without a lock held.
+*/
+#ifndef FLOW_H
+#define FLOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define FLOW_API __attribute__((visibility("default")))
+#else
+#define FLOW_API
+#endif
+
+typedef enum flow_status {
+    FLOW_OK = 0,
+    FLOW_ERR_SHAPE,      /* shapes, axes, sizes that do not fit */
+    FLOW_ERR_DTYPE,      /* a dtype the op does not take */
+    FLOW_ERR_VALUE,      /* a value out of its range, an unknown name */
+    FLOW_ERR_SBP,        /* placements or SBPs that do not fit */
+    FLOW_ERR_STATE,      /* a call that is not allowed now, or on this thread */
+    FLOW_ERR_MEMORY,     /* host or device memory exhausted */
+    FLOW_ERR_IO,         /* files */
+    FLOW_ERR_COMM,       /* communication, another rank */
+    FLOW_ERR_MISSING,    /* a library, device or feature that is not there */
+    FLOW_ERR_INTERRUPTED /* not used by libflow */
+} flow_status;
+
+typedef struct flow_tensor flow_tensor;
+
+enum { FLOW_MAX_NDIM = 8 };
+
+/* ---- the process ---- */
+
+/* All zeros is the default of everything. */
+typedef struct flow_config {
+    int threads;         /* of CPU kernels; 0: as many as there are cores, or FLOW_THREADS */
+    const char *plugins; /* folder of flowlua-mpi.so and flowlua-cuda.so; NULL: FLOW_PLUGINS, or beside the library */
+    void *context;       /* of both functions */
+    /* Warnings, one line each. NULL: standard error. */
+    void (*warn)(void *context, const char *message);
+    /* Another rank has failed, or the ranks disagree: true ends the whole job with the message (MPI_Abort), false lets
+    ** the call return FLOW_ERR_COMM. NULL: false. */
+    bool (*on_failure)(void *context, const char *message);
+    void *reserved[8];
+} flow_config;
+
+/* Begins; the calling thread is the one that may call. config: NULL for the default; copied. Not called twice without
+** flow_close. This process is rank 0 of 1 until flow_join. */
+FLOW_API flow_status flow_open(const flow_config *config);
+
+/* Joins other processes, before any tensor exists; all of them call it. comm: a pointer to the MPI_Comm whose processes
+** are the ranks; the host has called MPI_Init, and calls MPI_Finalize after flow_close. libflow works on a duplicate.
+** NULL: all processes that the launcher started (mpirun, srun --mpi=pmix): MPI is begun, and ended by flow_close,
+** unless the host has begun it. Without a launcher the world stays as it is; a launcher whose processes cannot be
+** joined is an error. Where MPI allows one thread at a time (less than MPI_THREAD_MULTIPLE), it is called only inside
+** of calls of this interface. */
+FLOW_API flow_status flow_join(const void *comm);
+
+/* Waits for all that runs, stops threads, leaves the ranks. Tensors that the host still holds may be given back
+** afterwards, and nothing else. Returns an error that nobody has asked for. flow_open may follow. */
+FLOW_API flow_status flow_close(void);
+
+/* The calling thread is the one that may call from now on. The other one must not be inside a call. */
+FLOW_API flow_status flow_take_over(void);
+
+/* Message of this thread's last failure; never NULL. */
+FLOW_API const char *flow_error(void);
+/* Makes `message` this thread's last failure, with this status, which is returned: for callbacks that fail. */
+FLOW_API flow_status flow_fail(flow_status status, const char *message);
+FLOW_API const char *flow_version(void);
+
+FLOW_API int flow_rank(void);
+FLOW_API int flow_world_size(void);
+/* Random numbers begin anew from this seed, equal on all ranks. */
+FLOW_API flow_status flow_seed(uint64_t seed);
+
+/* ---- making tensors ---- */
+
+/* What a tensor is. dtype: "bool" "uint8" "int8" "int32" "int64" "float16" "bfloat16" "float32" "float64"; NULL:
+** float32. A local tensor: device "cpu" "cuda" "cuda:1" "meta"; NULL: cpu. A global one: placement "cpu" (all ranks),
+** "cuda {0, 1}", "cpu {{0, 1}, {2, 3}}", and sbp "B", "S(0)", "P", one for each axis of the placement: "S(0), B". */
+typedef struct flow_spec {
+    const char *dtype;
+    int ndim;
+    const int64_t *shape; /* logical */
+    const char *device, *placement, *sbp;
+} flow_spec;
+
+/* Without values yet. */
+FLOW_API flow_status flow_empty(flow_tensor **out, const flow_spec *spec);
+/* A copy of data in host memory, row-major; of a global tensor this rank's part (flow_local_shape). */
+FLOW_API flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *data);
+/* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, NULL:
+** row-major. It must stay until release(context) is called, once, when nothing uses it any more, by the thread that
+** calls; NULL: the host knows. On an error nothing is released. */
+FLOW_API flow_status flow_borrow(flow_tensor **out, const flow_spec *spec, void *data, const int64_t *strides,
+                                 void (*release)(void *context), void *context);
+
+FLOW_API flow_tensor *flow_ref(flow_tensor *tensor);
+FLOW_API void flow_unref(flow_tensor *tensor);
+/* Tensors that exist: 0 when nothing leaks. */
+FLOW_API int64_t flow_tensor_count(void);
+
+/* ---- what a tensor is ---- */
+
+FLOW_API const char *flow_dtype(const flow_tensor *tensor);
+FLOW_API int flow_ndim(const flow_tensor *tensor);
+FLOW_API const int64_t *flow_shape(const flow_tensor *tensor); /* logical, [ndim] */
+FLOW_API int64_t flow_numel(const flow_tensor *tensor);
+FLOW_API bool flow_is_global(const flow_tensor *tensor);
+/* This rank's part: its shape, where it begins in the whole, and its strides in elements, [ndim] each. */
+FLOW_API const int64_t *flow_local_shape(const flow_tensor *tensor);
+FLOW_API const int64_t *flow_local_start(const flow_tensor *tensor);
+FLOW_API const int64_t *flow_strides(const flow_tensor *tensor);
+/* "float32[8, 6] on placement("cpu", {0, 1}) as S(0)"; returns buffer. */
+FLOW_API const char *flow_describe(char *buffer, size_t size, const flow_tensor *tensor);
+
+/* ---- values ---- */
+
+/* The whole value, row-major, `bytes` of it exactly. Of a global tensor every rank gets the whole, and calls this. */
+FLOW_API flow_status flow_read(const flow_tensor *tensor, void *buffer, size_t bytes);
+/* The value of a tensor of one element; of a global one every rank calls this. */
+FLOW_API flow_status flow_item(double *value, const flow_tensor *tensor);
+
+/* This rank's part in place, on the CPU (strides: flow_strides). FLOW_WRITE waits for all that still uses it, and no op
+** may use it until flow_unmap; reading waits for its value. */
+enum { FLOW_READ = 1, FLOW_WRITE = 2 };
+FLOW_API flow_status flow_map(void **data, flow_tensor *tensor, int access);
+FLOW_API flow_status flow_unmap(flow_tensor *tensor, int access);
+
+/* Wait for a tensor's value; for everything. */
+FLOW_API flow_status flow_wait(const flow_tensor *tensor);
+FLOW_API flow_status flow_sync(void);
+
+/* ---- any op ---- */
+
+typedef enum flow_kind {
+    FLOW_NONE,
+    FLOW_TENSOR,
+    FLOW_TENSORS,
+    FLOW_INT,
+    FLOW_INTS,
+    FLOW_FLOAT,
+    FLOW_BOOL,
+    FLOW_TEXT
+} flow_kind;
+
+/* An argument, made by the functions below; all it points to is borrowed for the call. */
+typedef struct flow_arg {
+    const char *name; /* NULL: by its position */
+    flow_kind kind;
+    int count; /* of tensors, ints */
+    union {
+        flow_tensor *tensor;
+        flow_tensor *const *tensors;
+        int64_t integer;
+        const int64_t *ints;
+        double number;
+        const char *text;
+    } value;
+} flow_arg;
+
+/* Calls an op by the name it has in scripts: "add", "sum", "matmul", "cross_entropy"; "add_" writes into its first
+** operand. Arguments in the order of the op's signature (flow_signature), then those with names. Where scripts take a
+** number in place of a tensor, so does this. Ops that make tensors take dtype, device, placement, sbp (texts, as in
+** flow_spec) and requires_grad by name. count: how many results are wanted, at most as many as the op has.
+**
+**     flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(0)))) */
+FLOW_API flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs);
+
+/* "sum(x, axis: axes = nil, keepdim: bool = false)"; NULL: there is no such op. */
+FLOW_API const char *flow_signature(const char *op);
+
+static inline flow_arg flow_arg_make(flow_kind kind, int count)
+{
+    flow_arg arg;
+    arg.name = NULL;
+    arg.kind = kind;
+    arg.count = count;
+    arg.value.integer = 0;
+    return arg;
+}
+static inline flow_arg flow_nothing(void) { return flow_arg_make(FLOW_NONE, 0); }
+/* NULL is an absent operand. */
+static inline flow_arg flow_of(flow_tensor *tensor)
+{
+    flow_arg arg = flow_arg_make(tensor ? FLOW_TENSOR : FLOW_NONE, 1);
+    arg.value.tensor = tensor;
+    return arg;
+}
+static inline flow_arg flow_list(flow_tensor *const *tensors, int count)
+{
+    flow_arg arg = flow_arg_make(FLOW_TENSORS, count);
+    arg.value.tensors = tensors;
+    return arg;
+}
+static inline flow_arg flow_int(int64_t value)
+{
+    flow_arg arg = flow_arg_make(FLOW_INT, 1);
+    arg.value.integer = value;
+    return arg;
+}
+static inline flow_arg flow_ints(const int64_t *values, int count)
+{
+    flow_arg arg = flow_arg_make(FLOW_INTS, count);
+    arg.value.ints = values;
+    return arg;
+}
+static inline flow_arg flow_float(double value)
+{
+    flow_arg arg = flow_arg_make(FLOW_FLOAT, 1);
+    arg.value.number = value;
+    return arg;
+}
+static inline flow_arg flow_bool(bool value)
+{
+    flow_arg arg = flow_arg_make(FLOW_BOOL, 1);
+    arg.value.integer = value;
+    return arg;
+}
+static inline flow_arg flow_text(const char *value)
+{
+    flow_arg arg = flow_arg_make(FLOW_TEXT, 1);
+    arg.value.text = value;
+    return arg;
+}
+static inline flow_arg flow_named(const char *name, flow_arg arg)
+{
+    arg.name = name;
+    return arg;
+}
+
+/* The last two arguments of flow_call. C++ has no such literals: there an array is declared. */
+#ifndef __cplusplus
+#define FLOW_ARGS(...) \
+    (const flow_arg[]){__VA_ARGS__}, (int)(sizeof((const flow_arg[]){__VA_ARGS__}) / sizeof(flow_arg))
+#endif
+
+/* ---- global tensors ---- */
+
+/* The ranks' local parts put together; every rank calls it. placement, sbp: as in flow_spec. */
+FLOW_API flow_status flow_from_local(flow_tensor **out, flow_tensor *local, const char *placement, const char *sbp);
+/* A global tensor on another placement or in another SBP; NULL: as it is. */
+FLOW_API flow_status flow_to_global(flow_tensor **out, flow_tensor *tensor, const char *placement, const char *sbp);
+/* This rank's part, a view. */
+FLOW_API flow_status flow_to_local(flow_tensor **out, flow_tensor *tensor);
+/* A local tensor on another device. */
+FLOW_API flow_status flow_to_device(flow_tensor **out, flow_tensor *tensor, const char *device);
+
+/* ---- gradients ---- */
+
+FLOW_API flow_status flow_require_grad(flow_tensor *leaf, bool value);
+/* Adds the gradients of all leaves below. grad: of `tensor`; NULL where that has one element. */
+FLOW_API flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad);
+/* *out NULL: there is none. */
+FLOW_API flow_status flow_grad(flow_tensor **out, flow_tensor *leaf);
+/* NULL drops it. */
+FLOW_API flow_status flow_set_grad(flow_tensor *leaf, flow_tensor *grad);
+/* Between both nothing is recorded for gradients; pairs may be nested. */
+FLOW_API flow_status flow_no_grad_begin(void);
+FLOW_API flow_status flow_no_grad_end(void);
+/* The same values, not connected to what made them. */
+FLOW_API flow_status flow_detach(flow_tensor **out, flow_tensor *tensor);
+
+/* ---- optimizers ---- */
+
+typedef struct flow_optimizer flow_optimizer;
+
+/* kind: "SGD", "Adam", "AdamW". params: leaves; it holds references. options: "lr=1e-3, weight_decay=0.1" of lr,
+** momentum, dampening, nesterov (SGD), beta1, beta2, eps (Adam, AdamW), weight_decay, maximize; NULL: the defaults of
+** scripts. */
+FLOW_API flow_status flow_optimizer_new(flow_optimizer **out, const char *kind, flow_tensor *const *params, int count,
+                                        const char *options);
+/* One step with the gradients that are there. */
+FLOW_API flow_status flow_step(flow_optimizer *optimizer);
+/* Drops them. */
+FLOW_API flow_status flow_zero_grad(flow_optimizer *optimizer);
+FLOW_API flow_status flow_set_lr(flow_optimizer *optimizer, double lr);
+FLOW_API void flow_optimizer_free(flow_optimizer *optimizer);
+
+/* ---- files ---- */
+
+typedef struct flow_file flow_file;
+
+/* Tensors by name in one safetensors file, which replaces an old one when all is on the disk. Every rank calls it; local
+** tensors are those of rank 0. */
+FLOW_API flow_status flow_save(const char *path, const char *const *names, flow_tensor *const *tensors, int count);
+FLOW_API flow_status flow_file_open(flow_file **out, const char *path);
+FLOW_API int flow_file_count(const flow_file *file);
+FLOW_API const char *flow_file_name(const flow_file *file, int index); /* NULL past the last */
+/* where: device, or placement and sbp; the rest is the file's. NULL: a local tensor on the CPU. */
+FLOW_API flow_status flow_file_read(flow_tensor **out, flow_file *file, const char *name, const flow_spec *where);
+FLOW_API void flow_file_close(flow_file *file);
+
+/* ---- sharing memory with other libraries ---- */
+
+/* DLPack 1: a pointer to a DLManagedTensorVersioned. From: on success it belongs to the tensor, which calls its deleter
+** once when nothing uses the memory any more; read-only memory is copied. To: waits for the value; the tensor lives
+** until the deleter is called, on any thread. Tensors on the CPU and on GPUs; of a global one this rank's part. */
+FLOW_API flow_status flow_from_dlpack(flow_tensor **out, void *managed);
+FLOW_API flow_status flow_to_dlpack(void **out, flow_tensor *tensor);
+
+/* ---- functions of the host among the ops ---- */
+
+typedef struct flow_handle flow_handle;
+
+/* A function that runs when the tensors it reads have their values and nothing uses those it writes any more; what is
+** called later and uses them waits for it. It runs on a thread of libflow's, one task after another, and must not call
+** this interface but for flow_fail and flow_done. Tensors on the CPU; `data` holds the addresses of the local parts of
+** reads, then writes. A status other than FLOW_OK makes the tensors written an error where they are used. */
+typedef struct flow_task {
+    const char *name; /* in messages and traces; a constant */
+    flow_status (*run)(void *context, void *const *data);
+    /* In place of run: begins something and returns; the task is complete when flow_done is called with the handle, by
+    ** any thread. Up to 4 such tasks are under way at one time. */
+    void (*start)(void *context, void *const *data, flow_handle *handle);
+    /* Called once, when the task is complete or was left out because of an error of what it reads; on the same
+    ** thread. May be NULL. */
+    void (*finished)(void *context, flow_status status);
+    void *context;
+    flow_tensor *const *reads, *const *writes;
+    int read_count, write_count;
+} flow_task;
+
+FLOW_API flow_status flow_push(const flow_task *task);
+/* message: of a failure; else NULL. Once per handle. */
+FLOW_API void flow_done(flow_handle *handle, flow_status status, const char *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

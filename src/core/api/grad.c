@@ -1,0 +1,132 @@
+/*
+** grad.c -- gradients, and global tensors, for hosts.
+*/
+#include "api.h"
+
+#include <stdlib.h>
+
+/* ---- gradients ---- */
+
+flow_status flow_require_grad(flow_tensor *leaf, bool value)
+{
+    FL_API_ENTER("flow_require_grad");
+    FL_API_TRY(fl_api_need(leaf, "flow_require_grad", "leaf"));
+    return fl_api_leave(fl_autograd_set_requires_grad(fl_api_in(leaf), value));
+}
+
+flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad)
+{
+    FL_API_ENTER("flow_backward");
+    FL_API_TRY(fl_api_need(tensor, "flow_backward", "tensor"));
+    fl_tensor *ys[] = {fl_api_in(tensor)}, *grads[] = {fl_api_in(grad)};
+    return fl_api_leave(fl_autograd_backward(ys, grads, 1, false, false));
+}
+
+flow_status flow_grad(flow_tensor **out, flow_tensor *leaf)
+{
+    FL_API_ENTER("flow_grad");
+    FL_API_TRY(fl_api_need(out, "flow_grad", "out"));
+    FL_API_TRY(fl_api_need(leaf, "flow_grad", "leaf"));
+    fl_tensor *grad = fl_autograd_grad_of(fl_api_in(leaf));
+    *out = grad ? fl_api_out(fl_tensor_ref(grad)) : NULL;
+    return FLOW_OK;
+}
+
+flow_status flow_set_grad(flow_tensor *leaf, flow_tensor *grad)
+{
+    FL_API_ENTER("flow_set_grad");
+    FL_API_TRY(fl_api_need(leaf, "flow_set_grad", "leaf"));
+    return fl_api_leave(fl_autograd_set_grad(fl_api_in(leaf), fl_api_in(grad)));
+}
+
+/* Pairs that are open, and what was on before the first. */
+static int paused;
+static bool recorded_before;
+
+flow_status flow_no_grad_begin(void)
+{
+    FL_API_ENTER("flow_no_grad_begin");
+    if (paused++ == 0) recorded_before = fl_record_pause();
+    return FLOW_OK;
+}
+
+flow_status flow_no_grad_end(void)
+{
+    FL_API_ENTER("flow_no_grad_end");
+    if (paused == 0) return (flow_status)fl_fail(FL_ERR_STATE, "flow_no_grad_end: no flow_no_grad_begin before it");
+    if (--paused == 0) fl_record_resume(recorded_before);
+    return FLOW_OK;
+}
+
+flow_status flow_detach(flow_tensor **out, flow_tensor *tensor)
+{
+    fl_tensor *same;
+    FL_API_ENTER("flow_detach");
+    FL_API_TRY(fl_api_need(out, "flow_detach", "out"));
+    FL_API_TRY(fl_api_need(tensor, "flow_detach", "tensor"));
+    FL_API_TRY(fl_tensor_detach(&same, fl_api_in(tensor)));
+    *out = fl_api_out(same);
+    return FLOW_OK;
+}
+
+/* ---- global tensors ---- */
+
+flow_status flow_from_local(flow_tensor **out, flow_tensor *local, const char *placement, const char *sbp)
+{
+    fl_api_place place;
+    fl_tensor *whole;
+    FL_API_ENTER("flow_from_local");
+    FL_API_TRY(fl_api_need(out, "flow_from_local", "out"));
+    FL_API_TRY(fl_api_need(local, "flow_from_local", "local"));
+    FL_API_TRY(fl_api_need(placement, "flow_from_local", "placement"));
+    fl_tensor *t = fl_api_in(local);
+    FL_API_TRY(fl_api_place_of(&place, "flow_from_local", NULL, placement, sbp, t->meta->shape.ndim));
+    FL_API_TRY(fl_local_to_global(&whole, t, place.placement, place.nd_sbp, false));
+    *out = fl_api_out(whole);
+    return FLOW_OK;
+}
+
+flow_status flow_to_global(flow_tensor **out, flow_tensor *tensor, const char *placement, const char *sbp)
+{
+    fl_tensor *moved;
+    FL_API_ENTER("flow_to_global");
+    FL_API_TRY(fl_api_need(out, "flow_to_global", "out"));
+    FL_API_TRY(fl_api_need(tensor, "flow_to_global", "tensor"));
+    const fl_meta *meta = fl_api_in(tensor)->meta;
+    if (meta->is_local)
+        return (flow_status)fl_fail(FL_ERR_SBP, "flow_to_global: the tensor is local; flow_from_local takes one");
+    const fl_placement *where = meta->placement;
+    fl_nd_sbp nd_sbp = meta->nd_sbp;
+    if (placement) FL_API_TRY(fl_api_placement(&where, "flow_to_global", placement));
+    if (sbp) FL_API_TRY(fl_api_sbp(&nd_sbp, "flow_to_global", sbp, where, meta->shape.ndim));
+    FL_API_TRY(fl_to_global(&moved, fl_api_in(tensor), where, nd_sbp, NULL));
+    *out = fl_api_out(moved);
+    return FLOW_OK;
+}
+
+flow_status flow_to_local(flow_tensor **out, flow_tensor *tensor)
+{
+    fl_tensor *part;
+    FL_API_ENTER("flow_to_local");
+    FL_API_TRY(fl_api_need(out, "flow_to_local", "out"));
+    FL_API_TRY(fl_api_need(tensor, "flow_to_local", "tensor"));
+    FL_API_TRY(fl_to_local(&part, fl_api_in(tensor), NULL));
+    *out = fl_api_out(part);
+    return FLOW_OK;
+}
+
+flow_status flow_to_device(flow_tensor **out, flow_tensor *tensor, const char *device)
+{
+    const fl_placement *place;
+    fl_tensor *there;
+    FL_API_ENTER("flow_to_device");
+    FL_API_TRY(fl_api_need(out, "flow_to_device", "out"));
+    FL_API_TRY(fl_api_need(tensor, "flow_to_device", "tensor"));
+    FL_API_TRY(fl_api_need(device, "flow_to_device", "device"));
+    FL_API_TRY(fl_api_device(&place, "flow_to_device", device));
+    if (!fl_api_in(tensor)->meta->is_local)
+        return (flow_status)fl_fail(FL_ERR_SBP, "flow_to_device: the tensor is global; flow_to_global takes one");
+    FL_API_TRY(fl_to_device(&there, fl_api_in(tensor), place));
+    *out = fl_api_out(there);
+    return FLOW_OK;
+}

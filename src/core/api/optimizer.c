@@ -1,0 +1,327 @@
+/*
+** optimizer.c -- SGD, Adam and AdamW for hosts: state per parameter, and a step as one op over many of them.
+**
+** Parameters that differ in placement, or in the number of their steps, are updated by ops of their own. Parameters
+** without a gradient are left alone; state is made at a parameter's first step.
+*/
+#include "api.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum kind { SGD, ADAM, ADAMW, KINDS };
+
+static const char *const kind_names[KINDS] = {"SGD", "Adam", "AdamW"};
+
+enum { MAX_KEPT = 2, MOMENTUM_KEPT = 1, ADAM_KEPT = 2 };
+
+/* One parameter. */
+struct member {
+    fl_tensor *param;          /* owned */
+    fl_tensor *kept[MAX_KEPT]; /* owned; NULL before the first step */
+    int64_t steps;
+    bool done; /* in the step that runs */
+};
+
+struct settings {
+    double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
+    bool nesterov, maximize;
+};
+
+struct flow_optimizer {
+    enum kind kind;
+    int count;
+    struct settings settings;
+    struct member members[];
+};
+
+/* ---- options ---- */
+
+enum { OF_SGD = 1, OF_ADAM = 2 };
+
+static const struct option {
+    const char *name;
+    size_t offset;
+    int of;
+    bool flag;
+    double least, most;
+} options[] = {
+    {"lr", offsetof(struct settings, lr), OF_SGD | OF_ADAM, false, 0, INFINITY},
+    {"weight_decay", offsetof(struct settings, weight_decay), OF_SGD | OF_ADAM, false, 0, INFINITY},
+    {"maximize", offsetof(struct settings, maximize), OF_SGD | OF_ADAM, true, 0, 1},
+    {"momentum", offsetof(struct settings, momentum), OF_SGD, false, 0, 1},
+    {"dampening", offsetof(struct settings, dampening), OF_SGD, false, -INFINITY, INFINITY},
+    {"nesterov", offsetof(struct settings, nesterov), OF_SGD, true, 0, 1},
+    {"beta1", offsetof(struct settings, beta1), OF_ADAM, false, 0, 1},
+    {"beta2", offsetof(struct settings, beta2), OF_ADAM, false, 0, 1},
+    {"eps", offsetof(struct settings, eps), OF_ADAM, false, 0, INFINITY},
+};
+enum { OPTIONS = sizeof options / sizeof *options };
+
+static struct settings defaults_of(enum kind kind)
+{
+    struct settings s = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    if (kind == ADAMW) s.weight_decay = 0.01;
+    return s;
+}
+
+static int options_of(enum kind kind) { return kind == SGD ? OF_SGD : OF_ADAM; }
+
+static fl_status unknown_option(enum kind kind, const char *name)
+{
+    const char *best = NULL;
+    int least = 99;
+    for (int i = 0; i < OPTIONS; i++) {
+        int distance = fl_suggest_distance(name, options[i].name);
+        if (!(options[i].of & options_of(kind)) || distance < 0 || distance >= least) continue;
+        least = distance;
+        best = options[i].name;
+    }
+    return fl_fail(FL_ERR_VALUE, "%s: unknown option '%s'%s%s%s", kind_names[kind], name,
+                   best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
+}
+
+static fl_status set_option(struct settings *settings, enum kind kind, const char *name, const char *value)
+{
+    const struct option *o = NULL;
+    for (int i = 0; i < OPTIONS; i++)
+        if (strcmp(options[i].name, name) == 0 && options[i].of & options_of(kind)) o = &options[i];
+    if (!o) return unknown_option(kind, name);
+    char *end, *place = (char *)settings + o->offset;
+    double number = strtod(value, &end);
+    if (o->flag) {
+        bool on = strcmp(value, "true") == 0;
+        if (!on && strcmp(value, "false") != 0)
+            return fl_fail(FL_ERR_VALUE, "%s: %s must be true or false, got '%s'", kind_names[kind], name, value);
+        *(bool *)place = on;
+        return FL_OK;
+    }
+    if (end == value || *end || isnan(number))
+        return fl_fail(FL_ERR_VALUE, "%s: %s must be a number, got '%s'", kind_names[kind], name, value);
+    if (number < o->least || number > o->most || (number == 1 && strncmp(name, "beta", 4) == 0))
+        return fl_fail(FL_ERR_VALUE, "%s: %s=%g is out of its range", kind_names[kind], name, number);
+    *(double *)place = number;
+    return FL_OK;
+}
+
+/* Copies what lies before `stop`, without spaces around it; returns what follows. */
+static const char *read_word(char *word, size_t size, const char *at, const char *stop)
+{
+    while (isspace((unsigned char)*at)) at++;
+    size_t n = strcspn(at, stop), used = n;
+    while (used && isspace((unsigned char)at[used - 1])) used--;
+    if (used >= size) used = size - 1;
+    memcpy(word, at, used);
+    word[used] = '\0';
+    return at + n;
+}
+
+/* "lr=1e-3, weight_decay=0.1" */
+static fl_status read_settings(struct settings *settings, enum kind kind, const char *text)
+{
+    char name[40], value[40], shown[FL_SHOWN_TEXT];
+    while (text && *text) {
+        const char *at = read_word(name, sizeof name, text, "=,");
+        if (*at != '=')
+            return fl_fail(FL_ERR_VALUE, "%s: options are written \"lr=1e-3, weight_decay=0.1\", got '%s'",
+                           kind_names[kind], fl_text_name(shown, text));
+        at = read_word(value, sizeof value, at + 1, ",");
+        FL_TRY(set_option(settings, kind, fl_text_name(shown, name), value));
+        text = *at ? at + 1 : at;
+    }
+    if (settings->nesterov && (settings->momentum == 0 || settings->dampening != 0))
+        return fl_fail(FL_ERR_VALUE, "%s: nesterov needs momentum and no dampening", kind_names[kind]);
+    return FL_OK;
+}
+
+/* ---- making ---- */
+
+static fl_status find_kind(enum kind *out, const char *name)
+{
+    char shown[FL_SHOWN_TEXT];
+    for (int k = 0; k < KINDS; k++)
+        if (strcmp(name, kind_names[k]) == 0) {
+            *out = (enum kind)k;
+            return FL_OK;
+        }
+    return fl_fail(FL_ERR_VALUE, "flow_optimizer_new: there is no optimizer '%s'; there are SGD, Adam and AdamW",
+                   fl_text_name(shown, name));
+}
+
+static fl_status check_params(flow_tensor *const *params, int count)
+{
+    for (int i = 0; i < count; i++) {
+        fl_tensor *p = fl_api_in(params[i]);
+        if (!p) return fl_fail(FL_ERR_VALUE, "flow_optimizer_new: parameter %d is NULL", i);
+        if (!fl_dtype_is_float(p->meta->dtype))
+            return fl_fail(
+                FL_ERR_DTYPE,
+                "flow_optimizer_new: parameter %d is of dtype %s; only floating-point tensors have gradients", i,
+                fl_dtype_name(p->meta->dtype));
+        if (!fl_autograd_is_leaf(p))
+            return fl_fail(FL_ERR_STATE, "flow_optimizer_new: parameter %d is not a leaf: it was computed", i);
+        for (int j = 0; j < i; j++)
+            if (params[j] == params[i])
+                return fl_fail(FL_ERR_VALUE, "flow_optimizer_new: parameters %d and %d are the same", j, i);
+    }
+    return FL_OK;
+}
+
+flow_status flow_optimizer_new(flow_optimizer **out, const char *kind_name, flow_tensor *const *params, int count,
+                               const char *text)
+{
+    enum kind kind = SGD;
+    FL_API_ENTER("flow_optimizer_new");
+    FL_API_TRY(fl_api_need(out, "flow_optimizer_new", "out"));
+    FL_API_TRY(fl_api_need(kind_name, "flow_optimizer_new", "kind"));
+    FL_API_TRY(find_kind(&kind, kind_name));
+    if (count < 1) return (flow_status)fl_fail(FL_ERR_VALUE, "flow_optimizer_new: it needs parameters, got %d", count);
+    FL_API_TRY(fl_api_need(params, "flow_optimizer_new", "params"));
+    FL_API_TRY(check_params(params, count));
+    struct settings settings = defaults_of(kind);
+    FL_API_TRY(read_settings(&settings, kind, text));
+    flow_optimizer *o = calloc(1, sizeof *o + sizeof *o->members * (size_t)count);
+    if (!o) return (flow_status)fl_fail(FL_ERR_MEMORY, "flow_optimizer_new: out of memory");
+    o->kind = kind;
+    o->count = count;
+    o->settings = settings;
+    for (int i = 0; i < count; i++) o->members[i].param = fl_tensor_ref(fl_api_in(params[i]));
+    *out = o;
+    return FLOW_OK;
+}
+
+void flow_optimizer_free(flow_optimizer *optimizer)
+{
+    if (!optimizer) return;
+    for (int i = 0; i < optimizer->count; i++) {
+        struct member *m = &optimizer->members[i];
+        for (int k = 0; k < MAX_KEPT; k++) fl_tensor_release(m->kept[k]);
+        fl_tensor_release(m->param);
+    }
+    free(optimizer);
+}
+
+/* ---- steps ---- */
+
+static int kept_count(const flow_optimizer *optimizer)
+{
+    return optimizer->kind != SGD ? ADAM_KEPT : optimizer->settings.momentum != 0 ? MOMENTUM_KEPT : 0;
+}
+
+static fl_status make_state(struct member *member, int count)
+{
+    fl_tensor *plain;
+    if (member->kept[0] || count == 0) return FL_OK;
+    FL_TRY(fl_tensor_detach(&plain, member->param));
+    fl_status status = FL_OK;
+    for (int k = 0; k < count && status == FL_OK; k++) status = FL_CALL(&member->kept[k], zeros_like, fl_of(plain));
+    fl_tensor_unref(plain);
+    return status;
+}
+
+static void set(fl_attrs *attrs, const fl_op *op, const char *name, double value)
+{
+    const fl_signature *s = fl_op_signature(op);
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (p->is_tensor || strcmp(p->name, name) != 0) continue;
+        if (p->type == FL_ATTR_FLOAT) fl_attr_set_number(attrs, p->slot, value);
+        else fl_attr_set(attrs, p->slot, (int64_t)value);
+    }
+}
+
+/* The op of a step and its attributes; names that it does not have are left out. */
+static const fl_op *op_of(fl_attrs *attrs, const flow_optimizer *optimizer, int64_t step)
+{
+    const struct settings *s = &optimizer->settings;
+    const fl_op *op = optimizer->kind != SGD ? FL_OP_REF(adamw_step)
+        : s->momentum != 0                   ? FL_OP_REF(sgd_step)
+                                             : FL_OP_REF(sgd_plain_step);
+    fl_attrs_init(attrs, op);
+    set(attrs, op, "lr", s->lr);
+    set(attrs, op, "weight_decay", s->weight_decay);
+    set(attrs, op, "maximize", s->maximize);
+    set(attrs, op, "momentum", s->momentum);
+    set(attrs, op, "dampening", s->dampening);
+    set(attrs, op, "nesterov", s->nesterov);
+    set(attrs, op, "first", step == 1);
+    set(attrs, op, "beta1", s->beta1);
+    set(attrs, op, "beta2", s->beta2);
+    set(attrs, op, "eps", s->eps);
+    set(attrs, op, "step", (double)step);
+    set(attrs, op, "decoupled", optimizer->kind == ADAMW);
+    return op;
+}
+
+static bool belongs(const struct member *member, const struct member *first)
+{
+    return !member->done && fl_autograd_grad_of(member->param) && member->steps == first->steps
+        && member->param->meta->placement == first->param->meta->placement
+        && member->param->meta->is_local == first->param->meta->is_local;
+}
+
+/* Updates all that belong to the first one by one op: params, gradients, kept tensors, each a list. */
+static fl_status step_group(flow_optimizer *optimizer, int first, fl_operand *in)
+{
+    int count = 0, at = 0, lists = 2 + kept_count(optimizer);
+    struct member *m = optimizer->members, *f = &m[first];
+    fl_tensor *out[FL_MAX_OUT] = {NULL};
+    fl_attrs attrs;
+    for (int i = first; i < optimizer->count; i++) count += belongs(&m[i], f);
+    for (int i = first; i < optimizer->count; i++) {
+        if (i != first && !belongs(&m[i], f)) continue;
+        FL_TRY(make_state(&m[i], lists - 2));
+        in[at] = fl_of(m[i].param);
+        in[count + at] = fl_of(fl_autograd_grad_of(m[i].param));
+        for (int k = 0; k < lists - 2; k++) in[(2 + k) * count + at] = fl_of(m[i].kept[k]);
+        at++;
+    }
+    const fl_op *op = op_of(&attrs, optimizer, f->steps + 1);
+    FL_TRY(fl_dispatch(out, op, in, lists * count, &attrs));
+    for (int i = 0; i < op->nout; i++) fl_tensor_unref(out[i]);
+    for (int i = optimizer->count - 1; i >= first; i--) /* the first one last: others are compared with it */
+        if (i == first || belongs(&m[i], f)) m[i].done = true;
+    return FL_OK;
+}
+
+static fl_status step_all(flow_optimizer *optimizer)
+{
+    fl_operand *in = malloc(sizeof *in * (2 + MAX_KEPT) * (size_t)optimizer->count);
+    fl_status status = in ? FL_OK : fl_fail(FL_ERR_MEMORY, "flow_step: out of memory");
+    for (int i = 0; i < optimizer->count; i++) optimizer->members[i].done = false;
+    for (int i = 0; i < optimizer->count && status == FL_OK; i++)
+        if (!optimizer->members[i].done && fl_autograd_grad_of(optimizer->members[i].param))
+            status = step_group(optimizer, i, in);
+    for (int i = 0; i < optimizer->count; i++) optimizer->members[i].steps += optimizer->members[i].done;
+    free(in);
+    return status;
+}
+
+flow_status flow_step(flow_optimizer *optimizer)
+{
+    FL_API_ENTER("flow_step");
+    FL_API_TRY(fl_api_need(optimizer, "flow_step", "optimizer"));
+    bool recording = fl_record_pause();
+    fl_status status = step_all(optimizer);
+    fl_record_resume(recording);
+    return fl_api_leave(status);
+}
+
+flow_status flow_zero_grad(flow_optimizer *optimizer)
+{
+    FL_API_ENTER("flow_zero_grad");
+    FL_API_TRY(fl_api_need(optimizer, "flow_zero_grad", "optimizer"));
+    for (int i = 0; i < optimizer->count; i++) FL_API_TRY(fl_autograd_set_grad(optimizer->members[i].param, NULL));
+    return FLOW_OK;
+}
+
+flow_status flow_set_lr(flow_optimizer *optimizer, double lr)
+{
+    FL_API_ENTER("flow_set_lr");
+    FL_API_TRY(fl_api_need(optimizer, "flow_set_lr", "optimizer"));
+    if (!(lr >= 0)) return (flow_status)fl_fail(FL_ERR_VALUE, "flow_set_lr: lr must be at least 0, got %g", lr);
+    optimizer->settings.lr = lr;
+    return FLOW_OK;
+}

@@ -1,0 +1,459 @@
+/*
+** test_api.c -- the C interface: every function, wrong inputs, what is given back and when, other threads.
+*/
+#include "check.h"
+
+#include "core/api/flow.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OK(call) CHECK_TEXT((call) == FLOW_OK ? "" : flow_error(), "")
+#define FAILS(call, wanted, text)         \
+    do {                                  \
+        CHECK((call) == (wanted));        \
+        CHECK_TEXT(flow_error(), (text)); \
+    } while (0)
+
+static const int64_t two_three[] = {2, 3}, three[] = {3};
+static const flow_spec matrix = {.ndim = 2, .shape = two_three}, vector = {.ndim = 1, .shape = three};
+static const float six[] = {1, 2, 3, 4, 5, 6};
+
+static flow_tensor *make(const flow_spec *spec, const void *data)
+{
+    flow_tensor *t = NULL;
+    OK(flow_copy_in(&t, spec, data));
+    return t;
+}
+
+static double item(flow_tensor *tensor)
+{
+    double value = NAN;
+    OK(flow_item(&value, tensor));
+    return value;
+}
+
+static void test_opening(void)
+{
+    flow_tensor *t = NULL;
+    FAILS(flow_empty(&t, &matrix), FLOW_ERR_STATE, "flow_empty: flow_open was not called, or flow_close since");
+    FAILS(flow_open(&(flow_config){.threads = -1}), FLOW_ERR_VALUE, "flow_open: threads must not be negative, got -1");
+    FAILS(flow_close(), FLOW_ERR_STATE, "flow_close: flow_open was not called, or flow_close since");
+    for (int i = 0; i < 3; i++) {
+        OK(flow_open(i == 1 ? &(flow_config){.threads = 1} : NULL));
+        FAILS(flow_open(NULL), FLOW_ERR_STATE, "flow_open: it is open already in this process");
+        CHECK(flow_rank() == 0 && flow_world_size() == 1);
+        OK(flow_join(NULL)); /* no launcher: nobody to join */
+        t = make(&matrix, six);
+        FAILS(flow_join(NULL), FLOW_ERR_STATE, "flow_join: it joins before any tensor exists; there are 1");
+        flow_unref(t);
+        OK(flow_close());
+    }
+    CHECK(strlen(flow_version()) > 0);
+    OK(flow_open(NULL));
+}
+
+static void test_making_and_reading(void)
+{
+    float read[6] = {0};
+    char text[64];
+    flow_tensor *t = make(&matrix, six), *same = flow_ref(t), *empty;
+    CHECK(same == t && flow_tensor_count() == 1);
+    flow_unref(same);
+    CHECK_TEXT(flow_dtype(t), "float32");
+    CHECK(flow_ndim(t) == 2 && flow_shape(t)[0] == 2 && flow_shape(t)[1] == 3 && flow_numel(t) == 6);
+    CHECK(!flow_is_global(t) && flow_local_shape(t)[1] == 3 && flow_local_start(t)[1] == 0 && flow_strides(t)[0] == 3);
+    CHECK_TEXT(flow_describe(text, sizeof text, t), "float32[2, 3] on cpu");
+    OK(flow_read(t, read, sizeof read));
+    CHECK(memcmp(read, six, sizeof six) == 0);
+    FAILS(flow_read(t, read, 8), FLOW_ERR_VALUE, "flow_read: float32[2, 3] on cpu has 24 bytes, the buffer 8");
+    double value;
+    FAILS(flow_item(&value, t), FLOW_ERR_SHAPE, "flow_item: takes a tensor of one element, it has shape [2, 3]");
+    flow_unref(t);
+    flow_unref(NULL);
+    OK(flow_empty(&empty, &(flow_spec){.dtype = "int64", .device = "meta", .ndim = 1, .shape = three}));
+    CHECK(flow_read(empty, read, 24) == FLOW_ERR_STATE);
+    flow_unref(empty);
+    CHECK(flow_tensor_count() == 0);
+}
+
+static void test_bad_specs(void)
+{
+    static const int64_t negative[] = {-1};
+    static const struct {
+        flow_spec spec;
+        const char *text;
+    } bad[] = {
+        {{.dtype = "flaot32"}, "flow_empty: unknown dtype 'flaot32'; did you mean 'float32'?"},
+        {{.dtype = "\x1b"}, "flow_empty: unknown dtype '\\x1b'"},
+        {{.device = "gpu"}, "flow_empty: unknown device 'gpu'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\""},
+        {{.device = "cpu:1"},
+         "flow_empty: unknown device 'cpu:1'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\""},
+        {{.ndim = 2}, "flow_empty: spec->shape is NULL"},
+        {{.ndim = 9, .shape = two_three}, "flow_empty: 9 axes are too many, a tensor has at most 8"},
+        {{.ndim = 1, .shape = negative}, "flow_empty: size -1 in shape [-1] is negative"},
+        {{.placement = "cpu"}, "flow_empty: placement and sbp go together; sbp is missing"},
+        {{.sbp = "B"}, "flow_empty: placement and sbp go together; placement is missing"},
+        {{.device = "cpu", .placement = "cpu", .sbp = "B"},
+         "flow_empty: give a device (a local tensor) or a placement and an sbp (a global one), not both"},
+        {{.placement = "cpu {0", .sbp = "B"},
+         "flow_empty: 'cpu {0' is no placement; one is \"cpu\" (all ranks), \"cpu {0, 1}\" or \"cuda {{0, 1}, {2, "
+         "3}}\""},
+        {{.placement = "cpu {{0}, 1}", .sbp = "B"},
+         "flow_empty: 'cpu {{0}, 1}' is no placement; one is \"cpu\" (all ranks), \"cpu {0, 1}\" or \"cuda {{0, 1}, "
+         "{2, 3}}\""},
+        {{.placement = "cpu {0}", .sbp = "T"},
+         "flow_empty: 'T' is no sbp; one is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\", for each axis of the "
+         "placement: \"S(0), B\""},
+    };
+    flow_tensor *t = NULL;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        FAILS(flow_empty(&t, &bad[i].spec),
+              i == 12                ? FLOW_ERR_SBP
+                  : i == 5 || i == 6 ? FLOW_ERR_SHAPE
+                                     : FLOW_ERR_VALUE,
+              bad[i].text);
+    CHECK(flow_empty(&t, &(flow_spec){.placement = "cpu {0, 3}", .sbp = "B"}) != FLOW_OK);
+    CHECK(flow_empty(&t, &(flow_spec){.placement = "cpu", .sbp = "B, B"}) != FLOW_OK);
+    FAILS(flow_empty(&t, NULL), FLOW_ERR_VALUE, "flow_empty: spec is NULL");
+    FAILS(flow_empty(NULL, &matrix), FLOW_ERR_VALUE, "flow_empty: out is NULL");
+    CHECK(t == NULL && flow_tensor_count() == 0);
+}
+
+static void count_release(void *context) { ++*(int *)context; }
+
+/* Memory of the host is used in place, and given back once, when the last that uses it is gone. */
+static void test_borrowing(void)
+{
+    float data[6];
+    int released = 0;
+    flow_tensor *t, *view, *sum;
+    memcpy(data, six, sizeof data);
+    OK(flow_borrow(&t, &matrix, data, NULL, count_release, &released));
+    OK(flow_call(NULL, 0, "mul_", FLOW_ARGS(flow_of(t), flow_int(2))));
+    OK(flow_wait(t));
+    CHECK(data[5] == 12);
+    OK(flow_call(&view, 1, "transpose", FLOW_ARGS(flow_of(t), flow_int(0), flow_int(1))));
+    flow_unref(t);
+    CHECK(released == 0);
+    OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(view))));
+    CHECK(item(sum) == 42);
+    flow_unref(view);
+    flow_unref(sum);
+    OK(flow_sync());
+    CHECK(released == 1);
+
+    const int64_t columns[] = {1, 2};
+    float read[6];
+    OK(flow_borrow(&t, &matrix, data, columns, count_release, &released));
+    OK(flow_read(t, read, sizeof read));
+    CHECK(read[1] == data[2] && read[3] == data[1]);
+    flow_unref(t);
+    CHECK(released == 2);
+
+    OK(flow_borrow(&t, &(flow_spec){.ndim = 2, .shape = two_three, .placement = "cpu {0}", .sbp = "S(1)"}, data, NULL,
+                   count_release, &released));
+    CHECK(flow_is_global(t));
+    flow_unref(t);
+    CHECK(released == 3);
+
+    const int64_t negative[] = {-3, 1};
+    CHECK(flow_borrow(&t, &matrix, (char *)data + 1, NULL, count_release, &released) == FLOW_ERR_VALUE);
+    FAILS(flow_borrow(&t, &matrix, NULL, NULL, count_release, &released), FLOW_ERR_VALUE, "flow_borrow: data is NULL");
+    FAILS(flow_borrow(&t, &matrix, data, negative, count_release, &released), FLOW_ERR_VALUE,
+          "flow_borrow: stride -3 of axis 0 is negative");
+    CHECK(released == 3 && flow_tensor_count() == 0);
+}
+
+static void test_mapping(void)
+{
+    void *data;
+    flow_tensor *t = make(&matrix, six), *before;
+    OK(flow_call(&before, 1, "mul", FLOW_ARGS(flow_of(t), flow_of(t))));
+    OK(flow_map(&data, t, FLOW_READ | FLOW_WRITE));
+    CHECK(((float *)data)[5] == 6);
+    ((float *)data)[5] = 60;
+    OK(flow_unmap(t, FLOW_READ | FLOW_WRITE));
+    flow_tensor *sum, *old;
+    OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))));
+    OK(flow_call(&old, 1, "sum", FLOW_ARGS(flow_of(before))));
+    CHECK(item(sum) == 75 && item(old) == 91);
+    FAILS(flow_map(&data, t, 0), FLOW_ERR_VALUE, "flow_map: access must be FLOW_READ, FLOW_WRITE or both, got 0");
+    flow_tensor *all[] = {t, before, sum, old};
+    for (int i = 0; i < 4; i++) flow_unref(all[i]);
+    OK(flow_empty(&t, &(flow_spec){.device = "meta"}));
+    CHECK(flow_map(&data, t, FLOW_READ) == FLOW_ERR_STATE);
+    flow_unref(t);
+}
+
+static void test_calls(void)
+{
+    float read[3];
+    flow_tensor *x = make(&matrix, six), *y, *pair[2], *list[] = {x, x, x};
+    OK(flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(0)))));
+    OK(flow_read(y, read, sizeof read));
+    CHECK(read[0] == 5 && read[2] == 9);
+    flow_unref(y);
+    OK(flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(x), flow_ints((int64_t[]){0, 1}, 2), flow_bool(true))));
+    CHECK(flow_ndim(y) == 2 && item(y) == 21);
+    flow_unref(y);
+    OK(flow_call(&y, 1, "cat", FLOW_ARGS(flow_list(list, 3), flow_int(1))));
+    CHECK(flow_shape(y)[1] == 9);
+    flow_unref(y);
+    OK(flow_call(&y, 1, "clamp", FLOW_ARGS(flow_of(x), flow_nothing(), flow_named("max", flow_float(2)))));
+    flow_unref(y);
+    OK(flow_call(pair, 2, "sort", FLOW_ARGS(flow_of(x))));
+    CHECK_TEXT(flow_dtype(pair[1]), "int64");
+    flow_unref(pair[0]);
+    flow_unref(pair[1]);
+    OK(flow_call(pair, 1, "sort", FLOW_ARGS(flow_of(x))));
+    flow_unref(pair[0]);
+    OK(flow_call(&y, 1, "ones",
+                 FLOW_ARGS(flow_ints(two_three, 2), flow_named("dtype", flow_text("int64")),
+                           flow_named("placement", flow_text("cpu {0}")), flow_named("sbp", flow_text("S(-1)")))));
+    CHECK(flow_is_global(y));
+    CHECK_TEXT(flow_dtype(y), "int64");
+    flow_unref(y);
+    OK(flow_call(&y, 1, "add_", FLOW_ARGS(flow_of(x), flow_float(0.5))));
+    CHECK(y == x);
+    flow_unref(y);
+    CHECK_TEXT(flow_signature("matmul"), "matmul(x, y)");
+    CHECK(flow_signature("no_such_op") == NULL && flow_signature(NULL) == NULL);
+    flow_unref(x);
+    CHECK(flow_tensor_count() == 0);
+}
+
+static void test_bad_calls(void)
+{
+    flow_tensor *x = make(&matrix, six), *v = make(&vector, six), *y = NULL;
+#define BAD(text, ...) FAILS(flow_call(&y, 1, __VA_ARGS__), FLOW_ERR_VALUE, text)
+    BAD("flow_call: there is no op 'matmull'; did you mean 'matmul'?", "matmull", FLOW_ARGS(flow_of(x)));
+    BAD("flow_call: there is no op 'adamw_step'", "adamw_step", NULL, 0);
+    BAD("flow_call: op is NULL", NULL, NULL, 0);
+    BAD("sum: missing argument 'x': sum(x, axis: axes = nil, keepdim: bool = false)", "sum", NULL, 0);
+    BAD("sum: it has no argument 'axes'; did you mean 'axis'?", "sum",
+        FLOW_ARGS(flow_of(x), flow_named("axes", flow_int(0))));
+    BAD("sum: 'axis' is given twice", "sum", FLOW_ARGS(flow_of(x), flow_int(0), flow_named("axis", flow_int(0))));
+    BAD("sum: keepdim must be true or false, got an integer", "sum",
+        FLOW_ARGS(flow_of(x), flow_named("keepdim", flow_int(0))));
+    BAD("sum: axis must be an integer or a list of integers, got a number", "sum",
+        FLOW_ARGS(flow_of(x), flow_float(0)));
+    BAD("sum: argument 3 has no name, after one that has", "sum",
+        FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(0)), flow_bool(true)));
+    BAD("sum: too many arguments: sum(x, axis: axes = nil, keepdim: bool = false)", "sum",
+        FLOW_ARGS(flow_of(x), flow_int(0), flow_bool(true), flow_int(1)));
+    BAD("matmul: y must be a tensor, got an integer", "matmul", FLOW_ARGS(flow_of(x), flow_int(3)));
+    BAD("add: y must be a tensor or a number, got nothing", "add", FLOW_ARGS(flow_of(x), flow_of(NULL)));
+    BAD("cat: xs must be a list of tensors, got a tensor", "cat", FLOW_ARGS(flow_of(x)));
+    BAD("cat: entry 0 of xs is NULL", "cat", FLOW_ARGS(flow_list(&y, 1)));
+    BAD("mse_loss: reduction must be one of mean|sum|none, got 'avg'", "mse_loss",
+        FLOW_ARGS(flow_of(x), flow_of(x), flow_named("reduction", flow_text("avg"))));
+    BAD("ones: dtype must be a text, got an integer", "ones", FLOW_ARGS(flow_int(3), flow_named("dtype", flow_int(3))));
+    BAD("ones: it has no argument 'dtyp'; did you mean 'dtype'?", "ones",
+        FLOW_ARGS(flow_int(3), flow_named("dtyp", flow_text("int64"))));
+#undef BAD
+    FAILS(flow_call((flow_tensor *[2]){NULL}, 2, "add", FLOW_ARGS(flow_of(x), flow_of(x))), FLOW_ERR_VALUE,
+          "add: it has 1 results, 2 were asked for");
+    CHECK(flow_call(&y, 1, "matmul", FLOW_ARGS(flow_of(x), flow_of(x))) == FLOW_ERR_SHAPE);
+    CHECK(y == NULL);
+    flow_unref(x);
+    flow_unref(v);
+    CHECK(flow_tensor_count() == 0);
+}
+
+static void test_gradients(void)
+{
+    float read[6];
+    flow_tensor *x = make(&matrix, six), *y, *z, *grad;
+    OK(flow_grad(&grad, x));
+    CHECK(grad == NULL);
+    OK(flow_require_grad(x, true));
+    OK(flow_call(&y, 1, "mul", FLOW_ARGS(flow_of(x), flow_of(x))));
+    OK(flow_call(&z, 1, "sum", FLOW_ARGS(flow_of(y))));
+    OK(flow_backward(z, NULL));
+    OK(flow_grad(&grad, x));
+    OK(flow_read(grad, read, sizeof read));
+    CHECK(read[5] == 12);
+    OK(flow_set_grad(x, grad));
+    OK(flow_set_grad(x, NULL));
+    flow_unref(grad);
+    OK(flow_grad(&grad, x));
+    CHECK(grad == NULL);
+    CHECK(flow_backward(z, NULL) == FLOW_ERR_STATE); /* what it needs was let go */
+    flow_unref(y);
+    flow_unref(z);
+
+    OK(flow_no_grad_begin());
+    OK(flow_no_grad_begin());
+    OK(flow_no_grad_end());
+    OK(flow_call(&y, 1, "mul", FLOW_ARGS(flow_of(x), flow_int(2))));
+    OK(flow_no_grad_end());
+    FAILS(flow_no_grad_end(), FLOW_ERR_STATE, "flow_no_grad_end: no flow_no_grad_begin before it");
+    CHECK(flow_backward(y, y) == FLOW_ERR_STATE);
+    flow_unref(y);
+    OK(flow_detach(&y, x));
+    CHECK(flow_backward(y, y) == FLOW_ERR_STATE);
+    flow_unref(y);
+    flow_unref(x);
+    CHECK(flow_tensor_count() == 0);
+}
+
+static void test_optimizers(void)
+{
+    static const char *const kinds[] = {"SGD", "SGD", "Adam", "AdamW"};
+    static const char *const options[] = {"lr=0.1", " momentum = 0.9 ,nesterov=true", "lr=0.1,beta1=0.8", NULL};
+    for (int k = 0; k < 4; k++) {
+        flow_tensor *p = make(&vector, six), *idle = make(&vector, six), *y, *params[] = {p, idle};
+        flow_optimizer *o;
+        OK(flow_require_grad(p, true));
+        OK(flow_require_grad(idle, true));
+        OK(flow_optimizer_new(&o, kinds[k], params, 2, options[k]));
+        for (int i = 0; i < 3; i++) {
+            OK(flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(p))));
+            OK(flow_backward(y, NULL));
+            OK(flow_step(o));
+            OK(flow_set_lr(o, 0.5));
+            OK(flow_zero_grad(o));
+            flow_unref(y);
+        }
+        float now[3], unmoved[3];
+        OK(flow_read(p, now, sizeof now));
+        OK(flow_read(idle, unmoved, sizeof unmoved));
+        CHECK(now[0] < 0.5f && unmoved[0] == 1);
+        FAILS(flow_set_lr(o, -1), FLOW_ERR_VALUE, "flow_set_lr: lr must be at least 0, got -1");
+        flow_optimizer_free(o);
+        flow_optimizer_free(NULL);
+        flow_unref(p);
+        flow_unref(idle);
+    }
+    flow_tensor *p = make(&vector, six), *twice[] = {p, p};
+    flow_optimizer *o = NULL;
+#define BAD(text, kind, count, options) FAILS(flow_optimizer_new(&o, kind, twice, count, options), FLOW_ERR_VALUE, text)
+    BAD("flow_optimizer_new: there is no optimizer 'Lion'; there are SGD, Adam and AdamW", "Lion", 1, NULL);
+    BAD("flow_optimizer_new: it needs parameters, got 0", "SGD", 0, NULL);
+    BAD("flow_optimizer_new: parameters 0 and 1 are the same", "SGD", 2, NULL);
+    BAD("Adam: unknown option 'momentum'", "Adam", 1, "momentum=0.9");
+    BAD("SGD: unknown option 'momentm'; did you mean 'momentum'?", "SGD", 1, "momentm=0.9");
+    BAD("SGD: lr must be a number, got 'x'", "SGD", 1, "lr=x");
+    BAD("SGD: lr=-1 is out of its range", "SGD", 1, "lr=-1");
+    BAD("SGD: options are written \"lr=1e-3, weight_decay=0.1\", got 'lr'", "SGD", 1, "lr");
+    BAD("SGD: nesterov needs momentum and no dampening", "SGD", 1, "nesterov=true");
+    BAD("SGD: nesterov must be true or false, got '1'", "SGD", 1, "nesterov=1");
+#undef BAD
+    flow_unref(p);
+    CHECK(o == NULL && flow_tensor_count() == 0);
+}
+
+static void test_global_tensors(void)
+{
+    float read[6];
+    flow_tensor *local = make(&matrix, six), *whole, *moved, *part, *device;
+    OK(flow_from_local(&whole, local, "cpu", "S(0)"));
+    CHECK(flow_is_global(whole));
+    OK(flow_to_global(&moved, whole, NULL, "B"));
+    OK(flow_to_local(&part, moved));
+    OK(flow_read(whole, read, sizeof read));
+    CHECK(!flow_is_global(part) && memcmp(read, six, sizeof six) == 0);
+    OK(flow_to_device(&device, local, "cpu"));
+    FAILS(flow_to_global(&moved, local, "cpu", "B"), FLOW_ERR_SBP,
+          "flow_to_global: the tensor is local; flow_from_local takes one");
+    FAILS(flow_to_device(&device, whole, "cpu"), FLOW_ERR_SBP,
+          "flow_to_device: the tensor is global; flow_to_global takes one");
+    FAILS(flow_from_local(&whole, local, NULL, "B"), FLOW_ERR_VALUE, "flow_from_local: placement is NULL");
+    flow_tensor *all[] = {local, whole, moved, part, device};
+    for (int i = 0; i < 5; i++) flow_unref(all[i]);
+    CHECK(flow_tensor_count() == 0);
+}
+
+/* ---- threads ---- */
+
+static void *call_elsewhere(void *tensor)
+{
+    flow_tensor *t = NULL;
+    FAILS(flow_call(&t, 1, "neg", FLOW_ARGS(flow_of(tensor))), FLOW_ERR_STATE,
+          "flow_call: called on another thread than flow_open; one thread calls, flow_take_over makes it another");
+    flow_unref(tensor); /* noted for the thread that calls */
+    return NULL;
+}
+
+static void *take_over(void *unused)
+{
+    flow_tensor *x, *y;
+    OK(flow_take_over());
+    x = make(&matrix, six);
+    OK(flow_call(&y, 1, "neg", FLOW_ARGS(flow_of(x))));
+    flow_unref(x);
+    flow_unref(y);
+    return unused;
+}
+
+static void test_threads(void)
+{
+    pthread_t other;
+    flow_tensor *t = make(&matrix, six);
+    pthread_create(&other, NULL, call_elsewhere, t);
+    pthread_join(other, NULL);
+    CHECK(flow_tensor_count() == 1);
+    OK(flow_sync());
+    CHECK(flow_tensor_count() == 0);
+    pthread_create(&other, NULL, take_over, NULL);
+    pthread_join(other, NULL);
+    CHECK(flow_sync() == FLOW_ERR_STATE);
+    OK(flow_take_over());
+    OK(flow_seed(7));
+}
+
+/* ---- warnings ---- */
+
+static char warned[256];
+static void keep_warning(void *context, const char *message)
+{
+    CHECK(context == warned);
+    snprintf(warned, sizeof warned, "%s", message);
+}
+
+static void test_warnings(void)
+{
+    OK(flow_close());
+    setenv("FLOW_TIMEOUT", "soon", 1);
+    OK(flow_open(&(flow_config){.warn = keep_warning, .context = warned}));
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    setenv("SLURM_PROCID", "0", 1);
+    FAILS(
+        flow_join(NULL), FLOW_ERR_COMM,
+        "flow_join: SLURM_STEP_NUM_TASKS is 4, but these processes cannot join each other and each runs alone as rank "
+        "0 of 1; start them by mpirun, or by srun --mpi=pmix where Open MPI has PMIx");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    unsetenv("SLURM_PROCID");
+    unsetenv("FLOW_TIMEOUT");
+    OK(flow_join(NULL));
+    CHECK(flow_fail(FLOW_ERR_IO, "of the host") == FLOW_ERR_IO);
+    CHECK_TEXT(flow_error(), "of the host");
+}
+
+static void test_closing(void)
+{
+    OK(flow_close());
+    CHECK(flow_tensor_count() == 0);
+}
+
+int main(void)
+{
+    RUN(test_opening);
+    RUN(test_making_and_reading);
+    RUN(test_bad_specs);
+    RUN(test_borrowing);
+    RUN(test_mapping);
+    RUN(test_calls);
+    RUN(test_bad_calls);
+    RUN(test_gradients);
+    RUN(test_optimizers);
+    RUN(test_global_tensors);
+    RUN(test_threads);
+    RUN(test_warnings);
+    RUN(test_closing);
+    return finish();
+}
