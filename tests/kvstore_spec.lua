@@ -244,6 +244,58 @@ describe("an optimizer on the store", function()
     end)
 end)
 
+describe("compression", function()
+    local kv
+    before_each(function()
+        kv = flow.kvstore.create "local"
+        kv:set_updater(add)
+        kv:set_compression {type = "2bit", threshold = 0.5}
+    end)
+
+    for _, shape in ipairs {{}, {1}, {16}, {17}, {5, 7}, {70, 33}} do
+        for _, dtype in ipairs {"float32", "float16", "bfloat16", "float64"} do
+            it(("of %s [%s] gives the threshold or nothing, and keeps the rest"):format(dtype, table.concat(shape, ", ")), function()
+                local function check(x, want)
+                    kv:push("w", flow.full(shape, x, {dtype = dtype}))
+                    assert.are.equal(want, value_of(kv, "w", shape, dtype))
+                end
+                kv:init("w", flow.full(shape, 3, {dtype = dtype}))
+                assert.are.equal(3, value_of(kv, "w", shape, dtype))
+                for _, case in ipairs {{0, 3}, {0.375, 3}, {0.125, 3.5}, {0.25, 3.5}, {2.25, 4}, {0, 4.5}, {-2, 4}, {-0.5, 3.5}} do
+                    check(case[1], case[2])
+                end
+            end)
+        end
+    end
+
+    it("is that of each place in a list, and ends", function()
+        kv:init("w", all(0))
+        kv:push("w", {all(0.25), all(0.25)})
+        assert.are.equal(0, value_of(kv, "w"))
+        kv:push("w", {all(0.25), all(0.125)})
+        assert.are.equal(0.5, value_of(kv, "w"))
+        kv:push("w", {all(0), all(0.125)})
+        assert.are.equal(1, value_of(kv, "w"))
+        kv:set_compression {type = "none"}
+        kv:push("w", {all(0.125), all(0.125)})
+        assert.are.equal(1.25, value_of(kv, "w"))
+    end)
+
+    it("gives each element its own code, and NaN as it is", function()
+        local x, out = flow.randn(50, 3), flow.zeros(50, 3)
+        x[{7, 1}] = 0 / 0
+        kv:init("w", out)
+        kv:push("w", x)
+        kv:pull("w", out)
+        for i, row in ipairs(x:totable()) do
+            for j, v in ipairs(row) do
+                local got = out[{i - 1, j - 1}]:item()
+                if v ~= v then assert.is_true(got ~= got) else assert.are.equal(v >= 0.5 and 0.5 or v <= -0.5 and -0.5 or 0, got) end
+            end
+        end
+    end)
+end)
+
 describe("stores refuse", function()
     local kv, a, path
     before_each(function()
@@ -336,6 +388,13 @@ describe("stores refuse", function()
         {"init: key 'n' is int64[3], and an optimizer updates only floats", function()
             kv:set_optimizer "SGD"
             kv:init("n", flow.arange(3))
+        end},
+        {"set_compression: type must be one of 2bit|none, got '1bit'", function() kv:set_compression {type = "1bit"} end},
+        {"set_compression: threshold must be above 0", function() kv:set_compression {threshold = 0} end},
+        {"set_compression: threshold must be a number >= 0, got -1", function() kv:set_compression {threshold = -1} end},
+        {"set_compression: key 'n' is int64[3], and compression takes only floats", function()
+            kv:init("n", flow.arange(3))
+            kv:set_compression {}
         end},
         {"set_lr: the store has no optimizer", function() kv:set_lr(1) end},
         {"set_lr: lr must be a number >= 0, got -1", function() kv:set_lr(-1) end},

@@ -1,0 +1,80 @@
+-- kvstore_sync.lua -- a store of all ranks, over global tensors.
+--
+-- A value lies in parts, S(0), one on each rank. A push is a reduce-scatter (P -> S(0)), each rank updates its part,
+-- and a pull is an all-gather (S(0) -> B). A value of fewer rows than there are ranks is whole on each of them (B). So
+-- the updater's tensors are global ones. All ranks make the same calls in the same order.
+
+local flow = require "flow"
+local check = require "flow.check"
+local compress = require "flow.kvstore_compress"
+local Store = require "flow.kvstore_store"
+
+local show, sum_of = Store.show, Store.sum_of
+
+---@class flow.kvstore.Sync: flow.kvstore.Store
+local Sync = setmetatable({}, {__index = Store})
+Sync.__index, Sync.__tostring = Sync, Store.__tostring
+
+local function everywhere(entry)
+    return flow.placement.all(entry.device:match "^%a+")
+end
+
+-- The sum of what the ranks have, in the entry's SBP: nothing is waited for.
+local function add_up(entry, mine)
+    return mine:to_global{placement = everywhere(entry), sbp = "P", check = false}:to_global{sbp = entry.sbp}
+end
+
+function Sync.keep(self, value, entry)
+    entry.rows = value:dim() > 0 and value:size(0) or 0
+    entry.sbp = entry.rows >= self.num_workers and "S(0)" or "B"
+    local mine = self.rank == 0 and value:detach() or flow.zeros_like(value:detach())
+    local placement = everywhere(entry)
+    local alike, sum = pcall(mine.to_global, mine, {placement = placement, sbp = "P"}) -- dtypes and shapes are compared
+    if not alike then check.fail("init: key %s: %s", show(entry.key), (sum:gsub("^[^\n]-:%d+: ", ""))) end
+    return sum:to_global{sbp = entry.sbp}:clone()
+end
+
+-- The codes of every part go to its owner (S(0) -> S(1) is an all-to-all), who adds up what they stand for.
+local function add_up_codes(self, entry, mine)
+    local split = entry.sbp == "S(0)"
+    local codes = compress.compress(entry, 1, mine, split and self.num_workers or 1, self.threshold)
+    local all = flow.empty({self.num_workers, codes:numel()},
+        {dtype = "int32", placement = everywhere(entry), sbp = "S(0)"})
+    all:to_local():copy_(codes:view(1, -1))
+    local here = all:to_global{sbp = split and "S(1)" or "B"}:to_local()
+    local sum = flow.empty(entry.shape, {dtype = entry.dtype, placement = everywhere(entry), sbp = entry.sbp})
+    local part = sum:to_local()
+    part:copy_(compress.expand(entry, here, part.shape, self.threshold))
+    return sum
+end
+
+function Sync:reduce(entry, tensors)
+    local mine = sum_of(entry, tensors)
+    if self.threshold then return add_up_codes(self, entry, mine) end
+    return add_up(entry, mine)
+end
+
+function Sync.whole(_, entry)
+    return entry.stored:to_global{sbp = "B"}:to_local()
+end
+
+-- Each rank asks for rows of its own: those of all ranks are looked up together where they are fewer than the value's.
+function Sync:rows(entry, index)
+    local counts = flow.full({1}, index:numel(), {dtype = "int64"})
+    local counted = counts:to_global{placement = flow.placement.all "cpu", sbp = "S(0)"}:totable()
+    local before, total = 0, 0
+    for i, count in ipairs(counted) do
+        if i <= self.rank then before = before + count end
+        total = total + count
+    end
+    if total >= entry.rows then return self:whole(entry):index_select(0, index) end
+    local asked = index:to_global{placement = everywhere(entry), sbp = "S(0)"}:to_global{sbp = "B"}
+    local found = entry.stored:index_select(0, asked)
+    return found:to_global{sbp = "B"}:to_local():narrow(0, before, index:numel())
+end
+
+function Sync.meet()
+    flow.barrier()
+end
+
+return Sync
