@@ -167,7 +167,7 @@ describe("flow.autograd_function", function()
         local function twice(_, t) return t * 2 end
         fails("error in the backward of autograd_function: ", try, twice, function() error "no" end)
         fails("it returned float32[3] (local) as the gradient of float32[2] (local)", try, twice, function() return flow.ones(3) end)
-        fails("it must return tensors or nil, value 1 is true", try, twice, function() return true end)
+        fails("it must return tensors or nil as gradients, got boolean", try, twice, function() return true end)
         fails("it must return a gradient for each of the 1 arguments of forward, got 2", try, twice, function(_, g) return g, g end)
         fails("save: forward saves; backward finds it in ctx.saved", try, twice, function(ctx, g) ctx:save(g) end)
     end)

@@ -32,6 +32,9 @@
 #include "op/slicing.h"
 #include "op/views.h"
 
+/* Inference of ops that a script defines: the promoted dtype. */
+#include "op/operand.h"
+
 /* Random numbers: generators, and the order of a shuffled data set. */
 #include "base/shuffle.h"
 #include "value/random.h"

@@ -35,4 +35,9 @@ uint64_t fl_call_hash_attrs(uint64_t hash, uint32_t numbers, const fl_attrs *att
 /* After a kernel that ran on the caller: versions of what it wrote, and poison when it failed half way. */
 void fl_call_note_writes(const fl_call *call, fl_status status);
 
+/* Runs an op written by the host (op->compute) on this rank's parts of the operands, boxed as planned, and makes of its
+** results those of the plan. as_ops: what matters are the ops that it calls. */
+fl_status fl_call_compute(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs,
+                          bool as_ops);
+
 #endif

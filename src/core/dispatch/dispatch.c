@@ -186,11 +186,14 @@ static fl_status record_body(fl_tensor **out, const fl_op *op, const fl_operand 
 static fl_status run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
                           const fl_attrs *attrs)
 {
-    bool enabled = fl_grad_enabled, own = has_own_gradient(op);
+    bool enabled = fl_grad_enabled, own = has_own_gradient(op) || (op->compute && op->flags & FL_OP_NO_GRAD);
     if (own) fl_grad_enabled = false;
     bool opened = fl_trace_open(op, own);
-    fl_status status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs)
-                                           : (plan ? plan->body : op->body)(out, in, nin, attrs);
+    fl_status status;
+    if (FL_UNLIKELY(op->compute != NULL)) status = fl_call_compute(plan, out, in, nin, attrs, opened);
+    else
+        status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs)
+                                     : (plan ? plan->body : op->body)(out, in, nin, attrs);
     fl_trace_close(opened);
     fl_record_resume(enabled);
     if (status != FL_OK) return fail_in_body(op, status);
@@ -330,7 +333,10 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
     fl_call c = {
         .op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
-    if (c.plan->body) return run_body(c.plan, out, op, in, nin, attrs);
+    if (c.plan->body) {
+        if (FL_UNLIKELY(op->compute && c.plan->history)) note_in_journal(&c);
+        return run_body(c.plan, out, op, in, nin, attrs);
+    }
     note_in_journal(&c);
     fl_status status;
     if (watched && stopped(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;

@@ -322,10 +322,17 @@ bool fl_plan_may_fuse(const fl_plan *plan)
         && plan->out[0]->local_numel >= fl_infer_defers_from(plan->device != NULL);
 }
 
+/* Stands for op->compute in a plan, where a body is called for: dispatch knows it by the op. */
+static fl_status computed(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return fl_fail(FL_ERR_STATE, "an op written by the host was called as a body");
+}
+
 /* The body, or the kernel of the device that holds the operands. */
 static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
     plan->body = build->choice.body ? build->choice.body : build->op->body;
+    if (build->op->compute) plan->body = computed;
     if (plan->body) return FL_OK;
     if (build->placement->type == FL_META) return FL_OK;
     plan->kernel = build->op->cpu;
@@ -383,7 +390,8 @@ static const fl_meta *global_meta(const fl_plan *plan)
 fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, const uint64_t *words, int count)
 {
     const fl_meta *global = global_meta(plan);
-    if (!global || global->placement->type == FL_META || plan->body || plan->op == FL_OP_REF(clone)) return FL_OK;
+    if (!global || global->placement->type == FL_META || plan->op == FL_OP_REF(clone)) return FL_OK;
+    if (plan->body && !plan->op->compute) return FL_OK; /* it is heard as its ops */
     FL_TRY(fl_history_get(&plan->history, global->placement->ranks, global->placement->count));
     const fl_signature *s = fl_op_signature(plan->op);
     uint64_t h = fl_hash_words(0, plan->op->name, strlen(plan->op->name));

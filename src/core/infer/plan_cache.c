@@ -147,7 +147,7 @@ static fl_status remember(const fl_plan **out, uint64_t hash, int count, int att
     e->count = count;
     e->hash = hash;
     fl_status status = fl_plan_build(&e->plan, op, in, nin, attrs, in_place);
-    if (status == FL_OK && (status = fl_plan_note(&e->plan, in, attrs, words + 1 + nin, attr_words)) != FL_OK)
+    if (status == FL_OK && (status = fl_plan_note(&e->plan, in, attrs, e->words + 1 + nin, attr_words)) != FL_OK)
         fl_plan_release(&e->plan);
     if (status != FL_OK) {
         free(e);

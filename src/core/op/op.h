@@ -209,6 +209,9 @@ struct fl_op {
     void (*draw)(struct fl_draw *draw, const fl_kernel *kernel); /* draw.h; NULL: not elementwise and random */
     fl_flat_fn (*flat)(int row, fl_dtype dtype);                 /* the loop of `row`; NULL where there is none */
     fl_body body;                                                /* the whole op in other ops (no kernel) */
+    /* The op written by the host in other ops: its results on operands that are this rank's parts, local tensors. While
+    ** it has no gradient of its own and one is recorded, also on global operands. No body, no kernel. */
+    fl_status (*compute)(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
     void (*view)(fl_view_request *request);
     /* makes a view again, where fl_dispatch cannot (to_global.c, from_local.c); else NULL */
     fl_status (*replay)(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs);
@@ -249,6 +252,9 @@ const fl_op *fl_op_find(const char *name);
 
 /* Parsed once; a signature that does not parse is a programmer's mistake (assert). */
 const fl_signature *fl_op_signature(const fl_op *op);
+
+/* Reads a signature: "swish(x, ~beta: float = 1)". An error names the place. */
+fl_status fl_signature_parse(fl_signature *out, const char *text);
 
 /* Attribute defaults of an op filled in. */
 void fl_attrs_init(fl_attrs *attrs, const fl_op *op);

@@ -35,22 +35,41 @@ const fl_op *fl_op_find(const char *name)
 
 /* ---- parsing ---- */
 
-static const char *skip_space(const char *at)
+/* A signature while it is read. */
+struct reader {
+    const char *text, *at;
+};
+
+static fl_status fail_at(const struct reader *reader, const char *at, const char *what)
 {
-    while (*at == ' ') at++;
-    return at;
+    return fl_fail(FL_ERR_VALUE, "signature '%s': %s at '%.20s' (character %d)", reader->text, what, at,
+                   (int)(at - reader->text) + 1);
 }
 
-/* Copies a run of [A-Za-z0-9_] and returns what follows. */
-static const char *read_word(char *out, size_t size, const char *at)
+static void skip_space(struct reader *reader)
 {
-    size_t n = 0;
-    while (isalnum((unsigned char)*at) || *at == '_') {
-        assert(n + 1 < size);
-        out[n++] = *at++;
-    }
+    while (*reader->at == ' ') reader->at++;
+}
+
+static bool accept(struct reader *reader, const char *expected)
+{
+    size_t n = strlen(expected);
+    if (strncmp(reader->at, expected, n) != 0) return false;
+    reader->at += n;
+    return true;
+}
+
+/* Reads a run of [A-Za-z0-9_] of at least one character. */
+static fl_status read_word(char *out, size_t size, struct reader *reader, const char *what)
+{
+    const char *start = reader->at;
+    while (isalnum((unsigned char)*reader->at) || *reader->at == '_') reader->at++;
+    size_t n = (size_t)(reader->at - start);
+    if (n == 0 || isdigit((unsigned char)*start)) return fail_at(reader, start, what);
+    if (n >= size) return fail_at(reader, start, "a name that is too long");
+    memcpy(out, start, n);
     out[n] = 0;
-    return at;
+    return FL_OK;
 }
 
 static const struct {
@@ -63,25 +82,27 @@ static const struct {
 };
 
 /* Reads "float", "mean|sum|none" or "ints|same|valid" after the colon. */
-static const char *read_type(fl_param *param, const char *at)
+static fl_status read_type(fl_param *param, struct reader *reader)
 {
-    const char *start = at;
+    const char *start = reader->at;
     char word[32];
-    at = read_word(word, sizeof word, at);
-    if (*at != '|') {
+    FL_TRY(read_word(word, sizeof word, reader, "a type is missing"));
+    if (*reader->at != '|') {
         for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
             if (strcmp(type_names[i].name, word) == 0) {
                 param->type = type_names[i].type;
-                return at;
+                return FL_OK;
             }
-        assert(!"unknown type in a signature");
+        return fail_at(reader, start,
+                       "an unknown type (bool int float scalar axis axes ints sizes dtype, or words: mean|sum)");
     }
     param->type = strcmp(word, "ints") == 0 ? FL_ATTR_INTS : FL_ATTR_WORD;
-    if (param->type == FL_ATTR_INTS) start = at + 1;
-    while (*at == '|') at = read_word(word, sizeof word, at + 1);
-    assert((size_t)(at - start) < sizeof param->words);
-    memcpy(param->words, start, (size_t)(at - start));
-    return at;
+    if (param->type == FL_ATTR_INTS) start = reader->at + 1;
+    while (accept(reader, "|")) FL_TRY(read_word(word, sizeof word, reader, "a word is missing"));
+    size_t n = (size_t)(reader->at - start);
+    if (n >= sizeof param->words) return fail_at(reader, start, "too many words");
+    memcpy(param->words, start, n);
+    return FL_OK;
 }
 
 /* Position of word in "a|b|c", -1 when it is not there. */
@@ -96,86 +117,114 @@ static int word_position(const char *words, const char *word)
     return -1;
 }
 
-/* Reads the default after "=" up to , or ). */
-static const char *read_default(fl_param *param, const char *at)
+/* A number, all of the text. */
+static bool read_number(fl_attr *a, const fl_param *param, const char *text)
 {
-    size_t n = strcspn(at, ",)");
+    char *end;
+    if (param->type == FL_ATTR_FLOAT || strpbrk(text, ".ein")) {
+        a->kind = FL_NUM_FLOAT;
+        a->number = strtod(text, &end);
+        return end != text && !*end && (param->type == FL_ATTR_FLOAT || param->type == FL_ATTR_SCALAR);
+    }
+    a->list[0] = strtoll(text, &end, 10);
+    return end != text && !*end;
+}
+
+/* Reads the default after "=" up to , or ). */
+static fl_status read_default(fl_param *param, struct reader *reader)
+{
+    const char *start = reader->at;
+    size_t n = strcspn(start, ",)");
     char text[48];
-    assert(n < sizeof text);
-    memcpy(text, at, n);
+    reader->at += n;
+    while (n && start[n - 1] == ' ') n--;
+    if (n == 0 || n >= sizeof text) return fail_at(reader, start, "a default is missing or too long");
+    memcpy(text, start, n);
     text[n] = 0;
-    while (n && text[n - 1] == ' ') text[--n] = 0;
     fl_attr *a = &param->initial;
     param->required = false;
-    if (strcmp(text, "nil") != 0) {
-        a->given = true;
-        a->count = 1;
-        a->kind = FL_NUM_INT;
-        if (param->type == FL_ATTR_WORD) a->integer = word_position(param->words, text);
-        else if (param->type == FL_ATTR_BOOL) a->integer = strcmp(text, "true") == 0;
-        else if (param->type == FL_ATTR_DTYPE) a->integer = fl_dtype_parse(text);
-        else if (param->type == FL_ATTR_FLOAT || strpbrk(text, ".e")) {
-            a->kind = FL_NUM_FLOAT;
-            a->number = strtod(text, NULL);
-        } else a->list[0] = strtoll(text, NULL, 10);
-        assert(param->type != FL_ATTR_WORD || a->integer >= 0);
-    }
-    return at + strcspn(at, ",)");
+    if (strcmp(text, "nil") == 0) return FL_OK;
+    bool good = true;
+    a->given = true;
+    a->count = 1;
+    a->kind = FL_NUM_INT;
+    if (param->type == FL_ATTR_WORD) good = (a->integer = word_position(param->words, text)) >= 0;
+    else if (param->type == FL_ATTR_BOOL) good = (a->integer = strcmp(text, "true") == 0) || strcmp(text, "false") == 0;
+    else if (param->type == FL_ATTR_DTYPE)
+        good = (a->integer = (int64_t)fl_dtype_parse(text)) < FL_DTYPE_COUNT && a->integer >= 0;
+    else if (param->type == FL_ATTR_TEXT) good = false;
+    else good = read_number(a, param, text);
+    return good ? FL_OK : fail_at(reader, start, "a default that does not fit the type");
+}
+
+static fl_status read_tensor(fl_signature *signature, fl_param *param, struct reader *reader)
+{
+    param->is_tensor = true;
+    param->slot = signature->tensor_count++;
+    if (param->is_value) return fail_at(reader, reader->at, "~ is for attributes (~name: type)");
+    if (signature->variadic) return fail_at(reader, reader->at, "a list of tensors must be the last tensor");
+    if (accept(reader, "...")) param->is_list = signature->variadic = true;
+    if (accept(reader, "|n")) param->number_allowed = true;
+    if (accept(reader, "?")) param->optional = true;
+    return FL_OK;
 }
 
 /* One parameter, from its first character to the , or ) after it. */
-static const char *read_param(fl_signature *signature, const char *at)
+static fl_status read_param(fl_signature *signature, struct reader *reader)
 {
-    assert(signature->param_count < FL_MAX_PARAMS);
-    fl_param *param = &signature->params[signature->param_count++];
-    if (*at == '~') {
-        param->is_value = true;
-        at++;
-    }
-    at = skip_space(read_word(param->name, sizeof param->name, at));
+    const char *start = reader->at;
+    if (signature->param_count == FL_MAX_PARAMS) return fail_at(reader, start, "more than 16 parameters");
+    fl_param *param = &signature->params[signature->param_count];
+    param->is_value = accept(reader, "~");
+    FL_TRY(read_word(param->name, sizeof param->name, reader, "a name is missing"));
+    for (int i = 0; i < signature->param_count; i++)
+        if (strcmp(signature->params[i].name, param->name) == 0)
+            return fail_at(reader, start, "a name that is there already");
+    signature->param_count++;
+    skip_space(reader);
     if (strcmp(param->name, "options") == 0) {
         param->type = FL_ATTR_OPTIONS;
         param->optional = true;
         param->slot = -1;
         signature->has_options = true;
-        return at;
+        return FL_OK;
     }
-    if (*at != ':') {
-        param->is_tensor = true;
-        param->slot = signature->tensor_count++;
-        if (strncmp(at, "...", 3) == 0) {
-            param->is_list = signature->variadic = true;
-            at += 3;
-        }
-        if (strncmp(at, "|n", 2) == 0) {
-            param->number_allowed = true;
-            at += 2;
-        }
-        if (*at == '?') {
-            param->optional = true;
-            at++;
-        }
-        return skip_space(at);
-    }
+    if (!accept(reader, ":")) return read_tensor(signature, param, reader);
     param->slot = signature->attr_count++;
-    assert(param->slot < FL_MAX_ATTRS);
+    if (param->slot >= FL_MAX_ATTRS) return fail_at(reader, start, "more than 8 attributes");
     param->required = true;
     if (!param->is_value) signature->shape_mask |= 1u << param->slot;
-    at = skip_space(read_type(param, skip_space(at + 1)));
-    if (*at == '=') at = read_default(param, skip_space(at + 1));
-    return skip_space(at);
+    skip_space(reader);
+    FL_TRY(read_type(param, reader));
+    skip_space(reader);
+    if (!accept(reader, "=")) return FL_OK;
+    skip_space(reader);
+    return read_default(param, reader);
+}
+
+fl_status fl_signature_parse(fl_signature *out, const char *text)
+{
+    struct reader r = {text, text};
+    char name[64];
+    memset(out, 0, sizeof *out);
+    FL_TRY(read_word(name, sizeof name, &r, "a name is missing"));
+    if (!accept(&r, "(")) return fail_at(&r, r.at, "( is missing");
+    skip_space(&r);
+    while (*r.at != ')') {
+        FL_TRY(read_param(out, &r));
+        skip_space(&r);
+        if (accept(&r, ",")) skip_space(&r);
+        else if (*r.at != ')') return fail_at(&r, r.at, ", or ) is missing");
+    }
+    return r.at[1] ? fail_at(&r, r.at + 1, "text behind the )") : FL_OK;
 }
 
 static fl_signature *parse(const fl_op *op)
 {
-    fl_signature *s = calloc(1, sizeof *s);
-    const char *p = s ? strchr(op->sig, '(') : NULL;
-    if (!p) abort(); /* a registered op without a signature, or no memory for the first call of one */
-    p = skip_space(p + 1);
-    while (*p && *p != ')') {
-        p = read_param(s, p);
-        assert(*p == ',' || *p == ')');
-        if (*p == ',') p = skip_space(p + 1);
+    fl_signature *s = malloc(sizeof *s);
+    if (!s || fl_signature_parse(s, op->sig) != FL_OK) {
+        fprintf(stderr, "%s: %s\n", op->name, s ? fl_message() : "out of memory");
+        abort(); /* a registered op with a bad signature, or no memory for the first call of one */
     }
     return s;
 }

@@ -28,7 +28,9 @@ fl_journal *fl_journal_first(void)
 const char *fl_journal_op(const fl_journal *journal)
 {
     int64_t place = __atomic_load_n(&journal->op, __ATOMIC_RELAXED);
-    return place ? ((const fl_op *)((intptr_t)&fl_journal_own + place))->name : NULL;
+    FL_FOR_EACH_OP(op)
+    if (FL_JOURNAL_PLACE(*op) == place) return (*op)->name;
+    return place ? "an op of the script" : NULL; /* a descriptor that lies elsewhere in each process */
 }
 
 const char *fl_rank_place_text(char *buffer, const fl_journal *journal)

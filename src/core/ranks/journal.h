@@ -50,8 +50,8 @@ const fl_journal *fl_journal_of(int rank);
 ** rank's. */
 fl_journal *fl_journal_first(void);
 
-/* Name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program file, so
-** a descriptor lies at the same distance from the program's start. */
+/* What the last op that a journal's rank dispatched is called, NULL before the first. All ranks run the same program
+** file, so a descriptor of the program lies at the same distance from its start. */
 const char *fl_journal_op(const fl_journal *journal);
 
 /* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when

@@ -207,7 +207,7 @@ static void observe_op(const fl_plan *plan, const fl_operand *in, const fl_attrs
     note_entry(true, plan->op->name, in_place ? "_" : "");
     for (int i = 0; i < plan->nin; i++)
         note_input(&in[i], plan->in[i],
-                   plan->body ? NULL : plan->boxings[i]); /* the ops of a body box for themselves */
+                   plan->body && !plan->op->compute ? NULL : plan->boxings[i]); /* a body's ops box for themselves */
     for (int i = 0; i < plan->nout; i++)
         if (plan->out[i]) note_tensor(OUTPUT, plan->out[i], NULL, NULL);
     note_candidates(plan, in, attrs, in_place);

@@ -8,6 +8,7 @@
 #include "members.h"
 #include "modules.h"
 #include "op_call.h"
+#include "own_op.h"
 #include "scope.h"
 #include "tensors.h"
 
@@ -16,10 +17,18 @@
 /* Functions of the flow table that live in a Lua module. */
 static const struct {
     const char *name, *module;
-} borrowed[] = {
-    {"save", "checkpoint"},  {"load", "checkpoint"},     {"explain", "explain"},           {"show", "show"},
-    {"has", "has"},          {"trace", "program"},       {"program", "program_file"},      {"equal", "compare"},
-    {"allclose", "compare"}, {"gradcheck", "gradcheck"}, {"autograd_function", "function"}};
+} borrowed[] = {{"save", "checkpoint"},
+                {"load", "checkpoint"},
+                {"explain", "explain"},
+                {"show", "show"},
+                {"has", "has"},
+                {"trace", "program"},
+                {"program", "program_file"},
+                {"equal", "compare"},
+                {"allclose", "compare"},
+                {"gradcheck", "gradcheck"},
+                {"autograd_function", "function"},
+                {"op", "own_op"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
 static const char *const public_modules[] = {"cli", "data", "json", "kvstore", "nn", "optim", "progress", "testing"};
@@ -140,6 +149,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_explain(L, flow);
     fl_lua_open_capture(L, flow);
     fl_lua_open_trace(L, flow);
+    fl_lua_open_own_ops(L, flow);
     set_indexing(L, metatable, methods);
     set_metatable(L, flow);
     lua_pushliteral(L, FL_VERSION);

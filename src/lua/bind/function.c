@@ -6,6 +6,7 @@
 */
 #include "arguments.h"
 #include "members.h"
+#include "own_op.h"
 #include "tensors.h"
 
 #include <stdio.h>
@@ -22,20 +23,29 @@ static void push_tensors(lua_State *L, fl_tensor *const *list, int count)
     }
 }
 
-/* The gradient on top of the stack, of input i, or nil. */
-static void take_gradient(lua_State *L, fl_function_grad *g, int i)
+/* Backward sums a gradient over the axes that broadcasting added or stretched. */
+static bool sums_to(const fl_shape *have, const fl_shape *want)
+{
+    int lead = have->ndim - want->ndim;
+    for (int i = 0; i < want->ndim && lead >= 0; i++)
+        if (want->dims[i] != have->dims[lead + i] && want->dims[i] != 1) return false;
+    return lead >= 0;
+}
+
+void fl_lua_take_gradient(lua_State *L, int index, fl_tensor **out, const fl_meta *meta, bool need)
 {
     char is[FL_META_TEXT], want[FL_META_TEXT];
-    fl_tensor *t = fl_lua_to_tensor(L, -1);
-    const fl_meta *meta = g->in_meta[i];
-    if (!t || !g->need[i]) return;
-    if (!fl_shape_equal(&t->meta->shape, &meta->shape) || t->meta->is_local != meta->is_local
+    fl_tensor *t = fl_lua_to_tensor(L, index);
+    if (!t && !lua_isnil(L, index))
+        FL_RAISE(L, "it must return tensors or nil as gradients, got %s", fl_lua_type_name(L, index));
+    if (!t || !need) return;
+    if (!sums_to(&t->meta->shape, &meta->shape) || t->meta->is_local != meta->is_local
         || !fl_dtype_is_float(t->meta->dtype))
         fl_lua_error(L,
                      fl_fail(FL_ERR_SHAPE, "it returned %s (%s) as the gradient of %s (%s)", fl_meta_text(is, t->meta),
                              t->meta->is_local ? "local" : "global", fl_meta_text(want, meta),
                              meta->is_local ? "local" : "global"));
-    g->gin[i] = fl_tensor_ref(t);
+    *out = fl_tensor_ref(t);
 }
 
 /* Called with the Lua function and the fl_function_grad. */
@@ -54,7 +64,7 @@ static int call_backward(lua_State *L)
     lua_call(L, 3, 1);
     for (int i = 0; i < g->nin; i++) {
         lua_rawgeti(L, -1, i + 1);
-        take_gradient(L, g, i);
+        fl_lua_take_gradient(L, -1, &g->gin[i], g->in_meta[i], g->need[i]);
         lua_pop(L, 1);
     }
     return 0;

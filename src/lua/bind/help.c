@@ -33,7 +33,7 @@ static int describe(lua_State *L)
     lua_setfield(L, -2, "doc");
     lua_pushboolean(L, fl_op_in_place(c->op));
     lua_setfield(L, -2, "in_place");
-    lua_pushboolean(L, !(c->op->flags & FL_OP_NO_GRAD) && (c->op->grad || c->op->vjp || c->op->body));
+    lua_pushboolean(L, !(c->op->flags & FL_OP_NO_GRAD) && (c->op->grad || c->op->vjp || c->op->body || c->op->compute));
     lua_setfield(L, -2, "differentiable");
     return 1;
 }

@@ -39,13 +39,22 @@ static void push_op(lua_State *L, const fl_op *op)
         {"mutates", op->mutates != 0},
         {"source", op->flags & FL_OP_SOURCE},
         {"elementwise", op->flags & FL_OP_ELEMENTWISE},
-        {"differentiable", !(op->flags & FL_OP_NO_GRAD) && (op->grad || op->vjp || op->body)},
+        {"differentiable", !(op->flags & FL_OP_NO_GRAD) && (op->grad || op->vjp || op->body || op->compute)},
         {"body", op->body != NULL},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         lua_pushboolean(L, flags[i].value);
         lua_setfield(L, -2, flags[i].name);
     }
+}
+
+/* op(function) -> the description of the op that it calls, nil where it calls none */
+static int testing_op(lua_State *L)
+{
+    const fl_lua_call *call = fl_lua_call_of(L, 1);
+    if (!call) return 0;
+    push_op(L, call->op);
+    return 1;
 }
 
 /* ops() -> list of descriptions of every op that can be called */
@@ -163,6 +172,7 @@ static int testing_signatures(lua_State *L)
 void fl_lua_open_testing(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"ops", testing_ops},
+                                         {"op", testing_op},
                                          {"set_world", testing_set_world},
                                          {"from_part", testing_from_part},
                                          {"signatures", testing_signatures},

@@ -36,7 +36,7 @@ static void push_integers(lua_State *L, const fl_attr *attr)
     }
 }
 
-static void push_attr(lua_State *L, const fl_param *param, const fl_attr *attr)
+void fl_lua_push_attr(lua_State *L, const fl_param *param, const fl_attr *attr)
 {
     switch (param->type) {
     case FL_ATTR_BOOL: lua_pushboolean(L, attr->integer != 0); break;
@@ -72,7 +72,7 @@ static void push_attrs(lua_State *L, const fl_op *op, const fl_attrs *attrs)
         const fl_param *p = &s->params[i];
         const fl_attr *a = p->is_tensor || p->type == FL_ATTR_OPTIONS ? NULL : &attrs->at[p->slot];
         if (!a || !a->given || strcmp(p->name, "grad_sbp") == 0 || (seed && (a == seed || a == seed + 1))) continue;
-        push_attr(L, p, a);
+        fl_lua_push_attr(L, p, a);
         lua_setfield(L, -2, p->name);
     }
 }

@@ -15,4 +15,7 @@ bool fl_lua_is_placed(const fl_op *op);
 ** undraws. options: a table that may be changed. */
 int fl_lua_call_step(lua_State *L);
 
+/* Pushes the value of an attribute that is given, as a script writes it. */
+void fl_lua_push_attr(lua_State *L, const fl_param *param, const fl_attr *attr);
+
 #endif

@@ -1,0 +1,594 @@
+/*
+** own_op.c -- ops that a script defines (own_op.lua): descriptors whose hooks call functions of Lua.
+**
+** A descriptor is never freed, because plans, tapes and captured programs name it; what it calls belongs to one Lua
+** state, and ends with that. Inference calls Lua once per kind of operands, as the plan is kept.
+*/
+#include "arguments.h"
+#include "members.h"
+#include "op_call.h"
+#include "own_op.h"
+#include "tensors.h"
+#include "trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_OPS = 512, MOST_ROWS = 64, MOST_ENTRIES = FL_MAX_PARAMS + FL_MAX_OUT };
+
+/* A signature of one hierarchy axis: an SBP for each tensor parameter, then for each result. */
+struct row {
+    fl_sbp at[MOST_ENTRIES];
+};
+
+struct own_op {
+    fl_op op;        /* first: hooks get its address */
+    lua_State *home; /* the main thread of the state that defined it; NULL: that is closed */
+    int functions;   /* registry reference: the table of infer, sbp, forward, backward */
+    bool broadcasts; /* it has no infer */
+    int row_count;   /* of the last inference */
+    struct row rows[MOST_ROWS];
+    const char *samples[]; /* NULL-terminated */
+};
+
+static struct own_op *ops[MOST_OPS];
+static int op_count;
+static const char guard_key; /* registry: a userdata whose finalizer ends the ops of the state */
+
+static const struct own_op *own(const fl_op *op) { return (const struct own_op *)op; }
+
+/* ---- calling Lua from the core ---- */
+
+static lua_State *main_of(lua_State *L)
+{
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    lua_State *thread = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    return thread;
+}
+
+/* The error on top of the stack without the line that it will be raised at once more. */
+static const char *bare_message(lua_State *L)
+{
+    char line[256];
+    const char *text = luaL_tolstring(L, -1, NULL);
+    fl_lua_where(L, line, sizeof line);
+    size_t n = strlen(line);
+    return n && strncmp(text, line, n) == 0 && text[n] == ':' && text[n + 1] == ' ' ? text + n + 2 : text;
+}
+
+/* Calls f(job) in the op's state, where an error of Lua's becomes one of the core. */
+static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
+{
+    lua_State *home = own(op)->home, *L = fl_lua_current;
+    if (!home) return fl_fail(FL_ERR_STATE, "%s: the Lua state that defined this op is closed", op->name);
+    if (!lua_checkstack(L, 4)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
+    if (main_of(L) != home) L = home;
+    if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
+    int top = lua_gettop(L);
+    fl_status status = FL_OK;
+    lua_pushcfunction(L, f);
+    lua_pushlightuserdata(L, job);
+    if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = fl_fail(FL_ERR_VALUE, "%s", bare_message(L));
+    lua_settop(L, top);
+    fl_lua_current = L;
+    return status;
+}
+
+/* Pushes a function of the op by its name; false: it has none. */
+static bool push_function(lua_State *L, const fl_op *op, const char *name)
+{
+    luaL_checkstack(L, FL_MAX_PARAMS + 16, op->name);
+    lua_rawgeti(L, LUA_REGISTRYINDEX, own(op)->functions);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+    return lua_toboolean(L, -1);
+}
+
+/* Pushes the arguments in the order of the signature. push: an operand; with_values: ~attributes as well. */
+static int push_arguments(lua_State *L, const fl_op *op, const void *in, int nin, const fl_attrs *attrs,
+                          void (*push)(lua_State *, const void *, int), bool with_values)
+{
+    const fl_signature *s = fl_op_signature(op);
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (p->is_list) {
+            lua_createtable(L, nin - p->slot, 0);
+            for (int k = p->slot; k < nin; k++) {
+                push(L, in, k);
+                lua_rawseti(L, -2, k - p->slot + 1);
+            }
+        } else if (p->is_tensor) push(L, in, p->slot);
+        else if (!attrs->at[p->slot].given || (p->is_value && !with_values)) lua_pushnil(L);
+        else fl_lua_push_attr(L, p, &attrs->at[p->slot]);
+    }
+    return s->param_count;
+}
+
+/* ---- inference ---- */
+
+/* Pushes {shape =, dtype =, ndim =} of operand i; nil for one that is absent. */
+static void push_spec(lua_State *L, const void *in, int i)
+{
+    const fl_spec *spec = (const fl_spec *)in + i;
+    if (spec->kind == FL_NONE) {
+        lua_pushnil(L);
+        return;
+    }
+    lua_createtable(L, 0, 4);
+    lua_createtable(L, spec->shape.ndim, 0);
+    for (int k = 0; k < spec->shape.ndim; k++) {
+        lua_pushinteger(L, spec->shape.dims[k]);
+        lua_rawseti(L, -2, k + 1);
+    }
+    lua_setfield(L, -2, "shape");
+    lua_pushstring(L, fl_dtype_name(spec->dtype));
+    lua_setfield(L, -2, "dtype");
+    lua_pushinteger(L, spec->shape.ndim);
+    lua_setfield(L, -2, "ndim");
+    lua_pushboolean(L, spec->kind != FL_TENSOR);
+    lua_setfield(L, -2, "is_number");
+}
+
+/* The result at index: a table with a shape and perhaps a dtype. */
+static void take_spec(lua_State *L, fl_infer *infer, int result, int index)
+{
+    fl_spec *out = &infer->out[result];
+    if (!lua_istable(L, index))
+        FL_RAISE(L, "%s: infer must return {shape =, dtype =} for each result, result %d is %s", infer->name,
+                 result + 1, fl_lua_type_name(L, index));
+    if (lua_getfield(L, index, "shape") != LUA_TTABLE)
+        FL_RAISE(L, "%s: infer must return {shape =, dtype =}, the shape of result %d is %s", infer->name, result + 1,
+                 fl_lua_type_name(L, -1));
+    int64_t dims[FL_MAX_NDIM];
+    int ndim = fl_lua_check_list(L, lua_gettop(L), dims, FL_MAX_NDIM, infer->name, "the shape of a result");
+    FL_CHECK(L, fl_shape_make(&out->shape, infer->name, dims, ndim));
+    if (lua_getfield(L, index, "dtype") != LUA_TNIL) out->dtype = fl_lua_check_dtype(L, lua_gettop(L), infer->name);
+    else out->dtype = fl_infer_promote(infer);
+    lua_pop(L, 2);
+}
+
+/* Where there is no infer: the operands broadcast. */
+static fl_status infer_broadcast(fl_infer *infer)
+{
+    fl_shape shape = {0, {0}};
+    for (int i = 0; i < infer->nin; i++)
+        if (infer->in[i].kind == FL_TENSOR)
+            FL_TRY(fl_shape_broadcast(&shape, infer->name, &shape, &infer->in[i].shape));
+    for (int i = 0; i < infer->nout; i++) {
+        infer->out[i].shape = shape;
+        infer->out[i].dtype = fl_infer_promote(infer);
+    }
+    return FL_OK;
+}
+
+static void run_infer(lua_State *L, fl_infer *infer)
+{
+    if (!push_function(L, infer->op, "infer")) {
+        lua_pop(L, 1);
+        FL_CHECK(L, infer_broadcast(infer));
+        return;
+    }
+    int n = push_arguments(L, infer->op, infer->in, infer->nin, infer->attrs, push_spec, false);
+    lua_call(L, n, infer->nout);
+    int first = lua_gettop(L) - infer->nout + 1;
+    for (int i = 0; i < infer->nout; i++) take_spec(L, infer, i, first + i);
+}
+
+/* ---- SBP ---- */
+
+static const char *skip_space(const char *at)
+{
+    while (*at == ' ') at++;
+    return at;
+}
+
+/* An axis counted from the end, S(-1), until the tensor is known: above all axes there are, below FL_B. */
+enum { FROM_END = FL_MAX_NDIM };
+
+/* Reads one SBP; where it ends, NULL: it is none. */
+static const char *read_sbp(fl_sbp *out, const char *at)
+{
+    static const char *const words[] = {"P(max)", "P(min)", "P(sum)", "B", "P"};
+    char *end;
+    at = skip_space(at);
+    if (at[0] == 'S' && at[1] == '(') {
+        long axis = strtol(at + 2, &end, 10);
+        if (end == at + 2 || *end != ')' || axis >= FL_MAX_NDIM || axis < -FL_MAX_NDIM) return NULL;
+        *out = (fl_sbp)(axis < 0 ? FROM_END - 1 - axis : axis);
+        return skip_space(end + 1);
+    }
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i]);
+        if (strncmp(at, words[i], n) == 0 && fl_sbp_parse(out, words[i], 0)) return skip_space(at + n);
+    }
+    return NULL;
+}
+
+/* Reads "S(0), B -> S(0)": inputs entries, then outputs. */
+static void read_row(lua_State *L, struct row *row, const char *name, const char *text, int inputs, int outputs)
+{
+    const char *at = text;
+    for (int i = 0; i < inputs + outputs; i++) {
+        bool last = i == inputs - 1 || i == inputs + outputs - 1;
+        if (i == inputs && !(at[0] == '-' && at[1] == '>'))
+            FL_RAISE(L, "%s: sbp '%s': -> is expected behind %d operands", name, text, inputs);
+        const char *next = read_sbp(&row->at[i], i == inputs ? at + 2 : at);
+        if (!next)
+            FL_RAISE(L, "%s: sbp '%s': S(axis), B, P, P(max) or P(min) is expected at '%s'", name, text,
+                     i == inputs ? at + 2 : at);
+        at = next;
+        if (last) continue;
+        if (*at != ',')
+            FL_RAISE(L, "%s: sbp '%s': %d operands and %d results are expected", name, text, inputs, outputs);
+        at++;
+    }
+    if (*at) FL_RAISE(L, "%s: sbp '%s': %d operands and %d results are expected", name, text, inputs, outputs);
+}
+
+/* The rows of the list on top of the stack, which is popped. */
+static void read_rows(lua_State *L, struct own_op *op)
+{
+    const fl_signature *s = fl_op_signature(&op->op);
+    const char *name = op->op.name;
+    op->row_count = 0;
+    if (!lua_istable(L, -1))
+        FL_RAISE(L, "%s: sbp must be a list of rows as \"S(0), B -> S(0)\", got %s", name, fl_lua_type_name(L, -1));
+    int n = (int)lua_rawlen(L, -1);
+    if (n > MOST_ROWS) FL_RAISE(L, "%s: sbp holds at most %d rows, got %d", name, MOST_ROWS, n);
+    for (int i = 0; i < n; i++) {
+        if (lua_rawgeti(L, -1, i + 1) != LUA_TSTRING)
+            FL_RAISE(L, "%s: sbp must be a list of rows as \"S(0), B -> S(0)\", row %d is %s", name, i + 1,
+                     fl_lua_type_name(L, -1));
+        read_row(L, &op->rows[i], name, lua_tostring(L, -1), s->tensor_count, op->op.nout);
+        lua_pop(L, 1);
+    }
+    op->row_count = n;
+    lua_pop(L, 1);
+}
+
+static int infer_in_lua(lua_State *L)
+{
+    fl_infer *infer = lua_touserdata(L, 1);
+    struct own_op *op = (struct own_op *)infer->op;
+    run_infer(L, infer);
+    if (push_function(L, infer->op, "sbp") && !lua_istable(L, -1)) {
+        int n = push_arguments(L, infer->op, infer->in, infer->nin, infer->attrs, push_spec, false);
+        lua_call(L, n, 1);
+        read_rows(L, op);
+    }
+    return 0;
+}
+
+static fl_status own_infer(fl_infer *infer)
+{
+    fl_status status = enter(infer->op, infer_in_lua, infer);
+    size_t n = strlen(infer->name);
+    if (status == FL_OK || strncmp(fl_message(), infer->name, n) == 0) return status;
+    return fl_fail_prefix(status, "%s: ", infer->name);
+}
+
+/* True if the tensor has the axis that the SBP splits. A number is whole on every rank, so it is no partial sum. */
+static bool resolve(fl_sbp *sbp, const fl_spec *spec)
+{
+    if (spec->kind != FL_TENSOR && fl_sbp_is_partial(*sbp)) return false;
+    if (spec->kind != FL_TENSOR) *sbp = FL_B;
+    if (!fl_sbp_is_split(*sbp)) return true;
+    int axis = *sbp < FROM_END ? *sbp : spec->shape.ndim - 1 - (*sbp - FROM_END);
+    if (axis < 0 || axis >= spec->shape.ndim) return false;
+    *sbp = FL_S(axis);
+    return true;
+}
+
+/* Of operands that broadcast those may be split that have all elements of the axis. */
+static bool splits_broadcast(const fl_sigs *sigs, const fl_sbp *row)
+{
+    fl_sbp result = row[sigs->nin];
+    for (int i = 0; i < sigs->nin; i++) {
+        if (sigs->in[i].kind != FL_TENSOR || !fl_sbp_is_split(row[i])) continue;
+        int axis = row[i] + sigs->out_logical->ndim - sigs->in_logical[i].ndim;
+        if (result != FL_S(axis) || sigs->in_logical[i].dims[row[i]] != sigs->out_logical->dims[axis]) return false;
+    }
+    return true;
+}
+
+/* Rows that split axes which a tensor does not have are not for these tensors. */
+static void own_sbp(fl_sigs *sigs)
+{
+    const struct own_op *op = own(sigs->op);
+    const fl_signature *s = fl_op_signature(sigs->op);
+    fl_sbp *full = malloc(sizeof *full * (size_t)(sigs->nin + sigs->nout));
+    for (int r = 0; full && r < op->row_count; r++) {
+        bool fits = true;
+        for (int i = 0; i < sigs->nin; i++) {
+            full[i] = op->rows[r].at[i < s->tensor_count ? i : s->tensor_count - 1];
+            fits &= resolve(&full[i], &sigs->in[i]);
+        }
+        for (int i = 0; i < sigs->nout; i++) {
+            full[sigs->nin + i] = op->rows[r].at[s->tensor_count + i];
+            fits &= resolve(&full[sigs->nin + i], &sigs->out[i]);
+        }
+        if (fits && (!op->broadcasts || splits_broadcast(sigs, full))) fl_sig_add(sigs, NULL, full);
+    }
+    free(full);
+}
+
+/* ---- forward ---- */
+
+struct forward {
+    const fl_op *op;
+    const fl_operand *in;
+    int nin;
+    const fl_attrs *attrs;
+    fl_tensor **out;
+};
+
+static void push_operand(lua_State *L, const void *in, int i)
+{
+    const fl_operand *o = (const fl_operand *)in + i;
+    switch (o->kind) {
+    case FL_TENSOR: fl_lua_push_tensor(L, o->tensor); break;
+    case FL_NUM_BOOL: lua_pushboolean(L, o->integer != 0); break;
+    case FL_NUM_INT: lua_pushinteger(L, o->integer); break;
+    case FL_NUM_FLOAT: lua_pushnumber(L, o->number); break;
+    default: lua_pushnil(L);
+    }
+}
+
+/* A result that is an operand, or part of one, would share its memory: it becomes a tensor of its own. */
+static fl_status own_result(fl_tensor **out, fl_tensor *t, const struct forward *call)
+{
+    for (int i = 0; i < call->nin; i++)
+        if (call->in[i].kind == FL_TENSOR && call->in[i].tensor->storage == t->storage && t->storage)
+            return FL_CALL(out, clone, fl_of(t));
+    *out = fl_tensor_ref(t);
+    return FL_OK;
+}
+
+static int forward_in_lua(lua_State *L)
+{
+    struct forward *call = lua_touserdata(L, 1);
+    const fl_op *op = call->op;
+    push_function(L, op, "forward");
+    int n = push_arguments(L, op, call->in, call->nin, call->attrs, push_operand, true);
+    lua_call(L, n, LUA_MULTRET);
+    int count = lua_gettop(L) - 1;
+    if (count != op->nout) FL_RAISE(L, "%s: forward must return %d tensors, got %d values", op->name, op->nout, count);
+    for (int i = 0; i < op->nout; i++)
+        if (!fl_lua_to_tensor(L, 2 + i))
+            FL_RAISE(L, "%s: forward must return tensors, result %d is %s", op->name, i + 1,
+                     fl_lua_type_name(L, 2 + i));
+    for (int i = 0; i < op->nout; i++) FL_CHECK(L, own_result(&call->out[i], fl_lua_to_tensor(L, 2 + i), call));
+    return 0;
+}
+
+static fl_status own_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    struct forward call = {op, in, nin, attrs, out};
+    for (int i = 0; i < op->nout; i++) out[i] = NULL;
+    fl_status status = enter(op, forward_in_lua, &call);
+    for (int i = 0; i < op->nout && status != FL_OK; i++) {
+        fl_tensor_unref(out[i]);
+        out[i] = NULL;
+    }
+    return status;
+}
+
+/* ---- backward ---- */
+
+/* Pushes what backward gets as ctx: operands, attributes and results by name, and which gradients are needed. */
+static void push_context(lua_State *L, const fl_grad *g)
+{
+    const fl_signature *s = fl_op_signature(g->op);
+    int n = push_arguments(L, g->op, g->in, g->nin, g->attrs, push_operand, true), first = lua_gettop(L) - n + 1;
+    lua_createtable(L, 0, n + 2);
+    int context = lua_gettop(L);
+    lua_createtable(L, 0, s->tensor_count);
+    for (int i = 0; i < n; i++) {
+        const fl_param *p = &s->params[i];
+        lua_pushvalue(L, first + i);
+        lua_setfield(L, context, p->name);
+        bool need = false;
+        for (int k = p->slot; p->is_tensor && k < (p->is_list ? g->nin : p->slot + 1); k++) need |= g->need[k];
+        lua_pushboolean(L, need);
+        lua_setfield(L, -2, p->name);
+    }
+    lua_setfield(L, context, "needs");
+    if (g->nout == 1) fl_lua_push_tensor(L, g->out[0]);
+    else {
+        lua_createtable(L, g->nout, 0);
+        for (int i = 0; i < g->nout; i++) {
+            fl_lua_push_tensor(L, g->out[i]);
+            lua_rawseti(L, -2, i + 1);
+        }
+    }
+    lua_setfield(L, context, "out");
+    lua_replace(L, first);
+    lua_settop(L, first);
+}
+
+/* The gradients at first.., one for each tensor parameter, of a list a list. */
+static void take_gradients(lua_State *L, fl_grad *g, int first)
+{
+    const fl_signature *s = fl_op_signature(g->op);
+    int given = lua_gettop(L) - first + 1, at = 0;
+    if (given > s->tensor_count)
+        FL_RAISE(L, "it must return a gradient for each of the %d operands, got %d", s->tensor_count, given);
+    lua_settop(L, first + s->tensor_count - 1);
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (!p->is_tensor) continue;
+        int index = first + at++;
+        if (!p->is_list) {
+            fl_lua_take_gradient(L, index, &g->gin[p->slot], g->in_meta[p->slot], g->need[p->slot]);
+            continue;
+        }
+        if (!lua_istable(L, index)) FL_RAISE(L, "it must return a list of gradients for '%s'", p->name);
+        for (int k = p->slot; k < g->nin; k++) {
+            lua_rawgeti(L, index, k - p->slot + 1);
+            fl_lua_take_gradient(L, -1, &g->gin[k], g->in_meta[k], g->need[k]);
+            lua_pop(L, 1);
+        }
+    }
+}
+
+static int backward_in_lua(lua_State *L)
+{
+    fl_grad *g = lua_touserdata(L, 1);
+    push_function(L, g->op, "backward");
+    push_context(L, g);
+    for (int i = 0; i < g->nout; i++) {
+        fl_box *box = fl_lua_new_box(L);
+        if (g->gout[i]) box->tensor = fl_tensor_ref(g->gout[i]);
+        else FL_CHECK(L, fl_vjp_zeros(&box->tensor, g->out_meta[i]));
+    }
+    lua_call(L, 1 + g->nout, LUA_MULTRET);
+    take_gradients(L, g, 2);
+    return 0;
+}
+
+static fl_status own_grad(fl_grad *g)
+{
+    fl_status status = enter(g->op, backward_in_lua, g);
+    return status == FL_OK ? FL_OK : fl_fail_prefix(status, "error in the backward of %s: ", g->op->name);
+}
+
+/* ---- defining ---- */
+
+static char *copy_text(lua_State *L, int index)
+{
+    char *copy = strdup(lua_tostring(L, index));
+    if (!copy) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    return copy;
+}
+
+/* The state is closed: its ops cannot run any more. */
+static int close_ops(lua_State *L)
+{
+    lua_State *home = main_of(L);
+    for (int i = 0; i < op_count; i++)
+        if (ops[i]->home == home) ops[i]->home = NULL;
+    return 0;
+}
+
+static void guard_ops(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key) == LUA_TNIL) {
+        lua_pop(L, 1);
+        lua_newuserdatauv(L, 0, 0);
+        lua_createtable(L, 0, 1);
+        lua_pushcfunction(L, close_ops);
+        lua_setfield(L, -2, "__gc");
+        lua_setmetatable(L, -2);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_key);
+        lua_pushnil(L);
+    }
+    lua_pop(L, 1);
+}
+
+static bool flag(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+static const char *const *copy_samples(lua_State *L, struct own_op *op, int index, int count)
+{
+    for (int i = 0; i < count; i++) {
+        lua_rawgeti(L, index, i + 1);
+        op->samples[i] = copy_text(L, -1);
+        lua_pop(L, 1);
+    }
+    op->samples[count] = NULL;
+    return op->samples;
+}
+
+/* Checks a signature: what an op of a script cannot have. */
+static void check_signature(lua_State *L, const char *sig)
+{
+    fl_signature s;
+    FL_CHECK(L, fl_signature_parse(&s, sig));
+    if (s.has_options) FL_RAISE(L, "op: signature '%s': options are for ops that make tensors", sig);
+    if (s.tensor_count == 0) FL_RAISE(L, "op: signature '%s': an op takes at least one tensor", sig);
+    for (int i = 0; i < s.param_count; i++) {
+        const fl_param *p = &s.params[i];
+        if (!p->is_tensor && p->type == FL_ATTR_TEXT)
+            FL_RAISE(L, "op: signature '%s': '%s' cannot be text; name the words: %s: one|two", sig, p->name, p->name);
+        if (strcmp(p->name, "out") == 0 || strcmp(p->name, "needs") == 0)
+            FL_RAISE(L, "op: signature '%s': a parameter cannot be called '%s'", sig, p->name);
+    }
+}
+
+/* define{name, sig, doc, samples, results, saves_in, saves_out, differentiable, infer, sbp, forward, backward}: the
+** op's function, and whether it is a method. own_op.lua has checked the types. */
+static int define(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    lua_getfield(L, 1, "sig");
+    check_signature(L, lua_tostring(L, 2));
+    guard_ops(L);
+    if (op_count == MOST_OPS) FL_RAISE(L, "op: a program may define %d ops", MOST_OPS);
+    lua_getfield(L, 1, "name");
+    lua_getfield(L, 1, "doc");
+    lua_getfield(L, 1, "samples");
+    int samples = (int)lua_rawlen(L, 5);
+    struct own_op *op = calloc(1, sizeof *op + sizeof *op->samples * (size_t)(samples + 1));
+    if (!op) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    op->functions = LUA_NOREF;
+    ops[op_count++] = op; /* whatever fails from here on, the block has its place */
+    lua_getfield(L, 1, "results");
+    lua_getfield(L, 1, "saves_in");
+    lua_getfield(L, 1, "saves_out");
+    op->op = (fl_op){.name = copy_text(L, 3),
+                     .sig = copy_text(L, 2),
+                     .doc = copy_text(L, 4),
+                     .nout = (int)lua_tointeger(L, 6),
+                     .saves_in = (uint32_t)lua_tointeger(L, 7),
+                     .saves_out = (uint32_t)lua_tointeger(L, 8),
+                     .flags = flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
+                     .infer = own_infer,
+                     .sbp = own_sbp,
+                     .compute = own_compute,
+                     .grad = flag(L, 1, "backward") ? own_grad : NULL,
+                     .samples = copy_samples(L, op, 5, samples)};
+    op->broadcasts = !flag(L, 1, "infer");
+    if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) read_rows(L, op);
+    op->home = main_of(L);
+    lua_pushvalue(L, 1);
+    op->functions = luaL_ref(L, LUA_REGISTRYINDEX);
+    fl_lua_push_op(L, &op->op, op->op.name, false);
+    lua_pushboolean(L, fl_lua_tensor_first(&op->op));
+    return 2;
+}
+
+/* parameters(sig) -> {name =, is_tensor =, is_value =, is_list =}, in order */
+static int parameters(lua_State *L)
+{
+    fl_signature s;
+    FL_CHECK(L, fl_signature_parse(&s, luaL_checkstring(L, 1)));
+    lua_createtable(L, s.param_count, 0);
+    for (int i = 0; i < s.param_count; i++) {
+        const fl_param *p = &s.params[i];
+        lua_createtable(L, 0, 4);
+        lua_pushstring(L, p->name);
+        lua_setfield(L, -2, "name");
+        lua_pushboolean(L, p->is_tensor);
+        lua_setfield(L, -2, "is_tensor");
+        lua_pushboolean(L, p->is_value);
+        lua_setfield(L, -2, "is_value");
+        lua_pushboolean(L, p->is_list);
+        lua_setfield(L, -2, "is_list");
+        lua_rawseti(L, -2, i + 1);
+    }
+    return 1;
+}
+
+void fl_lua_open_own_ops(lua_State *L, int flow)
+{
+    static const luaL_Reg functions[] = {{"define", define}, {"parameters", parameters}, {NULL, NULL}};
+    luaL_newlib(L, functions);
+    lua_setfield(L, flow, "_own");
+}
