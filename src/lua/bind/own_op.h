@@ -4,7 +4,7 @@
 #ifndef FL_LUA_OWN_OP_H
 #define FL_LUA_OWN_OP_H
 
-#include "core/flow.h"
+#include "core/script.h"
 
 #include <lua.h>
 
