@@ -49,6 +49,8 @@ CORE_O := $(CORE_C:%.c=$(OUT)/%.o) $(foreach l,$(LEVELS),$(CORE_LV:%.lv.c=$(OUT)
 LUA_C := $(sort $(wildcard src/lua/*/*.c))
 LUA_MODULES := $(sort $(wildcard src/lua/lib/*.lua))
 LUA_O := $(LUA_C:%.c=$(OUT)/%.o) $(OUT)/src/lua/modules.o
+# The module for other Lua programs: all but the shell.
+MODULE_O := $(filter-out $(OUT)/src/lua/shell/%,$(LUA_O))
 # The transport between ranks: a plug-in, built where pkg-config knows Open MPI.
 MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
 MPI_LIBS := $(shell pkg-config --libs ompi-c 2>/dev/null)
@@ -88,11 +90,11 @@ PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filt
 # libflow: the core and its C interface, for other programs. The soname changes when flow.h takes something away.
 VERSION := $(shell sed -n 's/^\#define FL_VERSION "\(.*\)"/\1/p' src/core/base/version.h)
 SONAME = libflow.so.0
-LIBRARIES = $(OUT)/libflow.so $(OUT)/libflow.a
+LIBRARIES = $(OUT)/libflow.so $(OUT)/libflow.a $(OUT)/flow.so
 LDLIBS_SHARED = -ljansson -lz -lm -ldl -lpthread
 LDLIBS_STATIC = $(if $(filter %.a,$(JANSSON_LIB)),,-ljansson) -lz -lm -ldl -lpthread
 TESTS_C := $(sort $(wildcard tests/c/*.c))
-TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%)
+TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%) $(OUT)/tests/test_states
 
 all: $(OUT)/flowlua $(LIBRARIES) $(PLUGINS) ## build the interpreter and libflow (the default)
 
@@ -102,6 +104,9 @@ $(OUT)/flowlua: $(LUA_O) $(CORE_O)
 $(OUT)/libflow.so: $(CORE_O)
 	$(CC) $(FLAGS_$(CONFIG)) -shared $(LINK_$(CONFIG)) $(LINK_SHARED) -Wl,-soname,$(SONAME) -o $@ $(CORE_O) $(LDLIBS_SHARED)
 	ln -sf libflow.so $(OUT)/$(SONAME)
+# The core and the module flow, for require "flow" in any Lua 5.4: the program that opens it brings Lua.
+$(OUT)/flow.so: $(MODULE_O) $(CORE_O)
+	$(CC) $(FLAGS_$(CONFIG)) -shared $(LINK_$(CONFIG)) $(LINK_SHARED) -o $@ $(MODULE_O) $(CORE_O) $(LDLIBS_SHARED)
 # One object, because nothing refers to most of them: the linker collects the ops. Of its names a program sees those of
 # the C interface, and what plug-ins need.
 $(OUT)/libflow.a: $(CORE_O)
@@ -174,6 +179,10 @@ $(OUT)/flags: FORCE
 	@echo '$(CFLAGS_ALL) $(HOT_FILES) $(HOT_$(CONFIG)) $(LINK_$(CONFIG))' | cmp -s - $@ || echo '$(CFLAGS_ALL) $(HOT_FILES) $(HOT_$(CONFIG)) $(LINK_$(CONFIG))' > $@
 FORCE:
 
+# Of lua_States that a C program opens.
+$(OUT)/tests/test_states: tests/lua/test_states.c $(MODULE_O) $(CORE_O)
+	@mkdir -p $(dir $@)
+	$(CC) $(CFLAGS_ALL) -o $@ $< $(MODULE_O) $(CORE_O) $(LUA_LIB) $(LDLIBS_ALL)
 # C tests: each links the core alone.
 $(OUT)/tests/%: tests/c/%.c $(CORE_O)
 	@mkdir -p $(dir $@)

@@ -17,7 +17,7 @@ static int box_gc(lua_State *L)
     if (!box) return 0;
     fl_tensor *t = box->tensor;
     box->tensor = NULL;
-    fl_tensor_unref(t);
+    fl_tensor_release(t); /* a program may close its state on any thread */
     return 0;
 }
 

@@ -37,6 +37,7 @@ void fl_lua_collect_young(lua_State *L)
 
 void fl_lua_collect_step(lua_State *L)
 {
+    if (fl_tensors_released) fl_tensors_reclaim();
     if (fl_storage_live > full_from(L)) fl_lua_collect_all(L);
     else fl_lua_collect_young(L);
 }

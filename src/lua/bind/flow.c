@@ -31,7 +31,9 @@ static const struct {
                 {"op", "own_op"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-static const char *const public_modules[] = {"cli", "data", "json", "kvstore", "nn", "optim", "progress", "testing"};
+#define PUBLIC(X) X(cli) X(data) X(json) X(kvstore) X(nn) X(optim) X(progress) X(testing)
+#define NAME(name) #name,
+static const char *const public_modules[] = {PUBLIC(NAME)};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
 
 static const char *module_of(const char *name)
@@ -122,9 +124,12 @@ int luaopen_flow(lua_State *L)
 {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) != LUA_TNIL) return 1;
     lua_settop(L, 0);
+    luaL_checkversion(L);
     luaL_checkstack(L, 32, "flow");
+    fl_lua_instance_open(L);
     FL_CHECK(L, fl_world_init());
     FL_CHECK(L, fl_fault_init());
+    fl_lua_preload(L);
     lua_createtable(L, 0, 256);
     lua_createtable(L, 0, 256);
     fl_lua_open_scopes(L);
@@ -161,3 +166,14 @@ int luaopen_flow(lua_State *L)
     lua_rawsetp(L, LUA_REGISTRYINDEX, &instance);
     return 1;
 }
+
+/* require "flow.nn" in another program than flowlua, before flow itself was required: found in flow.so by this name. */
+#define OPEN(name)                                   \
+    FL_EXPORT int luaopen_flow_##name(lua_State *L); \
+    int luaopen_flow_##name(lua_State *L)            \
+    {                                                \
+        luaL_requiref(L, "flow", luaopen_flow, 0);   \
+        fl_lua_push_module(L, #name);                \
+        return 1;                                    \
+    }
+PUBLIC(OPEN)

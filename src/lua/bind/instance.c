@@ -1,8 +1,8 @@
 /*
 ** instance.c -- which lua_State runs, and what ends with it.
 **
-** The core belongs to one thread of the system: counts of references are plain integers. fl_lua_current is a variable of
-** each thread, so the one comparison of fl_lua_enter also finds a call from a wrong one.
+** The core belongs to one thread of the system (base/owner.h). fl_lua_current is a variable of each thread, so the one
+** comparison of fl_lua_enter also finds a call from a wrong one.
 */
 #include "core/process.h"
 #include "errors.h"
@@ -10,15 +10,14 @@
 #include "state.h"
 #include "tensors.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 _Thread_local lua_State *fl_lua_current;
 fl_lua_instance *fl_lua_running;
+bool fl_lua_own_process;
 
-static fl_lua_instance *instances; /* whose states are open */
-static pthread_t thread;           /* the one that may call; valid when one was ever opened */
-static bool opened;
+static fl_lua_instance *instances;          /* whose states are open */
+static bool took_thread;                    /* this one is the core's owner because of the states */
 static const char instance_key, thread_key; /* registry: the instance's userdata; the thread that arrived last */
 
 /* ---- whose settings are in force ---- */
@@ -55,10 +54,10 @@ static int refuse(lua_State *L, const char *message)
 
 static void check_thread(lua_State *L)
 {
-    if (opened && !pthread_equal(pthread_self(), thread))
+    if (fl_owner_is_known() && !fl_owner_is_here())
         refuse(L,
-               "flow is called from two threads of the process: all lua_States that use it must run on the thread "
-               "that did so first");
+               "flow: called on another thread than the one that required it first; all lua_States of a process "
+               "that use flow run on one thread");
 }
 
 static fl_lua_instance *instance_of(lua_State *L)
@@ -81,6 +80,7 @@ void fl_lua_hold(lua_State *L)
 void fl_lua_arrive(lua_State *L)
 {
     check_thread(L);
+    if (fl_tensors_released) fl_tensors_reclaim();
     fl_lua_instance *instance = instance_of(L);
     if (!instance) refuse(L, "flow: this lua_State is being closed");
     if (instance != fl_lua_running) {
@@ -214,7 +214,9 @@ static int instance_gc(lua_State *L)
     fl_heap_states(instance->own_heap, -1);
     if (!instances) {
         set_hooks(false);
-        if (!instance->own_heap) fl_engine_stop(); /* the shell does so when it has written the trace */
+        if (!fl_lua_own_process) fl_engine_stop();
+        if (took_thread) fl_owner_drop();
+        took_thread = false;
     }
     fl_lua_drop_late();
     fl_lua_instance_unref(instance);
@@ -249,7 +251,9 @@ void fl_lua_instance_open(lua_State *L)
     fl_heap_states(instance->own_heap, 1);
     if (!instances) set_hooks(true);
     instances = instance;
-    thread = pthread_self();
-    opened = true;
+    if (!fl_owner_is_known()) {
+        fl_owner_take();
+        took_thread = true;
+    }
     fl_lua_enter(L);
 }

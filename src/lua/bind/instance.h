@@ -66,10 +66,10 @@ typedef struct fl_lua_instance {
 
 /* The thread of Lua that called into the core last: hooks of the core look at its stack. NULL on other threads of the
 ** system. It cannot be collected. */
-FL_OWN extern _Thread_local lua_State *fl_lua_current __attribute__((tls_model("initial-exec")));
+FL_OWN FL_OWN extern _Thread_local lua_State *fl_lua_current;
 
 /* The instance whose settings are in force; NULL: no state is open. */
-FL_OWN extern fl_lua_instance *fl_lua_running;
+FL_OWN FL_OWN extern fl_lua_instance *fl_lua_running;
 
 /* The state of L becomes the one that runs. Raises on a wrong thread of the system, and where another state is inside a
 ** function that is recorded. */
@@ -95,6 +95,9 @@ FL_OWN extern int fl_lua_late; /* values waiting for that */
 
 /* The settings in force become those of this instance. */
 void fl_lua_change(fl_lua_instance *to);
+/* True in the program flowlua. False: another program, which ends its own process, has embedded Lua. */
+extern bool fl_lua_own_process;
+
 /* L, of the state that runs, becomes fl_lua_current. */
 void fl_lua_hold(lua_State *L);
 /* scope.c: L, of the state that runs, is the thread whose code runs. */

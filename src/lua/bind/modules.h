@@ -4,14 +4,16 @@
 #ifndef FL_LUA_MODULES_H
 #define FL_LUA_MODULES_H
 
+#include "core/script.h"
+
 #include <lua.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 /* ---- the flow table (flow.c) ---- */
 
-/* Pushes the module itself. */
-int luaopen_flow(lua_State *L);
+/* Pushes the module itself; what require calls in flow.so. */
+FL_EXPORT int luaopen_flow(lua_State *L);
 /* Pushes the flow table; false, and nothing pushed: it is not there yet. */
 bool fl_lua_push_flow(lua_State *L);
 

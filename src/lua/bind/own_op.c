@@ -60,7 +60,7 @@ static const char *bare_message(lua_State *L)
 /* Calls f(job) in the op's state, where an error of Lua's becomes one of the core. */
 static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
 {
-    lua_State *home = own(op)->home, *L = fl_lua_current;
+    lua_State *home = own(op)->home, *caller = fl_lua_current, *L = caller;
     if (!home) return fl_fail(FL_ERR_STATE, "%s: the Lua state that defined this op is closed", op->name);
     if (!lua_checkstack(L, 4)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
     if (main_of(L) != home) L = home;
@@ -71,7 +71,7 @@ static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
     lua_pushlightuserdata(L, job);
     if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = fl_fail(FL_ERR_VALUE, "%s", bare_message(L));
     lua_settop(L, top);
-    fl_lua_current = L;
+    fl_lua_enter(caller);
     return status;
 }
 

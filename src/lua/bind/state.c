@@ -76,6 +76,7 @@ static void *plain_alloc(void *context, void *block, size_t old_size, size_t new
 
 lua_State *fl_lua_new_state(void)
 {
+    fl_lua_own_process = true;
     lua_State *L = lua_newstate(STATE_ALLOC, NULL);
     if (!L) return NULL;
     lua_atpanic(L, panic);
