@@ -600,6 +600,14 @@ describe("initialisers", function()
             assert.is_true(math.abs(std / case[2] - 1) < 0.05)
         end)
     end
+    it("leave a weight without elements as it is", function()
+        for _, name in ipairs {"kaiming_uniform", "kaiming_normal", "xavier_uniform", "xavier_normal"} do
+            for _, gain in ipairs {0, 1} do
+                assert.are.equal(0, nn.init[name](flow.empty(2, 0), gain):numel())
+                assert.are.equal(0, nn.init[name](flow.empty(1, 2, 0, 5), gain):numel())
+            end
+        end
+    end)
     it("fill in place, also what requires grad", function()
         local p = nn.Parameter(flow.empty(3))
         assert.are.same({2, 2, 2}, nn.init.constant(p, 2):totable())

@@ -49,12 +49,12 @@ end
 local init = {}
 nn.init = init
 
--- Fans of a weight: inputs and outputs of one unit.
+-- Fans of a weight: inputs and outputs of one unit; at least 1, since a weight without elements is nothing to initialise.
 local function fans(who, t)
     if t:dim() < 2 then check.fail("%s: t must be a weight of two axes or more, got %s", who, check.shape(t)) end
     local field = 1
     for axis = 2, t:dim() - 1 do field = field * t:size(axis) end
-    return t:size(1) * field, t:size(0) * field
+    return math.max(t:size(1) * field, 1), math.max(t:size(0) * field, 1)
 end
 
 function init.constant(t, value)
