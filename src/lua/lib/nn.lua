@@ -49,7 +49,7 @@ end
 local init = {}
 nn.init = init
 
--- Fans of a weight: inputs and outputs of one unit; at least 1, since a weight without elements is nothing to initialise.
+-- Fans of a weight: inputs and outputs of one unit; at least 1, which matters to weights without elements alone.
 local function fans(who, t)
     if t:dim() < 2 then check.fail("%s: t must be a weight of two axes or more, got %s", who, check.shape(t)) end
     local field = 1
