@@ -17,9 +17,12 @@
 #include "autograd/recompute.h"
 /* Programs: what a function ran, recorded and run again. */
 #include "program/program.h"
+/* The same in pieces, of functions that read values. */
+#include "program/pieces.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
-/* Programs of ops: who is told what a script calls. */
+/* Programs of ops: who is told what a script calls, and who answers it. */
+#include "dispatch/answer.h"
 #include "dispatch/tracer.h"
 /* The SBP that an op's result has, and why (explain, the signatures of the registry). */
 #include "infer/infer.h"

@@ -3,6 +3,7 @@
 -- A program's inputs are arguments; those with a gradient, and some others, are tensors that it reaches by itself. Lines
 -- that fail, or that cannot be captured, are left out. Then the function is called with other values in the same shapes,
 -- captured and as it is, with equal seeds: results, gradients, what was written, and the generator after it are equal.
+-- Every third program reads values in between, and does what depends on them.
 local flow = require "flow"
 local parts = require "tests.programs.parts"
 
@@ -74,27 +75,41 @@ local function backward(program, env, bound, is_global)
     if sum and sum.requires_grad then sum:backward() end
 end
 
+local function reads(program) return hash(program.number, 13) % 3 == 0 end
+
+-- After some lines: a value is read, and decides whether an op is called.
+local function read_after(program, n, env, line, is_global, results)
+    local t = env[line.results[#line.results] or ""]
+    if hash(program.number, n, 7) % 3 > 0 or not flow.is_tensor(t) then return end
+    local sum = (t:detach():to "float64":sigmoid() * 5):sum()
+    if is_global then sum = sum:to_global {placement = program.list[1].value, sbp = "B"} end
+    local value = sum:item()
+    results[#results + 1] = value
+    if value == value and value // 1 % 2 == 0 then results[#results + 1] = t + 1 end
+end
+
 -- The program as a function of the inputs that are not bound. note: called with a line that fails and its message.
 local function function_of(program, bound, is_global, note)
     return function(...)
-        local env, given, n = environment(program, is_global), {...}, 0
+        local env, given, n, results = environment(program, is_global), {...}, 0, {}
         for i, input in ipairs(program.inputs) do
             if not is_bound(program, i) then n = n + 1 end
             env[input.name] = is_bound(program, i) and bound[i] or given[n]
         end
-        for _, line in ipairs(program.lines) do
+        for position, line in ipairs(program.lines) do
             line.chunk = line.chunk or assert(load("local _ENV = ... " .. (line.statement and "" or "return ") .. line.text, "=line"))
-            local results = table.pack(pcall(line.chunk, env))
-            if not results[1] then note(line, tostring(results[2])) end
+            local given_back = table.pack(pcall(line.chunk, env))
+            if not given_back[1] then note(line, tostring(given_back[2])) end
             local list = {}
             local function flatten(value)
                 if type(value) == "table" then for i = 1, value.n or #value do flatten(value[i]) end
                 else list[#list + 1] = value end
             end
-            for i = 2, results.n do flatten(results[i]) end
+            for i = 2, given_back.n do flatten(given_back[i]) end
             for i, name in ipairs(line.results) do
                 if not line.statement then env[name] = list[i] end
             end
+            if reads(program) then read_after(program, position, env, line, is_global, results) end
         end
         if program.gradients then
             if hash(program.number, 9) % 2 == 0 then
@@ -103,7 +118,6 @@ local function function_of(program, bound, is_global, note)
             local ok, message = pcall(backward, program, env, bound, is_global)
             if not ok then note(nil, tostring(message)) end
         end
-        local results = {}
         for _, line in ipairs(program.lines) do
             for _, name in ipairs(line.results) do
                 if flow.is_tensor(env[name]) and #results < 60 then results[#results + 1] = env[name] end
@@ -190,7 +204,7 @@ function M.run(program, is_global, calls, agree)
         end
         local theirs = bind(program, first, {})
         failing, why = nil, nil
-        local step = flow.capture(function_of(program, theirs, is_global, note))
+        local step = flow.capture(function_of(program, theirs, is_global, note), {strict = not reads(program)})
         local got, captured = outcome(program, step, theirs, first, 100)
         if agree(not captured) then
             if agree(not why and not captured and not got[1]:find "capture:") then return got[1], program end

@@ -124,3 +124,33 @@ describe("ranks that capture different things", function()
         assert.is_truthy(tostring(message):find("different programs", 1, true), message)
     end)
 end)
+
+describe("a captured function that reads values on " .. ranks .. " ranks", function()
+    it("gives the bits of eager code", function()
+        local function make()
+            flow.manual_seed(4)
+            local w = flow.randn(6, 4, {placement = all, sbp = "S(0)"}):requires_grad_()
+            return function(x)
+                w.grad = nil
+                local loss = (flow.dropout(x, 0.5) * w):tanh():square():mean()
+                loss:backward()
+                flow.no_grad(function() w:sub_(w.grad * 0.1) end)
+                local value = loss:detach():to_global {sbp = "B"}:item()
+                if value > 0.2 then return value, (w:detach() * 2):to_global {sbp = "S(1)"} end
+                return value, w:detach():sum(0):to_global {sbp = "B"}
+            end
+        end
+        local plain, captured = make(), flow.capture(make(), {strict = false})
+        for seed = 1, 10 do
+            flow.manual_seed(seed)
+            local x = flow.randn(6, 4, {placement = all, sbp = "S(0)"})
+            flow.manual_seed(seed)
+            local want = {plain(x)}
+            flow.manual_seed(seed)
+            local got = {captured(x)}
+            assert.are.equal(want[1], got[1], "value of call " .. seed)
+            same(want[2], got[2], "result of call " .. seed)
+        end
+        assert.is_truthy(tostring(captured):match "[1-9]%d* program", tostring(captured))
+    end)
+end)

@@ -39,6 +39,15 @@ fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, v
 const char *fl_autograd_node_name(
     const fl_tensor *tensor); /* op that made it, of a view of what was rewritten since its own; or NULL */
 
+/* Does backward find a graph below the tensor that has not been freed? */
+bool fl_autograd_has_graph(const fl_tensor *tensor);
+
+/* The tensor requires grad and has a graph that was freed: computed from leaves, by a replay. */
+fl_status fl_autograd_set_spent(fl_tensor *tensor);
+
+/* What `from` has on the tape becomes that of `to`. */
+void fl_autograd_move(fl_tensor *to, fl_tensor *from);
+
 /* Gradients of the leaves below `y` are added to their .grad. grad: NULL for a 0-d y. retain: keep the
 ** graph for another backward. create_graph: the gradients are recorded too. */
 fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain,

@@ -9,6 +9,7 @@
 #include "op/reduce.h"
 #include "op/views.h"
 #include "bucket.h"
+#include "dispatch/answer.h"
 #include "dispatch/to_global.h"
 #include "tape.h"
 
@@ -604,6 +605,10 @@ static fl_status run_pass(struct pass *pass, fl_tensor *const *ys, fl_tensor *co
 fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain, bool create_graph)
 {
     struct pass p = {.retain = retain || create_graph, .create_graph = create_graph, .accumulate = true};
+    if (FL_UNLIKELY(fl_answerer_now != NULL)) {
+        if (count == 1 && !create_graph) return fl_answerer_now->backward(ys[0], grads ? grads[0] : NULL, retain);
+        FL_TRY(fl_answerer_now->stop());
+    }
     return run_pass(&p, ys, grads, count);
 }
 
@@ -613,6 +618,7 @@ fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *con
     struct pass p = {
         .retain = retain || create_graph, .create_graph = create_graph, .xs = xs, .found = out, .xcount = xcount};
     for (int i = 0; i < xcount; i++) out[i] = NULL;
+    FL_TRY(fl_answer_stop());
     fl_status status = run_pass(&p, ys, grads, ycount);
     for (int i = 0; i < xcount && status == FL_OK && !allow_unused; i++)
         if (!out[i])

@@ -2,6 +2,7 @@
 ** function.c -- see function.h. The node's operands are the inputs and behind them what was saved and is no result; a
 ** saved value has the edge that it has as an input, so gradients of gradients reach it.
 */
+#include "dispatch/answer.h"
 #include "tape.h"
 
 #include <assert.h>
@@ -39,6 +40,7 @@ static uint32_t bit(int i) { return 1u << (i < 31 ? i : 31); }
 fl_status fl_autograd_function(fl_tensor *const *out, int nout, fl_tensor *const *in, int nin, fl_tensor *const *saved,
                                int saved_count, const fl_function *calls)
 {
+    FL_TRY(fl_answer_stop());
     fl_tape_function *function = malloc(sizeof *function + sizeof *function->saved * (size_t)saved_count);
     fl_operand *operands = malloc(sizeof *operands * (size_t)(nin + saved_count));
     if (!function || !operands) {
@@ -87,6 +89,7 @@ fl_status fl_tape_function_gradient(fl_grad *g, const fl_tape_function *function
                              .need = g->need,
                              .in_meta = g->in_meta,
                              .nin = function->inputs};
+    fl_answer_hooked = true;
     if (status == FL_OK) status = function->calls.backward(&call, function->calls.context);
     for (int i = 0; i < g->nout; i++) fl_tensor_unref(gout[i]);
     if (saved != few) free(saved);

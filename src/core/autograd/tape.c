@@ -2,6 +2,7 @@
 ** tape.c -- recording: nodes, views and in-place rewrites.
 */
 #include "tape.h"
+#include "dispatch/answer.h"
 #include "dispatch/chain.h"
 
 #include <stdlib.h>
@@ -560,12 +561,46 @@ void fl_tape_release_grad(fl_grad *g)
     for (int i = 0; i < g->nout; i++) fl_tensor_unref(g->out[i]);
 }
 
+/* ---- tensors that a replay gives ---- */
+
+bool fl_autograd_has_graph(const fl_tensor *tensor)
+{
+    const fl_autograd *a = tensor->autograd;
+    return a && a->node && !a->node->freed;
+}
+
+fl_status fl_autograd_set_spent(fl_tensor *tensor)
+{
+    static fl_node *spent; /* for all */
+    fl_attrs none = {.count = 0};
+    if (!spent) {
+        spent = node_new(FL_OP_REF(clone), 0, 1, &none);
+        if (!spent) return out_of_memory();
+        spent->out_meta[0] = fl_meta_ref(tensor->meta);
+        spent->freed = true;
+    }
+    fl_autograd *a = fl_tape_record_of(tensor);
+    if (!a) return out_of_memory();
+    a->node = fl_node_ref(spent);
+    tensor->requires_grad = true;
+    return FL_OK;
+}
+
+void fl_autograd_move(fl_tensor *to, fl_tensor *from)
+{
+    if (to->autograd) release_record(to->autograd);
+    to->autograd = from->autograd;
+    from->autograd = NULL;
+    to->requires_grad = from->requires_grad;
+}
+
 /* ---- leaves ---- */
 
 uint64_t fl_autograd_flag_changes;
 
 fl_status fl_autograd_set_requires_grad(fl_tensor *tensor, bool value)
 {
+    FL_TRY(fl_answer_stop());
     if (value && !fl_dtype_is_float(tensor->meta->dtype))
         return fl_fail(FL_ERR_DTYPE, "requires_grad: only float tensors have gradients, this is %s",
                        fl_dtype_name(tensor->meta->dtype));
@@ -627,6 +662,7 @@ fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad)
 
 fl_status fl_autograd_retain(fl_tensor *tensor)
 {
+    FL_TRY(fl_answer_stop());
     if (!fl_requires_grad(tensor)) return fl_fail(FL_ERR_STATE, "retain_grad: this tensor does not require grad");
     fl_node *node;
     int slot;
@@ -639,6 +675,7 @@ fl_status fl_autograd_retain(fl_tensor *tensor)
 
 fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, void (*release)(void *))
 {
+    FL_TRY(fl_answer_stop());
     if (!fl_requires_grad(tensor)) return fl_fail(FL_ERR_STATE, "register_hook: this tensor does not require grad");
     fl_node *node;
     int slot;

@@ -366,8 +366,9 @@ static bool mark_reads(const fl_chain_call *call)
     return true;
 }
 
-static void start(void)
+void fl_chain_start(void)
 {
+    if (fl_var_computer) return;
     fl_var_computer = fl_chain_compute_stamp;
     fl_var_before_write = fl_chain_before_write;
     fl_storage_dropped = value_dropped;
@@ -377,7 +378,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
 {
     const fl_meta *out = call->plan->out[0];
     int64_t strides[FL_MAX_NDIM];
-    if (!fl_var_computer) start();
+    if (!fl_var_computer) fl_chain_start();
     if (fl_chain_forcing || fl_fault_armed || fl_listener_now || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
     if (call->plan->op->draw && fl_meta_first(out) < 0) return NULL;
     for (int tries = 0; tries < 2; tries++) {

@@ -20,6 +20,9 @@ typedef struct fl_chain_call {
     int nin;
 } fl_chain_call;
 
+/* Takes the hooks of deferred values, before anybody puts his in front of them. */
+void fl_chain_start(void);
+
 /* Makes the result a deferred tensor; NULL: the op must run now. */
 fl_tensor *fl_chain_add(const fl_chain_call *call);
 

@@ -1,11 +1,14 @@
 /*
-** listener.c -- setting the listener: see listener.h.
+** listener.c -- setting the listener: see listener.h; and the variables of answer.h.
 */
 #include "listener.h"
+#include "answer.h"
 #include "boxing/boxing.h"
 #include "engine/engine.h"
 
 const fl_listener *fl_listener_now;
+const fl_answerer *fl_answerer_now;
+bool fl_answer_hooked;
 
 void fl_listen(const fl_listener *listener)
 {

@@ -7,6 +7,7 @@
 #ifndef FL_LISTENER_H
 #define FL_LISTENER_H
 
+#include "answer.h"
 #include "call.h"
 
 typedef struct fl_listener {
@@ -31,9 +32,10 @@ FL_OWN extern const fl_listener *fl_listener_now;
 /* Sets it, and what it needs to be told. */
 void fl_listen(const fl_listener *listener);
 
-/* FL_OK while nobody listens. */
+/* FL_OK while nobody listens, and where the answerer has values read. */
 static inline fl_status fl_listener_refuse(const char *what)
 {
+    if (FL_UNLIKELY(fl_answerer_now != NULL)) return fl_answerer_now->read();
     return FL_UNLIKELY(fl_listener_now != NULL) ? fl_listener_now->refuse(what) : FL_OK;
 }
 

@@ -71,7 +71,10 @@ fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *tensor);
 static inline void *fl_tensor_data(const fl_tensor *tensor)
 {
     char *data = (char *)tensor->storage->data; /* casts: nvcc reads this as C++ */
-    if (FL_UNLIKELY(!data)) data = (char *)fl_storage_computed_data(tensor->storage);
+    if (FL_UNLIKELY(!data)) {
+        fl_storage_computed_data(tensor->storage); /* the value may come in another storage (program/pieces.c) */
+        data = (char *)tensor->storage->data;
+    }
     return data + tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
 }
 /* The same where the value is known to be there. */

@@ -42,6 +42,12 @@ fl_status fl_program_mark_host(int id);
 /* Ends the recording; results: what a run gives, tensors that the caller holds. *held: the error is that something else
 ** still holds a tensor that was made meanwhile; garbage must have been collected. */
 fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count);
+
+/* The same where the results are all that is held: a piece of a function (pieces.h). */
+fl_status fl_program_end_piece(fl_program **out, fl_tensor *const *results, int count);
+
+/* Was the memory made since the recording began? */
+bool fl_program_made(const fl_storage *storage);
 void fl_program_abort(void);
 
 /* Would the end fail so? */
@@ -63,6 +69,9 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
 bool fl_program_is_busy(const fl_program *program);
 
 void fl_program_free(fl_program *program); /* NULL is fine */
+
+/* Does some step use the argument? */
+bool fl_program_takes(const fl_program *program, int argument);
 
 /* ---- looking at it ---- */
 

@@ -30,7 +30,8 @@ typedef struct fl_slot {
     bool moved;         /* taken or made by boxing, or a result: of its own */
     bool unmade;        /* a result that no step writes: empty */
     int index;          /* of the argument; of the leaf in fl_program.leaves */
-    int first, last;    /* the steps that use it */
+    int64_t origin;  /* INPUT, while it is recorded: bytes from the storage's start to the argument's first element */
+    int first, last; /* the steps that use it */
     size_t bytes;
     int64_t at;          /* SHARED: bytes from the block's start */
     fl_var var;          /* SHARED, on a device: orders the steps, and knows what errors the value depends on */

@@ -112,6 +112,7 @@ static fl_status slot_add(int *out, fl_slot_role role, fl_tensor *tensor, int in
     *s = (fl_slot){.role = role, .index = index, .first = -1, .last = -1, .bytes = tensor->storage->bytes};
     FL_TRY(known_add(tensor->storage, p->slot_count));
     s->meta = fl_meta_ref(tensor->meta);
+    if (role == FL_SLOT_INPUT) s->origin = tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype);
     *out = p->slot_count++;
     return role == FL_SLOT_BOUND ? fl_tensor_detach(&s->tensor, tensor) : FL_OK;
 }
@@ -132,8 +133,9 @@ static fl_status operand_of(fl_program_operand *out, fl_tensor *tensor)
     if (!strides) return fl_program_out_of_memory();
     FL_TRY(slot_of(&slot, tensor));
     memcpy(strides, tensor->strides, sizeof *strides * FL_MAX_NDIM);
+    const int64_t origin = now.program->slots[slot].origin;
     *out = (fl_program_operand){.slot = slot,
-                                .offset = tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype),
+                                .offset = tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype) - origin,
                                 .moved_view = tensor->moved_view,
                                 .meta = fl_meta_ref(tensor->meta),
                                 .strides = strides};
@@ -382,7 +384,11 @@ static void heard_made(fl_tensor *tensor)
     if (now.failed == FL_OK) note_failure(slot_add(&slot, FL_SLOT_SHARED, tensor, -1));
 }
 
-fl_status fl_program_refuse(const char *what) { return now.program ? refuse(what) : FL_OK; }
+fl_status fl_program_refuse(const char *what)
+{
+    if (fl_answerer_now) return fl_answerer_now->read();
+    return now.program ? refuse(what) : FL_OK;
+}
 
 static const fl_listener listener = {.kernel = heard_kernel,
                                      .passed = heard_passed,
@@ -576,21 +582,39 @@ bool fl_program_is_held(fl_tensor *const *results, int count)
     return status != FL_OK;
 }
 
+static fl_status recording_end(fl_program **out, fl_tensor *const *results, int count)
+{
+    FL_TRY(take_results(results, count));
+    FL_TRY(close_leaves());
+    close_flags();
+    FL_TRY(fl_program_seal(now.program));
+    *out = now.program;
+    recording_drop();
+    return FL_OK;
+}
+
 fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count)
 {
     stop_listening();
     now.closing = true;
     fl_status status = now.failed == FL_OK ? FL_OK : fl_fail(now.failed, "%s", now.message);
     if (status == FL_OK) *held = (status = check_nothing_else_is_held(results, count)) != FL_OK;
-    if (status == FL_OK) status = take_results(results, count);
-    if (status == FL_OK) status = close_leaves();
-    close_flags();
-    if (status == FL_OK) status = fl_program_seal(now.program);
-    if (status != FL_OK) {
-        fl_program_abort();
-        return status;
-    }
-    *out = now.program;
-    recording_drop();
-    return FL_OK;
+    if (status == FL_OK) status = recording_end(out, results, count);
+    if (status != FL_OK) fl_program_abort();
+    return status;
+}
+
+fl_status fl_program_end_piece(fl_program **out, fl_tensor *const *results, int count)
+{
+    stop_listening();
+    fl_status status = now.failed == FL_OK ? FL_OK : fl_fail(now.failed, "%s", now.message);
+    if (status == FL_OK) status = recording_end(out, results, count);
+    if (status != FL_OK) fl_program_abort();
+    return status;
+}
+
+bool fl_program_made(const fl_storage *storage)
+{
+    const int slot = slot_known(storage);
+    return slot >= 0 && !fl_slot_is_outside(&now.program->slots[slot]);
 }

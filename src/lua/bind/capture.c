@@ -132,13 +132,24 @@ static fl_captured *check_captured(lua_State *L, int index, const char *who)
     return c;
 }
 
+/* A number stays one where Lua runs the function at every call: it may decide what is done. */
+static bool has_number(lua_State *L, int first, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (lua_type(L, first + i) == LUA_TNUMBER) return true;
+    return false;
+}
+
 /* Inside another capture, or where a program is traced, the function becomes part of that one. */
 static int captured_call(lua_State *L)
 {
     fl_captured *c = check_captured(L, 1, "capture");
     int count = lua_gettop(L) - 1;
     fl_lua_enter(L);
-    if (!c->gave_up && !fl_program_is_recording() && !fl_tracer_now) {
+    bool is_part = fl_program_is_recording() || fl_tracer_now || fl_pieces_is_running();
+    if (!c->strict && !c->splits && has_number(L, 2, count)) c->splits = true;
+    if (c->splits && !is_part && count <= FL_CAPTURE_ARGS) return fl_captured_split(L, 1, c, 2, count);
+    if (!c->splits && !is_part) {
         fl_captured_version *v = find(L, 1, c, 2, count);
         if (FL_LIKELY(v && !fl_program_is_busy(v->program))) return fl_captured_replay(L, 1, v, 2);
         check_arguments(L, 2, count);
@@ -153,7 +164,10 @@ static int captured_call(lua_State *L)
 static int captured_gc(lua_State *L)
 {
     fl_captured *c = luaL_checkudata(L, 1, type_name);
-    for (int i = 0; i < FL_CAPTURE_VERSIONS; i++) fl_captured_drop(&c->versions[i]);
+    for (int i = 0; i < FL_CAPTURE_VERSIONS; i++) {
+        fl_captured_drop(&c->versions[i]);
+        fl_pieces_free(c->pieces_of[i]);
+    }
     return 0;
 }
 
@@ -167,7 +181,11 @@ static int captured_tostring(lua_State *L)
 {
     fl_captured *c = check_captured(L, 1, "tostring");
     int count = 0;
-    for (int i = 0; i < FL_CAPTURE_VERSIONS; i++) count += c->versions[i].program != NULL;
+    fl_program_facts facts;
+    for (int i = 0; i < FL_CAPTURE_VERSIONS; i++) {
+        count += c->versions[i].program != NULL;
+        if (c->pieces_of[i]) count += fl_pieces_facts_get(&facts, c->pieces_of[i]);
+    }
     lua_pushfstring(L, "captured function, %d program%s", count, count == 1 ? "" : "s");
     return 1;
 }
@@ -185,11 +203,15 @@ static fl_program *newest(const fl_captured *captured)
 
 static int captured_memory(lua_State *L)
 {
-    fl_program *p = newest(check_captured(L, 1, "memory"));
+    fl_captured *c = check_captured(L, 1, "memory");
+    fl_program *p = newest(c);
     fl_program_facts facts;
+    int pieces = 0;
     fl_lua_check_count(L, 1, "memory", "step:memory()");
-    if (!p) FL_RAISE(L, "memory: the function was not captured yet: call it first");
-    fl_program_facts_get(&facts, p);
+    if (p) fl_program_facts_get(&facts, p);
+    for (int i = 0; i < FL_CAPTURE_VERSIONS && !p && !pieces; i++)
+        if (c->pieces_of[i]) pieces = fl_pieces_facts_get(&facts, c->pieces_of[i]);
+    if (!p && !pieces) FL_RAISE(L, "memory: the function was not captured yet: call it first");
     const struct {
         const char *name;
         int64_t value;
@@ -232,6 +254,9 @@ static int flow_capture(lua_State *L)
     return 1;
 }
 
+/* Is a program recorded that replays without Lua? */
+static bool records(void) { return fl_program_is_recording() && !fl_pieces_is_running(); }
+
 /* live(op, tensors, options, f): op(tensors, options); its replays take the options that f returns. */
 static int program_live(lua_State *L)
 {
@@ -241,14 +266,14 @@ static int program_live(lua_State *L)
     lua_pushvalue(L, 2);
     lua_pushvalue(L, 3);
     lua_call(L, 2, 0);
-    if (fl_program_is_recording()) FL_CHECK(L, fl_program_mark_live(fl_captured_add_host(L, 1, 4), since));
+    if (records()) FL_CHECK(L, fl_program_mark_live(fl_captured_add_host(L, 1, 4), since));
     return 0;
 }
 
 /* again(f): f() at this place of every replay. */
 static int program_again(lua_State *L)
 {
-    if (fl_program_is_recording()) FL_CHECK(L, fl_program_mark_host(fl_captured_add_host(L, 0, 1)));
+    if (records()) FL_CHECK(L, fl_program_mark_host(fl_captured_add_host(L, 0, 1)));
     return 0;
 }
 
@@ -262,14 +287,14 @@ static int program_changed(lua_State *L)
 /* guard(f): replays only where f() is true. */
 static int program_guard(lua_State *L)
 {
-    if (fl_program_is_recording()) fl_captured_add_guard(L, 1);
+    if (records()) fl_captured_add_guard(L, 1);
     return 0;
 }
 
 /* called(module): the function that is recorded calls it. */
 static int program_called(lua_State *L)
 {
-    if (fl_program_is_recording()) fl_captured_add_module(L, 1);
+    if (records()) fl_captured_add_module(L, 1);
     return 0;
 }
 

@@ -42,11 +42,13 @@ typedef struct fl_captured_version {
 
 typedef struct fl_captured {
     bool strict;
-    bool gave_up;   /* it cannot be captured: it runs as it is */
+    bool splits;    /* it reads values: it is captured in pieces */
     int made_state; /* recordings in vain, because the function kept what it made */
     int captures;
     uint64_t clock;
     fl_captured_version versions[FL_CAPTURE_VERSIONS];
+    fl_pieces *pieces_of[FL_CAPTURE_VERSIONS]; /* owned; NULL: a free place */
+    int pieces_next;
 } fl_captured;
 
 /* The metatable of a version before it has its place. */
@@ -74,6 +76,9 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
 
 /* Runs the function, recorded, and pushes what it returns. */
 int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first, int count);
+
+/* Runs the function, captured in pieces, and pushes what it returns. */
+int fl_captured_split(lua_State *L, int self, fl_captured *captured, int first, int count);
 
 /* Appends {op function, f} to what the host does in replays of the function that is recorded; op: index, or 0. Returns
 ** its number. */

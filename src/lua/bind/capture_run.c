@@ -473,7 +473,7 @@ static bool end_recording(lua_State *L, fl_captured *captured, struct recording 
     }
     if (held && captured->made_state++ == 0) return false; /* what later calls use: buffers, an optimizer's state */
     if (captured->strict) fl_lua_error(L, status);
-    captured->gave_up = true;
+    captured->splits = true;
     return false;
 }
 

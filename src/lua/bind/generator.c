@@ -56,6 +56,7 @@ static int generator_default(lua_State *L)
 static int generator_state(lua_State *L)
 {
     struct generator *g = check_generator(L, 1, "state");
+    FL_CHECK(L, fl_answer_read());
     fl_lua_check_count(L, 1, "state", "g:state()");
     lua_createtable(L, 0, 2);
     lua_pushinteger(L, (lua_Integer)g->state->seed);
@@ -95,6 +96,7 @@ static int generator_manual_seed(lua_State *L)
 static int generator_tostring(lua_State *L)
 {
     struct generator *g = check_generator(L, 1, "tostring");
+    FL_CHECK(L, fl_answer_read());
     lua_pushfstring(L, "generator(seed = %I, counter = %I)", (LUAI_UACINT)g->state->seed,
                     (LUAI_UACINT)g->state->counter);
     return 1;

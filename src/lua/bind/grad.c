@@ -146,6 +146,10 @@ static int tensor_detach(lua_State *L)
     fl_tensor *x = fl_lua_check_tensor(L, 1, "detach", "x");
     fl_lua_check_count(L, 1, "detach", "x:detach()");
     fl_box *box = fl_lua_new_box_fast(L);
+    if (FL_UNLIKELY(fl_answerer_now != NULL)) {
+        FL_CHECK(L, fl_answerer_now->detach(&box->tensor, x));
+        return 1;
+    }
     FL_CHECK(L, fl_tensor_detach(&box->tensor, x));
     if (FL_UNLIKELY(fl_tracer_now != NULL)) FL_CHECK(L, fl_tracer_now->detached(box->tensor, x));
     return 1;
@@ -243,6 +247,7 @@ static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
     lua_State *L = fl_lua_thread_of(hook->instance);
     *out = NULL;
     if (hook->function == LUA_NOREF || !L) return FL_OK;
+    fl_answer_hooked = true;
     if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "gradient hook: the Lua stack is full");
     int top = lua_gettop(L);
     lua_rawgeti(L, LUA_REGISTRYINDEX, hook->function);

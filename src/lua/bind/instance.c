@@ -35,7 +35,7 @@ void fl_lua_change(fl_lua_instance *to)
 /* What the running state does that would take ops of another one for its own; NULL: nothing. */
 static const char *records(void)
 {
-    if (fl_program_is_recording()) return "flow.capture";
+    if (fl_program_is_recording() || fl_pieces_is_running()) return "flow.capture";
     if (fl_tracer_now) return "flow.trace";
     if (fl_recompute_is_running()) return "flow.checkpoint";
     return fl_infer_observer ? "flow.explain" : NULL;

@@ -199,7 +199,7 @@ static int flow_checkpoint(lua_State *L)
     if (count < 0 || !fl_lua_is_callable(L, 1))
         FL_RAISE(L, "checkpoint: f must be a function or a module, got %s", fl_lua_type_name(L, 1));
     luaL_checkstack(L, count + 16, "checkpoint");
-    if (!fl_recompute_wanted() || fl_tracer_now) {
+    if (!fl_recompute_wanted() || fl_tracer_now || fl_answerer_now) {
         lua_call(L, count, LUA_MULTRET);
         return lua_gettop(L);
     }

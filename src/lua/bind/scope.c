@@ -39,7 +39,9 @@ void fl_lua_setting_set(int which, uintptr_t value)
     case FL_SETTING_SYNCING: fl_grad_sync = value != 0; break;
     case FL_SETTING_DEVICE: fl_lua_device = (const fl_placement *)value; break;
     case FL_SETTING_ANOMALY: fl_anomaly_watched = value != 0; break;
-    default: fl_generator_use((fl_generator *)value);
+    default:
+        fl_answer_read(); /* what is put off draws from the generator before; a failure is met where it is read */
+        fl_generator_use((fl_generator *)value);
     }
 }
 

@@ -318,6 +318,7 @@ static const fl_tracer tracer = {stand_in, heard, undrew, detached};
 static int trace_begin(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TFUNCTION);
+    FL_CHECK(L, fl_answer_stop());
     FL_CHECK(L, fl_program_refuse("a program is traced"));
     bool flat = lua_toboolean(L, 2);
     lua_settop(L, 1);
