@@ -37,7 +37,7 @@ return {
     {"no_sync(f, ...)", "Calls f; backward inside f keeps the gradients of this rank apart from .grad, and the next " ..
         "backward outside sums them over all ranks."},
     {"capture(f, options)", "f as a list of kernels: recorded at the first call for a kind of arguments, replayed " ..
-        "by later ones without Lua. Reading a value in f is an error; with {strict = false} Lua runs f at each call, " ..
+        "by later ones without Lua. Reading a value in f is an error; with {strict = false} Lua runs f each time, " ..
         "and what led to a read is replayed."},
     {"trace(f, specs)", "The program of f, a function or a module: the ops that it calls on tensors like the specs " ..
         "(a list of flow.spec, or the same by f's parameters), without computing anything. print(p) lists it, " ..
