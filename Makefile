@@ -276,8 +276,30 @@ install: all ## install program, libflow, flow.h, flow.pc and plug-ins into PREF
 	ln -sf $(SONAME) "$(LIBDIR)/libflow.so"
 	install -m 644 $(OUT)/libflow.a "$(LIBDIR)/libflow.a"
 	printf '%s\n' "$$FLOW_PC" > "$(LIBDIR)/pkgconfig/flow.pc"
+	install -d "$(LIBDIR)/lua/5.4"
+	install -m 644 $(OUT)/flow.so "$(LIBDIR)/lua/5.4/flow.so"
 	$(if $(PLUGINS),install -d "$(LIBDIR)/flowlua")
 	$(if $(PLUGINS),install -m 644 $(PLUGINS) "$(LIBDIR)/flowlua")
+
+# What the rockspec calls.
+module: $(OUT)/flow.so $(PLUGINS) ## build flow.so and its plug-ins alone
+LUA_LIBDIR = $(LIBDIR)/lua/5.4
+install-module: module ## install them into LUA_LIBDIR
+	install -d "$(LUA_LIBDIR)"
+	install -m 755 $(OUT)/flow.so "$(LUA_LIBDIR)/flow.so"
+	$(if $(PLUGINS),install -d "$(LUA_LIBDIR)/flowlua")
+	$(if $(PLUGINS),install -m 644 $(PLUGINS) "$(LUA_LIBDIR)/flowlua")
+
+RELEASE = flowlua-$(VERSION)
+dist: ## pack the source of the last commit: build/flowlua-VERSION.tar.gz
+	mkdir -p build
+	git archive --prefix=$(RELEASE)/ -o build/$(RELEASE).tar.gz HEAD
+
+# Where the tarball will be found.
+ROCK_URL = file://$(CURDIR)/build/$(RELEASE).tar.gz
+rock: dist ## write build/flowlua-VERSION-1.rockspec, which builds flow.so from the tarball at ROCK_URL; pack both with LuaRocks
+	sed 's|@VERSION@|$(VERSION)|; s|@URL@|$(ROCK_URL)|' scripts/flowlua.rockspec > build/$(RELEASE)-1.rockspec
+	if command -v luarocks >/dev/null; then cd build && luarocks pack $(RELEASE)-1.rockspec; fi
 
 deps: ## print the packages a Debian or Ubuntu system needs
 	@echo $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
@@ -290,4 +312,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install deps clean help FORCE
+.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install module install-module dist rock deps clean help FORCE

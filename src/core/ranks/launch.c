@@ -418,25 +418,35 @@ static fl_status stay_alone(const struct start *start)
     return FL_OK;
 }
 
+static fl_status warn_and_stay(const struct start *start)
+{
+    warn_alone(start);
+    return FL_OK;
+}
+
 static bool joined; /* for as long as the process lives */
 
-fl_status fl_launch_join_host(const void *comm)
+static fl_status join_in_host(const void *comm, fl_status (*alone)(const struct start *start))
 {
     int ranks;
     fl_transport t;
     struct start at_start = read_start();
     in_host = true;
     if (given("FLOW_WORLD")) return FL_OK;
-    if (!comm && !fl_launched(&ranks)) return stay_alone(&at_start);
+    if (!comm && !fl_launched(&ranks)) return alone(&at_start);
     if (!comm && (joined_by_parent() || ranks == 1)) return FL_OK;
     FL_TRY(check_mpi());
     FL_TRY(open_transport(&t, comm));
     __atomic_store_n(&fl_journal_own->state, FL_RANK_STARTING, __ATOMIC_RELEASE);
     if (joined) return fl_world_set(t.size, t.rank); /* the same ranks: the transport has looked */
-    if (t.size == 1) return comm ? FL_OK : stay_alone(&at_start);
+    if (t.size == 1) return comm ? FL_OK : alone(&at_start);
     joined = true;
     return enter_world(&t);
 }
+
+fl_status fl_launch_join_host(const void *comm) { return join_in_host(comm, stay_alone); }
+
+fl_status fl_launch_join_module(void) { return join_in_host(NULL, warn_and_stay); }
 
 void fl_launch_leave_host(void)
 {

@@ -40,6 +40,10 @@ fl_status fl_launch_join(void);
 ** be joined; Open MPI is not what the host uses. May be called again after fl_launch_leave_host, for the same ranks. */
 fl_status fl_launch_join_host(const void *comm);
 
+/* The same for all that the launcher started, for a module that a script loads into its host: where the launcher's
+** processes cannot be joined, a warning is printed and this one runs alone. */
+fl_status fl_launch_join_module(void);
+
 /* This rank enters no collective any more. MPI is ended if it was begun here. */
 void fl_launch_leave_host(void);
 

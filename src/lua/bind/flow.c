@@ -3,6 +3,7 @@
 **
 ** flow.nn is what require "flow.nn" gives (modules.c); save, load and the like are functions of such modules.
 */
+#define _GNU_SOURCE /* on_exit */
 #include "core/process.h"
 #include "errors.h"
 #include "members.h"
@@ -12,6 +13,7 @@
 #include "scope.h"
 #include "tensors.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Functions of the flow table that live in a Lua module. */
@@ -120,6 +122,27 @@ bool fl_lua_push_flow(lua_State *L)
     return false;
 }
 
+/* Of a process that ends well: the other ranks are waited for. One that does not is ended by its launcher with the
+** whole job. */
+static void leave_ranks(int code, void *context)
+{
+    if (code == EXIT_SUCCESS) fl_launch_leave_host();
+}
+
+/* The world that the environment describes. A process of another program joins the ranks that its launcher started. */
+static fl_status enter_world(void)
+{
+    static bool entered;
+    FL_TRY(fl_world_init());
+    FL_TRY(fl_fault_init());
+    if (entered || fl_lua_own_process || fl_world_get()->size > 1 || fl_tensor_count()) return FL_OK;
+    FL_TRY(fl_launch_join_module());
+    fl_world_changed();
+    entered = true;
+    if (fl_comm_get()) on_exit(leave_ranks, NULL);
+    return FL_OK;
+}
+
 int luaopen_flow(lua_State *L)
 {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) != LUA_TNIL) return 1;
@@ -127,8 +150,7 @@ int luaopen_flow(lua_State *L)
     luaL_checkversion(L);
     luaL_checkstack(L, 32, "flow");
     fl_lua_instance_open(L);
-    FL_CHECK(L, fl_world_init());
-    FL_CHECK(L, fl_fault_init());
+    FL_CHECK(L, enter_world());
     fl_lua_preload(L);
     lua_createtable(L, 0, 256);
     lua_createtable(L, 0, 256);
