@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/owner.h"
 #include "base/plugin.h"
+#include "base/owner.h"
 #include "base/version.h"
 
 /* Ranks: joining and leaving a job, its end when one of them fails, control messages, memory of a host. */

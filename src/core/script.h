@@ -38,6 +38,9 @@
 /* Inference of ops that a script defines: the promoted dtype. */
 #include "op/operand.h"
 
+/* Memory shared with other libraries. */
+#include "memory/dlpack.h"
+
 /* Random numbers: generators, and the order of a shuffled data set. */
 #include "base/shuffle.h"
 #include "value/random.h"

@@ -162,6 +162,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_fields(L, methods);
     fl_lua_open_values(L, flow, methods);
     fl_lua_open_bytes(L, flow, methods);
+    fl_lua_open_dlpack(L, flow, methods);
     fl_lua_open_methods(L, flow, methods);
     fl_lua_open_grad(L, flow, methods);
     fl_lua_open_function(L, flow);

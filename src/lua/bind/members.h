@@ -32,6 +32,7 @@ void fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name);
 ** upvalue is the boxes' metatable. */
 void fl_lua_open_values(lua_State *L, int flow, int methods);  /* values.c: tensor, item, totable */
 void fl_lua_open_bytes(lua_State *L, int flow, int methods);   /* bytes.c: tobytes, frombytes */
+void fl_lua_open_dlpack(lua_State *L, int flow, int methods);  /* dlpack.c: from_dlpack, __dlpack */
 void fl_lua_open_methods(lua_State *L, int flow, int methods); /* methods.c: size, to, split, to_global, ... */
 void fl_lua_open_grad(lua_State *L, int flow, int methods);    /* grad.c: backward, no_grad, hooks */
 void fl_lua_open_function(lua_State *L, int flow);             /* function.c: flow._function */

@@ -10,6 +10,10 @@ return {
         "row-major, little-endian, a bool as 0 or 1. Without a shape: one axis. Options: device, placement and sbp, " ..
         "requires_grad.",
         "creation"},
+    {"from_dlpack(array)", "A tensor in memory that another library has: of a capsule of DLPack 1, of a pointer " ..
+        "to a DLManagedTensorVersioned (a light userdata), or of what has a method __dlpack. Read-only memory is " ..
+        "copied.",
+        "creation"},
     {"spec(shape, options)", "A tensor on the device \"meta\": it has a shape and a dtype, a placement and an sbp, " ..
         "but no values. Options: dtype (also alone, instead of them), placement and sbp, requires_grad.", "creation"},
     {"with_device(device, f, ...)", "Calls f; tensors that f makes without saying where are made on the device. " ..
@@ -100,6 +104,8 @@ return {
     {"x:totable()", "The elements in nested lists; a number for a tensor without axes."},
     {"x:tobytes()", "The elements as a string of bytes: row-major, little-endian, a bool as 0 or 1. See " ..
         "flow.frombytes."},
+    {"x:__dlpack()", "The memory of x, on this rank, for another library: a capsule of DLPack 1. " ..
+        "capsule:take() gives the pointer, whose deleter the caller then has to call. See flow.from_dlpack."},
     {"x:to(target)", "x with another dtype or on another device: \"float64\", \"cuda\", \"meta\", a tensor to " ..
         "match, or {dtype =, device =}."},
     {"x:to_global(options)", "x as a global tensor. Options: placement, sbp, grad_sbp; check = true compares the " ..

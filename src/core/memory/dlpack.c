@@ -1,0 +1,200 @@
+/*
+** dlpack.c -- the structures of DLPack, and tensors made of them and for them.
+*/
+#include "dlpack.h"
+#include "device.h"
+#include "engine/engine.h"
+
+#include <stdlib.h>
+
+/* ---- the structures ---- */
+
+enum { MAJOR = 1, MINOR = 0 };
+enum { ON_CPU = 1, ON_CUDA = 2, ON_CUDA_HOST = 3 };
+enum { CODE_INT = 0, CODE_UINT = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, CODE_BOOL = 6 };
+enum { READ_ONLY = 1 };
+
+struct description {
+    void *data;
+    int32_t device_type, device_index;
+    int32_t ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides; /* strides: in elements, NULL: row-major */
+    uint64_t byte_offset;
+};
+
+struct managed {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct managed *self);
+    uint64_t flags;
+    struct description tensor;
+};
+
+static const struct {
+    uint8_t code, bits;
+} codes[FL_DTYPE_COUNT] = {
+    [FL_BOOL] = {CODE_BOOL, 8},        [FL_UINT8] = {CODE_UINT, 8},     [FL_INT8] = {CODE_INT, 8},
+    [FL_INT32] = {CODE_INT, 32},       [FL_INT64] = {CODE_INT, 64},     [FL_FLOAT16] = {CODE_FLOAT, 16},
+    [FL_BFLOAT16] = {CODE_BFLOAT, 16}, [FL_FLOAT32] = {CODE_FLOAT, 32}, [FL_FLOAT64] = {CODE_FLOAT, 64},
+};
+
+void fl_dlpack_drop(void *managed)
+{
+    struct managed *m = managed;
+    if (m && m->deleter) m->deleter(m);
+}
+
+/* ---- taking ---- */
+
+static fl_status read_dtype(fl_dtype *out, const struct description *tensor)
+{
+    for (int d = 0; d < FL_DTYPE_COUNT; d++)
+        if (codes[d].code == tensor->code && codes[d].bits == tensor->bits && tensor->lanes == 1) {
+            *out = (fl_dtype)d;
+            return FL_OK;
+        }
+    return fl_fail(FL_ERR_DTYPE, "from_dlpack: no dtype is like the array's (code %d, %d bits, %d lanes)", tensor->code,
+                   tensor->bits, tensor->lanes);
+}
+
+static fl_status read_place(const fl_placement **out, const struct description *tensor)
+{
+    const fl_device *device;
+    bool host = tensor->device_type == ON_CPU || tensor->device_type == ON_CUDA_HOST;
+    if (!host && tensor->device_type != ON_CUDA)
+        return fl_fail(FL_ERR_VALUE,
+                       "from_dlpack: the array is on a device of type %d; it must be on the CPU or on CUDA",
+                       tensor->device_type);
+    *out = fl_placement_local(host ? FL_CPU : FL_CUDA, host ? -1 : tensor->device_index);
+    if (host) return FL_OK;
+    FL_TRY(fl_device_get(&device, FL_CUDA));
+    return tensor->device_index >= 0 && tensor->device_index < device->count
+        ? FL_OK
+        : fl_fail(FL_ERR_VALUE, "from_dlpack: there is no cuda:%d", tensor->device_index);
+}
+
+static fl_status read_meta(const fl_meta **out, const struct managed *managed)
+{
+    const struct description *t = &managed->tensor;
+    const fl_placement *place = NULL;
+    fl_dtype dtype = FL_FLOAT32;
+    fl_shape shape;
+    if (managed->major != MAJOR)
+        return fl_fail(FL_ERR_VALUE, "from_dlpack: the array is of DLPack %u.%u, this is %d", managed->major,
+                       managed->minor, MAJOR);
+    FL_TRY(read_dtype(&dtype, t));
+    FL_TRY(read_place(&place, t));
+    FL_TRY(fl_shape_make(&shape, "from_dlpack", t->shape, t->ndim));
+    FL_TRY(fl_meta_get(out, dtype, &shape, place, fl_nd_sbp_fill(FL_B, 1), true));
+    if ((*out)->numel && !t->data) {
+        fl_meta_unref(*out);
+        return fl_fail(FL_ERR_VALUE, "from_dlpack: the array has no memory");
+    }
+    return FL_OK;
+}
+
+static bool must_copy(const struct managed *managed, const char *data, const fl_meta *meta)
+{
+    const struct description *t = &managed->tensor;
+    bool negative = false;
+    for (int i = 0; t->strides && i < t->ndim; i++) negative = negative || t->strides[i] < 0;
+    return managed->flags & READ_ONLY || negative || (uintptr_t)data % fl_dtype_size(meta->dtype);
+}
+
+/* Copies the elements of `axis` and those after it, row-major; returns what follows in out. */
+static char *copy_axis(char *out, const char *in, const fl_meta *meta, const int64_t *strides, int axis)
+{
+    int64_t size = (int64_t)fl_dtype_size(meta->dtype);
+    if (axis == meta->shape.ndim) {
+        memcpy(out, in, (size_t)size);
+        return out + size;
+    }
+    for (int64_t i = 0; i < meta->shape.dims[axis]; i++)
+        out = copy_axis(out, in + i * strides[axis] * size, meta, strides, axis + 1);
+    return out;
+}
+
+static fl_status copy_of(fl_tensor **out, const fl_meta *meta, const struct managed *managed, const char *data)
+{
+    const int64_t *strides = managed->tensor.strides ? managed->tensor.strides : meta->strides;
+    if (meta->placement->type != FL_CPU)
+        return fl_fail(FL_ERR_VALUE,
+                       "from_dlpack: memory of a device that is read-only, or has negative strides, cannot "
+                       "be taken; copy the array first");
+    FL_TRY(fl_tensor_empty(out, meta));
+    if (meta->numel) copy_axis(fl_tensor_data(*out), data, meta, strides, 0);
+    return FL_OK;
+}
+
+fl_status fl_dlpack_take(fl_tensor **out, void *given)
+{
+    struct managed *m = given;
+    const fl_meta *meta;
+    if (!m) return fl_fail(FL_ERR_VALUE, "from_dlpack: the array is NULL");
+    FL_TRY(read_meta(&meta, m));
+    char *data = (char *)m->tensor.data + m->tensor.byte_offset;
+    bool copies = must_copy(m, data, meta);
+    fl_status status = copies ? copy_of(out, meta, m, data)
+                              : fl_tensor_foreign(out, meta, m->tensor.strides, data, fl_dlpack_drop, m);
+    fl_meta_unref(meta);
+    if (status == FL_OK && copies) fl_dlpack_drop(m);
+    return status;
+}
+
+/* ---- giving ---- */
+
+/* What another library holds of a tensor. */
+struct gift {
+    struct managed managed;
+    fl_tensor *tensor; /* owned */
+    int64_t shape[FL_MAX_NDIM], strides[FL_MAX_NDIM];
+};
+
+static void drop_gift(struct managed *managed)
+{
+    struct gift *gift = managed->context;
+    fl_tensor_release(gift->tensor);
+    free(gift);
+}
+
+/* The value is there, and no op is at it. */
+static fl_status settle(fl_tensor *tensor)
+{
+    FL_TRY(fl_meta_check_values(tensor->meta));
+    fl_tensor_data(tensor); /* a deferred value is computed */
+    FL_TRY(fl_tensor_wait(tensor));
+    fl_engine_wait_idle(&tensor->storage->var);
+    return FL_OK;
+}
+
+fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
+{
+    const fl_meta *meta = tensor->meta;
+    fl_status status = settle(tensor);
+    if (status != FL_OK) return fl_fail_prefix(status, "to_dlpack: ");
+    struct gift *gift = calloc(1, sizeof *gift);
+    if (!gift) return fl_fail(FL_ERR_MEMORY, "to_dlpack: out of memory");
+    gift->tensor = fl_tensor_ref(tensor);
+    memcpy(gift->shape, meta->window.size, sizeof gift->shape);
+    memcpy(gift->strides, tensor->strides, sizeof gift->strides);
+    bool host = meta->placement->type == FL_CPU;
+    gift->managed = (struct managed){
+        .major = MAJOR,
+        .minor = MINOR,
+        .context = gift,
+        .deleter = drop_gift,
+        .tensor = {.data = meta->local_numel ? fl_tensor_data(tensor) : NULL,
+                   .device_type = host ? ON_CPU : ON_CUDA,
+                   .device_index = host ? 0 : tensor->storage->device_index,
+                   .ndim = meta->shape.ndim,
+                   .code = codes[meta->dtype].code,
+                   .bits = codes[meta->dtype].bits,
+                   .lanes = 1,
+                   .shape = gift->shape,
+                   .strides = gift->strides},
+    };
+    *out = &gift->managed;
+    return FL_OK;
+}
