@@ -231,7 +231,7 @@ tests-c: $(TEST_BIN)
 emulated: $(EMULATED) ## build the CUDA kernels for the CPU, for tests without a GPU (FLOW_CUDA_EMULATED=1)
 
 FORMATTER = clang-format-14
-FORMATTED := $(shell find src tests -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
+FORMATTED := $(shell find src tests examples -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
 
 lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14), no tabs
 	luacheck -q src/lua scripts tests examples/lua

@@ -1,0 +1,152 @@
+"""flow.py -- flow in Python, over libflow.so and ctypes: memory is shared both ways by DLPack.
+
+    import numpy, flow
+    x = flow.from_dlpack(numpy.ones((2, 3), numpy.float32))
+    x.require_grad()
+    flow.sum(flow.mul(x, x)).backward()
+    print(numpy.from_dlpack(x.grad))
+
+A function of the module is an op of flow by its name; arguments are as in flow's scripts. FLOW_LIBRARY names the library.
+"""
+import ctypes as c
+import os
+
+lib = c.CDLL(os.environ.get("FLOW_LIBRARY", "libflow.so.0"))
+MAX_RESULTS = 4
+NONE, TENSOR, TENSORS, INT, INTS, FLOAT, BOOL, TEXT = range(8)
+
+
+class _Value(c.Union):
+    _fields_ = [("tensor", c.c_void_p), ("integer", c.c_int64), ("number", c.c_double), ("text", c.c_char_p)]
+
+
+class _Arg(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("kind", c.c_int), ("count", c.c_int), ("value", _Value)]
+
+
+for name in ("flow_error", "flow_signature", "flow_dtype"):
+    getattr(lib, name).restype = c.c_char_p
+for name in ("flow_shape", "flow_ref"):
+    getattr(lib, name).restype = c.c_void_p
+for name in ("flow_unref", "flow_dtype", "flow_shape", "flow_ndim"):
+    getattr(lib, name).argtypes = [c.c_void_p]
+
+_api = c.pythonapi
+_api.PyCapsule_New.restype = c.py_object
+_api.PyCapsule_New.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
+_api.PyCapsule_GetPointer.restype = c.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [c.py_object, c.c_char_p]
+_api.PyCapsule_SetName.argtypes = [c.py_object, c.c_char_p]
+_FRESH, _USED = b"dltensor_versioned", b"used_dltensor_versioned"
+
+
+class Error(RuntimeError):
+    pass
+
+
+def _check(status):
+    if status:
+        raise Error(lib.flow_error().decode())
+
+
+_check(lib.flow_open(None))
+
+
+class Tensor:
+    """A reference to a tensor of flow."""
+
+    def __init__(self, pointer):
+        self._as_parameter_ = c.c_void_p(pointer)
+
+    def __del__(self):
+        lib.flow_unref(self._as_parameter_)
+
+    @property
+    def shape(self):
+        sizes = c.cast(lib.flow_shape(self), c.POINTER(c.c_int64))
+        return tuple(sizes[i] for i in range(lib.flow_ndim(self)))
+
+    @property
+    def dtype(self):
+        return lib.flow_dtype(self).decode()
+
+    def item(self):
+        value = c.c_double()
+        _check(lib.flow_item(c.byref(value), self))
+        return value.value
+
+    def require_grad(self, value=True):
+        _check(lib.flow_require_grad(self, c.c_bool(value)))
+        return self
+
+    def backward(self, grad=None):
+        _check(lib.flow_backward(self, grad))
+
+    @property
+    def grad(self):
+        out = c.c_void_p()
+        _check(lib.flow_grad(c.byref(out), self))
+        return Tensor(out.value) if out.value else None
+
+    def __dlpack_device__(self):
+        return (1, 0)  # the CPU
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if not max_version or max_version[0] < 1:
+            raise BufferError("flow gives DLPack 1: it needs NumPy 2.1 or PyTorch 2.8")
+        managed = c.c_void_p()
+        _check(lib.flow_to_dlpack(c.byref(managed), self))
+        return _api.PyCapsule_New(managed, _FRESH, None)
+
+
+def from_dlpack(array):
+    """A tensor in the memory of an array of another library, which stays as long as either is used."""
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0))
+        managed = _api.PyCapsule_GetPointer(capsule, _FRESH)
+    except (TypeError, ValueError):
+        raise BufferError("flow takes DLPack 1: it needs NumPy 2.1 or PyTorch 2.8") from None
+    out = c.c_void_p()
+    _check(lib.flow_from_dlpack(c.byref(out), c.c_void_p(managed)))
+    _api.PyCapsule_SetName(capsule, _USED)
+    return Tensor(out.value)
+
+
+def _pack(value, name, keep):
+    arg = _Arg(name=name and name.encode())
+    if value is None:
+        arg.kind = NONE
+    elif isinstance(value, Tensor):
+        arg.kind, arg.value.tensor = TENSOR, value._as_parameter_.value
+    elif isinstance(value, bool):
+        arg.kind, arg.value.integer = BOOL, value
+    elif isinstance(value, int):
+        arg.kind, arg.value.integer = INT, value
+    elif isinstance(value, float):
+        arg.kind, arg.value.number = FLOAT, value
+    elif isinstance(value, str):
+        arg.kind, arg.value.text = TEXT, value.encode()
+    else:
+        tensors = any(isinstance(v, Tensor) for v in value)
+        items = [v._as_parameter_.value if tensors else v for v in value]
+        array = ((c.c_void_p if tensors else c.c_int64) * len(items))(*items)
+        keep.append(array)
+        arg.kind, arg.count = TENSORS if tensors else INTS, len(items)
+        arg.value.tensor = c.addressof(array)
+    return arg
+
+
+def call(op, *args, results=1, **named):
+    """Calls an op by its name; `results` tensors, one alone or in a list."""
+    keep = []
+    packed = [_pack(v, None, keep) for v in args] + [_pack(v, k, keep) for k, v in named.items()]
+    out = (c.c_void_p * MAX_RESULTS)()
+    _check(lib.flow_call(out, results, op.encode(), (_Arg * len(packed))(*packed), len(packed)))
+    made = [Tensor(out[i]) for i in range(results)]
+    return made[0] if results == 1 else made
+
+
+def __getattr__(name):
+    if name.startswith("__") or not lib.flow_signature(name.encode()):
+        raise AttributeError(f"flow has no op '{name}'")
+    return lambda *args, **named: call(name, *args, **named)

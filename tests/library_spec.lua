@@ -1,0 +1,99 @@
+-- library_spec.lua -- libflow for programs in C, C++ and Python: the examples, what is exported, what is installed.
+local process = require "tests.process"
+
+local build = process.build
+local usable = build == "build" and process.has "cc" and process.exists(build .. "/libflow.so")
+local function needs(what) return usable and (not what or process.has(what)) end
+
+-- Compiles a program with the flags and returns its path; what the compiler says is an error.
+local folder = process.folder()
+local count = 0
+local function compile(source, flags, compiler)
+    count = count + 1
+    local path = ("%s/program%d"):format(folder, count)
+    local output, code = process.output(("%s -Wall -Wextra -Werror -o %s %s %s 2>&1"):format(compiler or "cc -std=c99", path,
+        source, flags))
+    assert.are.equal("", output)
+    assert.are.equal(0, code)
+    return path
+end
+
+local shared = ("-Isrc/core/api -L%s -lflow -Wl,-rpath,$PWD/%s"):format(build, build)
+local static = ("-Isrc/core/api %s/libflow.a -rdynamic -lz -lm -ldl -lpthread"):format(build)
+
+local function with(what, name, f)
+    if needs(what) then it(name, f) else it(name, function() pending("needs a release build and " .. (what or "cc")) end) end
+end
+
+describe("libflow", function()
+    teardown(function() os.execute("rm -rf " .. folder) end)
+
+    for _, linked in ipairs {{"libflow.so", shared}, {"libflow.a", static}} do
+        with(nil, "trains a layer, and uses a host's buffer: " .. linked[1], function()
+            assert.are.equal("y = 2.00 x -1.00\n", (process.output(compile("examples/c/train.c", linked[2]))))
+            assert.are.equal("mean colour 63 70 75, last byte of a row 100\nthe picture is free again\n",
+                (process.output(compile("examples/c/buffers.c", linked[2]))))
+        end)
+    end
+
+    with("mpirun", "trains on the decomposition of an MPI program", function()
+        local flags = process.output("pkg-config --cflags --libs ompi-c 2>/dev/null"):gsub("\n", " ")
+        if flags == "" then pending "needs Open MPI" end
+        local mpirun = "mpirun --allow-run-as-root --oversubscribe --bind-to none -q -n "
+        for _, linked in ipairs {shared, static .. " -DSTATIC"} do
+            local program = compile("examples/c/mpi.c", linked .. " " .. flags)
+            local plugins = linked ~= shared and ("FLOW_PLUGINS=$PWD/%s "):format(build) or ""
+            local ranks = linked == shared and {"2", "3"} or {"2"}
+            for _, n in ipairs(ranks) do
+                local rows = n == "2" and 17 or 27
+                assert.are.equal(("%s ranks, %d rows: w = 1.00 2.00\n"):format(n, rows),
+                    (process.output(plugins .. mpirun .. n .. " " .. program)))
+            end
+        end
+    end)
+
+    with("c++", "has a header for C++, which needs no other", function()
+        local source = folder .. "/header.cc"
+        process.write(source, [[
+#include <flow.h>
+int main() {
+    int64_t shape[] = {2};
+    flow_spec spec = {"float32", 1, shape, nullptr, nullptr, nullptr};
+    flow_tensor *x = nullptr, *y = nullptr;
+    if (flow_open(nullptr) || flow_empty(&x, &spec)) return 1;
+    flow_arg args[] = {flow_of(x), flow_named("dtype", flow_text("int64"))};
+    if (flow_call(&y, 1, "cast", args, 2)) return 2;
+    flow_unref(x);
+    flow_unref(y);
+    return flow_close();
+}
+]])
+        assert.are.equal(0, select(2, process.output(compile(source, "-std=c++11 -pedantic " .. shared, "c++"))))
+    end)
+
+    with("nm", "exports nothing but its interface, and what plug-ins and ops of others need", function()
+        for line in process.output(("nm -D --defined-only %s/libflow.so"):format(build)):gmatch "[^\n]+" do
+            local name = line:match "%S+$"
+            assert.is_truthy(name:find "^flow_" or name:find "^fl_" or name:find "^__s[a-z]+_fl_ops$", name)
+        end
+    end)
+
+    with("make", "is installed with header and pkg-config file", function()
+        local prefix = folder .. "/usr"
+        local plugin = process.exists(build .. "/flowlua-mpi.so") and build .. "/flowlua-mpi.so" or ""
+        assert.are.equal(0, select(2, process.output(("make -s install PREFIX=%s PLUGINS=%s 2>&1"):format(prefix, plugin))))
+        local program = compile("examples/c/train.c",
+            ("$(PKG_CONFIG_PATH=%s/lib/pkgconfig pkg-config --cflags --libs flow)"):format(prefix))
+        assert.are.equal("y = 2.00 x -1.00\n", (process.output(("LD_LIBRARY_PATH=%s/lib %s"):format(prefix, program))))
+    end)
+
+    with(nil, "shares memory with NumPy and PyTorch", function()
+        local python = os.getenv "FLOW_PYTHON" or "python3"
+        if select(2, process.output(python .. " -c 'import numpy; numpy.from_dlpack' 2>/dev/null")) ~= 0 then
+            pending "needs Python with NumPy 2.1 or newer (FLOW_PYTHON names it)"
+        end
+        local output = process.output(("FLOW_LIBRARY=$PWD/%s/libflow.so %s tests/share.py 2>&1"):format(build, python))
+        assert.is_truthy(output:find("numpy shares memory\n", 1, true), output)
+        assert.is_truthy(output:find("tensors left: 0\n$"), output)
+    end)
+end)

@@ -1,0 +1,57 @@
+"""share.py -- examples/python/flow.py with NumPy, and with PyTorch where it is there: one memory, gradients, errors."""
+import gc
+import sys
+
+sys.path.insert(0, "examples/python")
+import numpy as np
+import flow
+
+libraries = [("numpy", np, np.from_dlpack)]
+try:
+    import torch
+    libraries.append(("torch", torch, torch.from_dlpack))
+except ImportError:
+    pass
+
+for name, library, take in libraries:
+    array = library.ones((2, 3), dtype=library.float32)
+    x = flow.from_dlpack(array)
+    assert x.shape == (2, 3) and x.dtype == "float32"
+    flow.mul_(x, 3)
+    assert float(array[1, 2]) == 3, "flow writes into the array"
+    array[0, 0] = 5
+    assert flow.sum(x).item() == 20, "and sees what is written there"
+    x.require_grad()
+    flow.sum(flow.mul(x, x)).backward()
+    grad = take(x.grad)
+    assert float(grad[0, 0]) == 10 and float(grad[1, 1]) == 6
+    y = take(flow.full([4], 2.5))
+    gc.collect()
+    assert float(y.sum()) == 10, "the memory stays while the array does"
+    del y, grad, x, array
+    turned = library.arange(6).reshape(2, 3).T
+    z = flow.from_dlpack(turned)
+    assert z.shape == (3, 2) and z.dtype == "int64" and flow.sum(flow.select(z, 1, 1)).item() == 12
+    del z, turned
+    print(name, "shares memory")
+
+reverse = flow.from_dlpack(np.arange(4.0)[::-1])                # copied
+assert flow.select(reverse, 0, 0).item() == 3
+frozen = np.arange(4.0)
+frozen.setflags(write=False)
+copy = flow.from_dlpack(frozen)
+flow.fill_(copy, 7)
+assert frozen[1] == 1
+for wrong, text in ((lambda: flow.from_dlpack(np.ones(2, complex)), "no dtype is like"),
+                    (lambda: flow.matmul(copy, 3), "matmul: y must be a tensor, got an integer"),
+                    (lambda: flow.call("matmull"), "did you mean 'matmul'?")):
+    try:
+        wrong()
+    except flow.Error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(text)
+del reverse, copy
+gc.collect()
+assert flow.lib.flow_sync() == 0
+print("tensors left:", flow.lib.flow_tensor_count())
