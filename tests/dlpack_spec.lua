@@ -67,7 +67,7 @@ describe("DLPack", function()
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got number", flow.from_dlpack, 3},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got nil", flow.from_dlpack, nil},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got table", flow.from_dlpack, {}},
-        {"to_dlpack: float32[2] on meta has no values to read", flow.zeros(2).__dlpack,
+        {"__dlpack: float32[2] on meta has no values to read", flow.zeros(2).__dlpack,
             flow.zeros(2, {device = "meta"})},
     } do
         it("refuses: " .. case[1], function()

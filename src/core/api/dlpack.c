@@ -18,5 +18,6 @@ flow_status flow_to_dlpack(void **out, flow_tensor *tensor)
     FL_API_ENTER("flow_to_dlpack");
     FL_API_TRY(fl_api_need(out, "flow_to_dlpack", "out"));
     FL_API_TRY(fl_api_need(tensor, "flow_to_dlpack", "tensor"));
-    return fl_api_leave(fl_dlpack_give(out, fl_api_in(tensor)));
+    fl_status status = fl_dlpack_give(out, fl_api_in(tensor));
+    return status == FL_OK ? FLOW_OK : (flow_status)fl_fail_prefix(status, "flow_to_dlpack: ");
 }

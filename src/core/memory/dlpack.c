@@ -172,10 +172,9 @@ static fl_status settle(fl_tensor *tensor)
 fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
 {
     const fl_meta *meta = tensor->meta;
-    fl_status status = settle(tensor);
-    if (status != FL_OK) return fl_fail_prefix(status, "to_dlpack: ");
+    FL_TRY(settle(tensor));
     struct gift *gift = calloc(1, sizeof *gift);
-    if (!gift) return fl_fail(FL_ERR_MEMORY, "to_dlpack: out of memory");
+    if (!gift) return fl_fail(FL_ERR_MEMORY, "out of memory");
     gift->tensor = fl_tensor_ref(tensor);
     memcpy(gift->shape, meta->window.size, sizeof gift->shape);
     memcpy(gift->strides, tensor->strides, sizeof gift->strides);

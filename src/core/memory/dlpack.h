@@ -14,7 +14,7 @@
 fl_status fl_dlpack_take(fl_tensor **out, void *managed);
 
 /* The tensor's part on this rank for another library; waits for its value. It lives until the deleter is called, on any
-** thread. */
+** thread. Errors have no name in front. */
 fl_status fl_dlpack_give(void **out, fl_tensor *tensor);
 
 /* Has the deleter called, of what nobody has taken. NULL is fine. */

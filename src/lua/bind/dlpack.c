@@ -36,7 +36,8 @@ static int tensor_dlpack(lua_State *L)
     void **capsule = lua_newuserdatauv(L, sizeof *capsule, 0);
     *capsule = NULL;
     luaL_setmetatable(L, CAPSULE_TYPE);
-    FL_CHECK(L, fl_dlpack_give(capsule, t));
+    fl_status status = fl_dlpack_give(capsule, t);
+    if (status != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "__dlpack: "));
     return 1;
 }
 
