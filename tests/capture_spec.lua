@@ -532,6 +532,50 @@ describe("captured functions", function()
         assert.are.equal(#words, lines)
     end)
 
+    it("are explained and counted like the function itself", function()
+        local function f(x)
+            local y = (x:matmul(x) * 2 + 1):exp()
+            y:add_(0.5)
+            return y:sum(0), y:softmax(1)
+        end
+        local g = capture(f)
+        local function inline_ops() return flow.engine.stats().inline_ops end
+        for _, n in ipairs {4, 200} do
+            local x = flow.randn(n, n)
+            for _ = 1, 3 do g(x) end
+            local start = inline_ops()
+            f(x)
+            local eager = inline_ops() - start
+            g(x)
+            if x.device == "cpu" then assert.are.equal(eager, inline_ops() - start - eager) end
+            local function ops(call)
+                local list = {}
+                for i, entry in ipairs(flow.explain(function() call(x) end)) do
+                    local inputs = {}
+                    for k, input in ipairs(entry.inputs) do inputs[k] = input.text end
+                    list[i] = ("%s %s(%s)"):format(entry.line:match ":%d+$", entry.op:gsub("_$", ""), table.concat(inputs, ", "))
+                end
+                table.sort(list)
+                return list
+            end
+            assert.are.same(ops(f), ops(g))
+        end
+    end)
+
+    it("are met by FLOW_FAULT", function()
+        local script = [[
+            local flow = require "flow"
+            local x = flow.ones(3)
+            local f = flow.capture(function() return (x:exp() + 1):sum() end)
+            for i = 1, 4 do print(pcall(f)) end]]
+        -- ones, three ops recorded, three in each replay
+        assert.are.equal("captured at script.lua:3: exp: made to fail by FLOW_FAULT",
+            process.run("FLOW_FAULT=0:5:error", script):match "captured at [^\n]*")
+        local text = process.run("FLOW_FAULT=0:9:error", script)
+        local trues = select(2, text:gsub("true", ""))
+        assert.are.equal("3 captured at script.lua:3: add: made to fail by FLOW_FAULT", trues .. " " .. text:match "captured at [^\n]*")
+    end)
+
     it("share memory by lifetime", function()
         local f = capture(function(x)
             for _ = 1, 20 do x = x:matmul(x):cumsum(0):softmax(0) end

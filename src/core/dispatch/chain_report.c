@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 void (*fl_chain_observer)(const fl_chain_pass *pass);
+void (*fl_replay_observer)(const fl_replayed *op);
 
 bool fl_chain_reports(void) { return fl_engine_profiling || fl_chain_observer; }
 

@@ -5,6 +5,7 @@
 #define FL_CHAIN_REPORT_H
 
 #include "base/status.h"
+#include "op/op.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,6 +25,15 @@ typedef struct fl_chain_pass {
 
 /* Set by who explains; NULL: nobody. */
 FL_OWN extern void (*fl_chain_observer)(const fl_chain_pass *pass);
+
+/* An op of a replay (program/replay.c). metas: of inputs, NULL where it is the number in `numbers`, then of results. */
+typedef struct fl_replayed {
+    const char *op, *line;
+    int nin, nout;
+    const fl_meta *const *metas;
+    const fl_operand *numbers; /* of each input */
+} fl_replayed;
+FL_OWN extern void (*fl_replay_observer)(const fl_replayed *op);
 
 /* Are passes reported, so that steps need their lines? */
 bool fl_chain_reports(void);

@@ -79,6 +79,14 @@ static fault_kind take_turn(void)
 
 static fl_status fail(const char *name) { return fl_fail(FL_ERR_STATE, "%s: made to fail by FLOW_FAULT", name); }
 
+bool fl_fault_step(fl_status *status, const char *name)
+{
+    fault_kind kind = take_turn();
+    if (kind != FAULT_skip && kind != FAULT_error) return false;
+    *status = kind == FAULT_error ? fail(name) : FL_OK;
+    return true;
+}
+
 bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
                  fl_tensor *target)
 {

@@ -22,4 +22,7 @@ fl_status fl_fault_init(void);
 bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
                  fl_tensor *target);
 
+/* Counts one op of a replay. True: it does not run, and *status is what becomes of it. */
+bool fl_fault_step(fl_status *status, const char *name);
+
 #endif

@@ -80,3 +80,27 @@ void fl_view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype)
     }
     }
 }
+
+fl_operand fl_number_of_view(const fl_view *view)
+{
+    union {
+        double f64;
+        float f32;
+        fl_float16 f16;
+        fl_bfloat16 bf16;
+        int64_t i64;
+        int32_t i32;
+        uint8_t u8;
+    } number;
+    if (!view->data) return (fl_operand){FL_NONE, {0}};
+    memcpy(&number, view->scalar, sizeof number);
+    switch (view->dtype) {
+    case FL_FLOAT64: return fl_of_number(number.f64);
+    case FL_FLOAT32: return fl_of_number(number.f32);
+    case FL_FLOAT16: return fl_of_number(fl_float16_to_float(number.f16));
+    case FL_BFLOAT16: return fl_of_number(fl_bfloat16_to_float(number.bf16));
+    case FL_INT64: return fl_of_integer(number.i64);
+    case FL_INT32: return fl_of_integer(number.i32);
+    default: return fl_of_integer(number.u8);
+    }
+}

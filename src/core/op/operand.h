@@ -25,4 +25,7 @@ fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands);
 /* A Lua number as a kernel sees it, in the dtype that the plan has for numbers. */
 void fl_view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype);
 
+/* The number that such a view holds; FL_NONE: it has no data. */
+fl_operand fl_number_of_view(const fl_view *view);
+
 #endif

@@ -160,6 +160,7 @@ static fl_status put_fused(struct pass *pass, struct group *group, const fl_step
     }
     for (int i = 0; i < step.nin + step.nout; i++) fl_meta_ref(step.operands[i].meta);
     *step.fused = group->fused;
+    step.fused->first_retired = pass->program->retired_count;
     FL_TRY(set_report(pass, group, fold, &step));
     return put(pass, &step);
 }

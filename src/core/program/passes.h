@@ -21,6 +21,7 @@ typedef struct fl_fused {
     int fold;            /* the slot of `tiles` that the step's kernel, a reduction, takes its operand from; -1: none */
     const fl_meta *from; /* of that operand */
     fl_chain_pass pass;  /* as it is reported */
+    int first_retired;   /* of fl_program.retired: the steps that it consists of, pass.count of them */
 } fl_fused;
 
 /* The slot and the offset that stand in the data of a template's operand. */

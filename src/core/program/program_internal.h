@@ -152,6 +152,7 @@ struct fl_program {
     struct fl_graph *graphs;
     int graph_count, graph_room;
     fl_program_facts facts;
+    int64_t host_ops; /* that kernels on the host compute, fused ones each */
 };
 
 /* FL_ERR_MEMORY with its message. */

@@ -7,13 +7,16 @@
 #include "autograd/autograd.h"
 #include "base/clock.h"
 #include "boxing/boxing.h"
+#include "dispatch/fault.h"
 #include "dispatch/listener.h"
 #include "engine/engine.h"
 #include "graphs.h"
 #include "memory/device.h"
+#include "op/operand.h"
 #include "passes.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* One run. */
 struct run {
@@ -347,23 +350,69 @@ static fl_status fail_at(const fl_step *step, fl_status status)
     return *step->line ? fl_fail_prefix(status, "captured at %s: ", step->line) : status;
 }
 
-/* A kernel, or fused steps, that began at `started`. Tasks of a device are in the trace by themselves. */
-static void report(const fl_step *step, uint64_t started)
+/* What the step consists of: itself, or steps that run in one pass. */
+static const fl_step *parts_of(int *count, const fl_program *program, const fl_step *step)
 {
+    *count = step->kind == FL_STEP_FUSED ? step->fused->pass.count : 1;
+    return step->kind == FL_STEP_FUSED ? &program->retired[step->fused->first_retired] : step;
+}
+
+static void show(const fl_step *step)
+{
+    const int count = step->nin + step->nout;
+    const fl_meta **metas = malloc(sizeof *metas * (size_t)(count + 1));
+    fl_operand *numbers = calloc((size_t)count + 1, sizeof *numbers);
+    for (int i = 0; i < count && metas && numbers; i++) {
+        metas[i] = step->operands[i].slot < 0 ? NULL : step->operands[i].meta;
+        if (!metas[i] && i < step->nin) numbers[i] = fl_number_of_view(&step->kernel.in[i]);
+    }
+    if (metas && numbers)
+        fl_replay_observer(&(fl_replayed){step->op->name, step->line, step->nin, step->nout, metas, numbers});
+    free(metas);
+    free(numbers);
+}
+
+/* A kernel, or fused steps, that began at `started`. Tasks of a device are in the trace by themselves. */
+static void report(const fl_program *program, const fl_step *step, uint64_t started)
+{
+    int count;
+    const fl_step *parts = parts_of(&count, program, step);
+    for (int i = 0; i < count && fl_replay_observer; i++) show(&parts[i]);
     const fl_chain_step alone = {step->op->name, step->line};
     const fl_chain_pass pass = {.steps = &alone, .count = 1, .stored = step->nout, .numel = step->numel};
     if (step->device && !fl_chain_observer) return;
     fl_chain_report(step->kind == FL_STEP_FUSED ? &step->fused->pass : &pass, started);
 }
 
+/* FLOW_FAULT: the ops of the step are counted. True: it does not run. */
+static bool stopped(fl_status *status, const fl_program *program, const fl_step *step)
+{
+    int count;
+    const fl_step *parts = parts_of(&count, program, step);
+    for (int i = 0; i < count; i++)
+        if (fl_fault_step(status, parts[i].op->name)) return true;
+    return false;
+}
+
+static fl_status run_watched(const struct run *run, fl_step *step)
+{
+    const uint64_t started = fl_now();
+    const bool computes = step->kind <= FL_STEP_FUSED;
+    fl_status status = FL_OK;
+    if (computes && fl_fault_armed && stopped(&status, run->program, step)) return status;
+    status = run_step(run, step);
+    if (computes && status == FL_OK && fl_chain_reports()) report(run->program, step, started);
+    return status;
+}
+
+static bool is_watched(void) { return fl_chain_reports() || fl_fault_armed; }
+
 static fl_status run_range(const struct run *run, int from, int past)
 {
     fl_program *p = run->program;
-    bool reports = fl_chain_reports();
+    bool watched = is_watched();
     for (int i = from; i < past; i++) {
-        uint64_t started = FL_UNLIKELY(reports) ? fl_now() : 0;
-        fl_status status = run_step(run, &p->steps[i]);
-        if (FL_UNLIKELY(reports) && status == FL_OK && p->steps[i].kind <= FL_STEP_FUSED) report(&p->steps[i], started);
+        fl_status status = FL_UNLIKELY(watched) ? run_watched(run, &p->steps[i]) : run_step(run, &p->steps[i]);
         if (FL_UNLIKELY(status != FL_OK)) return fail_at(&p->steps[i], status);
     }
     return FL_OK;
@@ -403,7 +452,7 @@ static fl_status run_graph(const struct run *run, fl_graph *graph)
 static fl_status run_steps(const struct run *run)
 {
     fl_program *p = run->program;
-    bool tells_apart = fl_chain_reports() || fl_engine_mode_get() == FL_ENGINE_NAIVE;
+    bool tells_apart = is_watched() || fl_engine_mode_get() == FL_ENGINE_NAIVE;
     int next = 0;
     FL_TRY(fl_graphs_plan(p));
     for (int i = 0; i < p->graph_count && !tells_apart; i++) {
@@ -498,6 +547,7 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
     if (status == FL_OK) status = take_outside(program, args);
     if (status == FL_OK) status = take_block(program);
     if (status == FL_OK) status = run_steps(&run);
+    if (status == FL_OK) fl_engine_direct_ops += program->host_ops;
     if (status == FL_OK) status = set_gradients(program);
     if (status == FL_OK) status = give_results(program, results);
     if (status == FL_OK) fl_graphs_note(program);

@@ -380,8 +380,12 @@ fl_status fl_program_seal(fl_program *program)
     if (fl_pass_is_on(FL_PASS_ACTIVATION)) FL_TRY(fl_pass_activation(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
     if (fl_pass_is_on(FL_PASS_FUSION)) FL_TRY(fl_pass_fusion(program));
-    for (int n = 0; n < program->step_count; n++)
-        program->facts.steps += program->steps[n].kind <= FL_STEP_FUSED || program->steps[n].kind == FL_STEP_BOX;
+    for (int n = 0; n < program->step_count; n++) {
+        const fl_step *s = &program->steps[n];
+        program->facts.steps += s->kind <= FL_STEP_FUSED || s->kind == FL_STEP_BOX;
+        if (s->kind <= FL_STEP_FUSED && !s->device)
+            program->host_ops += s->kind == FL_STEP_FUSED ? s->fused->pass.count : 1;
+    }
     find_lives(program);
     choose_own(program);
     FL_TRY(plan_block(program));

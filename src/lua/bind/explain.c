@@ -229,6 +229,23 @@ static void observe_pass(const fl_chain_pass *pass)
     }
 }
 
+/* ---- replays ---- */
+
+static void observe_replayed(const fl_replayed *op)
+{
+    struct event *e = note(ENTRY);
+    if (!e) return;
+    record.op = record.count;
+    e->entry.is_op = true;
+    snprintf(e->entry.name, sizeof e->entry.name, "%s", op->op);
+    snprintf(e->entry.where, sizeof e->entry.where, "%s", op->line);
+    for (int i = 0; i < op->nin; i++)
+        if (op->metas[i]) note_tensor(INPUT, op->metas[i], NULL, NULL);
+        else note_number(&op->numbers[i]);
+    for (int i = 0; i < op->nout; i++)
+        if (op->metas[op->nin + i]) note_tensor(OUTPUT, op->metas[op->nin + i], NULL, NULL);
+}
+
 /* ---- the events as tables; their fields are listed in explain.lua ---- */
 
 /* Stack indices while the report is made; those after REPORT belong to its last entry. */
@@ -438,6 +455,7 @@ static void watch(bool on)
     fl_engine_compute_deferred();
     fl_infer_observer = on ? observe_op : NULL;
     fl_chain_observer = on ? observe_pass : NULL;
+    fl_replay_observer = on ? observe_replayed : NULL;
     fl_boxing_observer = on ? observe_boxing : NULL;
     if (on) pretended = fl_boxing_pretend;
     if (pretend == fl_boxing_pretend) return;
