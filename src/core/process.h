@@ -33,6 +33,7 @@
 #include "ranks/failure.h"
 #include "ranks/journal.h"
 #include "ranks/launch.h"
+#include "ranks/message.h"
 #include "ranks/shared.h"
 /* Bytes moved between ranks so far. */
 #include "boxing/move.h"

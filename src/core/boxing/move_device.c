@@ -455,7 +455,7 @@ fl_status fl_move_is_direct(bool *direct, const fl_move *move, const fl_device *
     struct meeting at;
     *direct = true;
     if (!move->group) return FL_OK;
-    FL_TRY(fl_comm_allowed(&move->collective));
+    FL_TRY(fl_comm_allowed(&move->collective, move->group));
     if (!fl_device_group_known(move->group)) FL_TRY(meet(&at, move, &clean, FL_OK));
     FL_TRY(fl_device_group_get(&handle, move->group, device));
     *direct = handle != NULL;
@@ -528,7 +528,7 @@ fl_status fl_move_push_device(fl_move *move, fl_tensor *out, fl_tensor *in)
                          .in = fl_tensor_data(in)};
     FL_TRY(fl_device_get(&t.device, out->storage->device));
     if (!move->group) return push(&t, move, &out->storage->var, &in->storage->var);
-    FL_TRY(fl_comm_allowed(&move->collective));
+    FL_TRY(fl_comm_allowed(&move->collective, move->group));
     FL_TRY(fl_device_group_get(&t.handle, move->group, t.device));
     assert(t.handle);
     fl_move_counted.direct++;

@@ -449,7 +449,7 @@ fl_status fl_move_push(fl_move *move, fl_tensor *out, fl_tensor *in)
                     .read_count = 2,
                     .write_count = 1,
                     .lane = alone ? FL_LANE_CPU : FL_LANE_COMM};
-    if (!alone) FL_TRY(fl_comm_allowed(&move->collective));
+    if (!alone) FL_TRY(fl_comm_allowed(&move->collective, move->group));
     if (!alone) t.progress = fl_move_progress(move);
     if (!alone && fl_engine_where) fl_engine_where(t.where, sizeof t.where);
     task.flags = alone ? FL_TASK_CHEAP : FL_TASK_NO_SKIP | (brief ? FL_TASK_SHORT : 0);

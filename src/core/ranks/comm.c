@@ -21,9 +21,24 @@ void fl_comm_abort(int code)
     _exit(code);
 }
 
-fl_status fl_comm_allowed(const fl_collective *collective)
+/* A member that no longer takes part in collectives; -1: there is none. */
+static int member_aside(const fl_group *group)
+{
+    for (int i = 0; i < group->count; i++)
+        if (group->ranks[i] >= fl_world_get()->size) return group->ranks[i];
+    return -1;
+}
+
+fl_status fl_comm_allowed(const fl_collective *collective, const fl_group *group)
 {
     char text[FL_COLLECTIVE_TEXT];
+    int aside = FL_UNLIKELY(fl_world_get()->size < fl_world_get()->started) ? member_aside(group) : -1;
+    if (aside >= 0)
+        return fl_fail(
+            FL_ERR_COMM,
+            "%s: rank %d serves a key-value store and takes part in no collective; tensors of the workers lie "
+            "on placements of ranks 0 to %d",
+            fl_collective_text(text, collective), aside, fl_world_get()->size - 1);
     if (FL_LIKELY(!fl_comm_refusal)) return FL_OK;
     return fl_fail(FL_ERR_COMM, "%s: only one rank runs inside %s, so ranks cannot communicate there",
                    fl_collective_text(text, collective), fl_comm_refusal);
@@ -103,7 +118,7 @@ fl_status fl_comm_share(fl_group *group, const char *what, void *all, const void
     j.entry.collective.shape.ndim = -1;
     snprintf(j.entry.collective.name, FL_COLLECTIVE_NAME, "%s", what);
     j.entry.fingerprint = fl_fingerprint(&j.entry.collective, bytes);
-    FL_TRY(fl_comm_allowed(&j.entry.collective));
+    FL_TRY(fl_comm_allowed(&j.entry.collective, group));
     FL_TRY(find_mark(group));
     fl_trail trail = fl_history_meet(group->mark);
     if (!(flags & FL_WAIT_IDLE)) fl_entry_look_back(&j.entry, trail); /* a session resets its groups at every line */

@@ -47,6 +47,14 @@ typedef struct fl_comm {
                                 fl_reduce reduce);
     fl_status (*all_to_all)(fl_group *group, void *out, const int64_t *out_counts, const int64_t *out_starts,
                             const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+    /* Pieces of messages between two ranks (message.h), in order, without a meeting; none of these waits. `data` is the
+    ** transport's until the request is done; a piece is received with the size it was sent with, below 2^31 bytes. */
+    fl_status (*send)(void **request, int to, const void *data, size_t bytes);
+    fl_status (*receive)(void **request, int from, void *data, size_t bytes);
+    fl_status (*find)(int *from, size_t *bytes,
+                      bool *found); /* the next piece of rank *from; -1: of any, which it becomes */
+    fl_status (*test)(bool *done, void **request);
+    void (*drop)(void **request);
     void (*reset)(fl_group *group); /* clears a meeting that failed half way, on this rank */
     void (*abort)(int code);        /* ends the whole job; does not return */
     void (*finish)(void);           /* the job has ended well on this rank: waits for the others */
@@ -65,7 +73,8 @@ void fl_comm_abort(int code);
 ** text. */
 FL_OWN extern const char *fl_comm_refusal; /* NULL, or what forbids it */
 
-/* Asked on the script's thread before anything is queued: FL_OK, or the error of `collective` where it is forbidden. */
-fl_status fl_comm_allowed(const fl_collective *collective);
+/* Asked on the script's thread before anything is queued: FL_OK, or the error of `collective` where it is forbidden, to
+** this rank or because a member of the group was set aside. */
+fl_status fl_comm_allowed(const fl_collective *collective, const fl_group *group);
 
 #endif

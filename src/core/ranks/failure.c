@@ -92,7 +92,7 @@ enum { KILLED_CODE = 128 + SIGKILL };
 /* A rank of this host that ended without a word: -1 when there is none. */
 static int find_killed(void)
 {
-    for (int r = 0; r < fl_world_get()->size; r++) {
+    for (int r = 0; r < fl_world_get()->started; r++) {
         const fl_journal *j = fl_journal_of(r);
         /* in this order: a rank that is about to stop writes that before it dies */
         if (j && r != my_rank() && fl_rank_is_dead(r) && state_of(j) == FL_RANK_RUNNING) return r;
@@ -116,7 +116,7 @@ static bool says_the_same(int rank)
 /* "all ranks", "ranks 0, 2", "rank 2": who fails with this rank's words. */
 static void name_ranks(char *head)
 {
-    int size = fl_world_get()->size, count = 1, added = 0, n;
+    int size = fl_world_get()->started, count = 1, added = 0, n;
     for (int r = 0; r < size; r++) count += r != my_rank() && says_the_same(r);
     n = snprintf(head, HEAD_BYTES, count == size ? "all ranks" : count > 1 ? "ranks " : "rank ");
     for (int r = 0; r < size && count < size && n < HEAD_BYTES; r++)
@@ -148,7 +148,7 @@ static bool is_open(int rank)
 
 static bool some_are_open(void)
 {
-    for (int r = 0; r < fl_world_get()->size; r++)
+    for (int r = 0; r < fl_world_get()->started; r++)
         if (is_open(r)) return true;
     return false;
 }
@@ -175,7 +175,7 @@ static void await_reporter(void)
 
 static bool all_say_the_same(void)
 {
-    for (int r = 0; r < fl_world_get()->size; r++)
+    for (int r = 0; r < fl_world_get()->started; r++)
         if (r != my_rank() && !says_the_same(r)) return false;
     return true;
 }

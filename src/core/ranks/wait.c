@@ -64,6 +64,7 @@ static fl_status look_at(const fl_wait *wait, int rank)
     if (!ended && (state == FL_RANK_STOPPED || !fl_rank_is_dead(rank))) return FL_OK;
     fl_rank_place_text(where, j);
     if (!ended) return fl_fail(FL_ERR_COMM, "%s: rank %d has died%s", mine, rank, where);
+    if (wait->flags & FL_WAIT_PEER) return fl_fail(FL_ERR_COMM, "%s: rank %d has ended", mine, rank);
     return fl_fail(FL_ERR_COMM, "%s: rank %d has ended%s; all ranks must call it", mine, rank, where);
 }
 
@@ -103,6 +104,9 @@ static fl_status time_out(const fl_wait *wait)
         n += (size_t)snprintf(text + n, sizeof text - n, "%srank %d%s%s%s", n ? "; " : "", wait->group->ranks[i],
                               answered ? ", at " : "", answered ? j->line : "", j ? fl_rank_place_text(where, j) : "");
     }
+    if (n && wait->flags & FL_WAIT_PEER)
+        return fl_fail(FL_ERR_COMM, "%s: after %g s no answer of %s (FLOW_TIMEOUT sets the seconds)", mine,
+                       timeout_seconds(), text);
     if (n && wait->flags & FL_WAIT_DEVICE)
         return fl_fail(FL_ERR_COMM,
                        "%s: after %g s the devices have not moved their data; this one waits for %s (FLOW_TIMEOUT sets "
@@ -156,7 +160,7 @@ static fl_status poll_peers(fl_wait *wait)
     if (!wait->started) wait->started = wait->looked = t;
     if (t - wait->looked < (wait->flags & FL_WAIT_IDLE ? IDLE_LOOK_NS : LOOK_NS)) return FL_OK;
     wait->looked = t;
-    if (wait->missing && !(wait->flags & (FL_WAIT_IDLE | FL_WAIT_DATA)))
+    if (wait->missing && !(wait->flags & (FL_WAIT_IDLE | FL_WAIT_DATA | FL_WAIT_PEER)))
         FL_TRY(fl_deadlock_look()); /* first: a rank that found the deadlock earlier has ended by now */
     for (int i = 0; i < wait->group->count && wait->missing; i++)
         if (wait->missing(wait->group, i)) FL_TRY(look_at_missing(wait, i));

@@ -8,9 +8,10 @@
 #include "site.h"
 
 enum {
-    FL_WAIT_IDLE = 1,  /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
-    FL_WAIT_DATA = 2,  /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
-    FL_WAIT_DEVICE = 4 /* with DATA: they move between devices, for members too whose scripts have gone on or ended */
+    FL_WAIT_IDLE = 1,   /* the others may take any time (a prompt): no time-out, no Ctrl-C, sleeps */
+    FL_WAIT_DATA = 2,   /* all have met and data are moving, in memory of this rank too: Ctrl-C does not end that */
+    FL_WAIT_DEVICE = 4, /* with DATA: they move between devices, for members too whose scripts have gone on or ended */
+    FL_WAIT_PEER = 8    /* for a message of one rank, or for it to take one: no collective */
 };
 
 /* One wait for other ranks: spins, then yields (at once when the host has more ranks than cores), then sleeps. */

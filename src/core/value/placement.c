@@ -13,7 +13,7 @@
 
 enum { MAX_WORLD = 1 << 20, BUCKETS = 256, MAX_LOCAL_DEVICES = 64 };
 
-static fl_world world = {1, 0, false};
+static fl_world world = {1, 0, false, 1};
 static fl_placement *buckets[BUCKETS];
 static const fl_placement *all_ranks[FL_DEVICE_TYPES]; /* by device type; forgotten when the world changes */
 
@@ -46,7 +46,7 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry
     if (rank < 0 || rank >= size)
         return fl_fail(FL_ERR_VALUE, "%s: rank %lld does not exist in a world of %lld (0 to %lld)", who,
                        (long long)rank, (long long)size, (long long)size - 1);
-    world = (fl_world){(int)size, (int)rank, dry && size > 1};
+    world = (fl_world){(int)size, (int)rank, dry && size > 1, (int)size};
     memset(all_ranks, 0, sizeof all_ranks);
     for (int b = 0; b < BUCKETS; b++)
         for (fl_placement *p = buckets[b]; p; p = p->next) p->my_index = fl_placement_index(p, world.rank);
@@ -58,6 +58,15 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry
 fl_status fl_world_set(int size, int rank) { return world_set("world", size, rank, false); }
 
 fl_status fl_world_pretend(int size, int rank) { return world_set("dry world", size, rank, true); }
+
+fl_status fl_world_set_aside(int count)
+{
+    if (count < 1 || count >= world.size)
+        return fl_fail(FL_ERR_VALUE, "%d of %d ranks cannot be set aside: one must be left", count, world.size);
+    world.size -= count;
+    memset(all_ranks, 0, sizeof all_ranks);
+    return FL_OK;
+}
 
 /* Reads a whole number from the environment; *given is false when it is not set. */
 static fl_status read_environment(int64_t *out, bool *given, const char *name)

@@ -32,7 +32,8 @@ typedef struct fl_placement {
 /* One process's place in the world. Set once at start (transport or FLOW_WORLD/FLOW_RANK). */
 typedef struct fl_world {
     int size, rank;
-    bool dry; /* pretended: communication is an error */
+    bool dry;    /* pretended: communication is an error */
+    int started; /* ranks of the job: those set aside too, which come last */
 } fl_world;
 
 const fl_world *fl_world_get(void);
@@ -43,6 +44,10 @@ fl_status fl_world_set(int size, int rank);
 /* Pretends to be rank `rank` of `size`: recomputes what placements say about this rank. Metas and plans made before are
 ** wrong afterwards: see fl_world_set_dry (dispatch/dry_world.h). */
 fl_status fl_world_pretend(int size, int rank);
+
+/* From now on the last `count` ranks take part in no collective, and the others are the world. Every rank of the world
+** calls it. On the ranks set aside `rank` is then beyond the world. */
+fl_status fl_world_set_aside(int count);
 
 /* Reads FLOW_WORLD and FLOW_RANK; called once by the host program before any tensor exists. */
 fl_status fl_world_init(void);

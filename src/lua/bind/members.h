@@ -49,6 +49,7 @@ void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generat
 void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.explain records */
 void fl_lua_open_capture(lua_State *L, int flow);   /* capture.c: flow.capture, and what the Lua modules tell it */
 void fl_lua_open_trace(lua_State *L, int flow);     /* trace.c: flow._trace, ops as scripts called them */
+void fl_lua_open_messages(lua_State *L, int flow);  /* message.c: flow._messages, between two ranks */
 int fl_lua_tostring(lua_State *L);                  /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 MPI_Comm fl_mpi_messages = MPI_COMM_NULL;
-static int highest_tag = 32767; /* what the standard promises */
+int fl_mpi_message_tag = 32767; /* what the standard promises */
 static bool given_up;
 
 /* ---- groups ---- */
@@ -20,7 +20,7 @@ fl_status fl_mpi_groups_init(MPI_Comm ranks)
     MPI_TRY(MPI_Comm_dup, (ranks, &fl_mpi_messages));
     MPI_TRY(MPI_Comm_set_errhandler, (fl_mpi_messages, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_get_attr, (fl_mpi_messages, MPI_TAG_UB, &value, &found));
-    if (found) highest_tag = *value;
+    if (found) fl_mpi_message_tag = *value;
     return FL_OK;
 }
 
@@ -31,7 +31,7 @@ fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *group)
     fl_mpi_group *h = calloc(1, sizeof *h);
     if (!h) return fl_fail(FL_ERR_MEMORY, "mpi: out of memory for a group of %d ranks", group->count);
     h->comm = MPI_COMM_NULL;
-    h->tag = (int)(group->hash % (uint64_t)(highest_tag / 2)) * 2;
+    h->tag = (int)(group->hash % (uint64_t)(fl_mpi_message_tag / 2)) * 2;
     group->handle = *out = h;
     return FL_OK;
 }

@@ -11,6 +11,7 @@
 #include "ranks/comm.h"
 
 #include <mpi.h>
+#include <string.h>
 
 /* group->handle: kept until exit. */
 typedef struct fl_mpi_group {
@@ -34,6 +35,7 @@ fl_status fl_mpi_fail(const char *call, int code);
 /* Called once at the start: makes the duplicate of the communicator of all ranks that packets travel on. */
 fl_status fl_mpi_groups_init(MPI_Comm ranks);
 extern MPI_Comm fl_mpi_messages;
+extern int fl_mpi_message_tag; /* of messages between two ranks; above those of groups */
 
 /* The handle of g without a communicator: needs no other member. */
 fl_status fl_mpi_handle(fl_mpi_group **out, fl_group *group);
@@ -63,6 +65,14 @@ fl_status fl_mpi_reduce_scatter(fl_group *group, void *out, const int64_t *count
                                 fl_reduce reduce);
 fl_status fl_mpi_all_to_all(fl_group *group, void *out, const int64_t *out_counts, const int64_t *out_starts,
                             const void *in, const int64_t *in_counts, const int64_t *in_starts, fl_dtype dtype);
+
+/* ---- messages between two ranks (message.c): see fl_comm ---- */
+
+fl_status fl_mpi_send(void **request, int to, const void *data, size_t bytes);
+fl_status fl_mpi_receive(void **request, int from, void *data, size_t bytes);
+fl_status fl_mpi_find(int *from, size_t *bytes, bool *found);
+fl_status fl_mpi_test(bool *done, void **request);
+void fl_mpi_drop(void **request);
 
 /* ---- by messages between pairs, in pieces (pairs.c) ---- */
 
