@@ -1,0 +1,187 @@
+/*
+** task.c -- functions of the host among the ops: pushed with the variables they read and write.
+**
+** What takes the thread of a lane (run) goes to one lane. What begins something and returns (start) holds its lane until
+** flow_done, so there are several lanes for these, used in turn.
+*/
+#include "api.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WAITING_LANES = 4, LANE_SLOTS = 256 };
+
+struct flow_handle {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool done;
+    flow_status status;
+    char message[512];
+};
+
+/* What a lane gets: a copy of the host's task, then its variables, then the addresses of its tensors. */
+struct payload {
+    flow_task task;
+    fl_var **reads;
+    void **data;
+    int read_count;
+};
+
+/* ---- on the lane ---- */
+
+void flow_done(flow_handle *handle, flow_status status, const char *message)
+{
+    if (!handle) return;
+    pthread_mutex_lock(&handle->lock);
+    handle->done = true;
+    handle->status = status;
+    snprintf(handle->message, sizeof handle->message, "%s", message ? message : "it failed without a message");
+    pthread_cond_signal(&handle->changed);
+    pthread_mutex_unlock(&handle->lock);
+}
+
+static fl_status start_and_wait(const struct payload *payload)
+{
+    flow_handle handle = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+    payload->task.start(payload->task.context, payload->data, &handle);
+    pthread_mutex_lock(&handle.lock);
+    while (!handle.done) pthread_cond_wait(&handle.changed, &handle.lock);
+    pthread_mutex_unlock(&handle.lock);
+    pthread_cond_destroy(&handle.changed);
+    pthread_mutex_destroy(&handle.lock);
+    return handle.status == FLOW_OK ? FL_OK : fl_fail((fl_status)handle.status, "%s", handle.message);
+}
+
+/* An input that is missing is the task's error. */
+static fl_status check_reads(const struct payload *payload)
+{
+    char text[1024];
+    for (int i = 0; i < payload->read_count; i++)
+        if (fl_var_error(text, sizeof text, payload->reads[i])) return fl_fail(FL_ERR_STATE, "%s", text);
+    return FL_OK;
+}
+
+static fl_status run_task(void *given)
+{
+    struct payload *p = *(struct payload **)given;
+    fl_status status = check_reads(p);
+    if (status == FL_OK) {
+        fl_fail(FL_OK, "it failed without a message");
+        status = p->task.start ? start_and_wait(p) : (fl_status)p->task.run(p->task.context, p->data);
+    }
+    char message[1024];
+    snprintf(message, sizeof message, "%s", fl_message());
+    if (p->task.finished) p->task.finished(p->task.context, (flow_status)status);
+    free(p);
+    return status == FL_OK ? FL_OK : fl_fail(status, "%s", message);
+}
+
+/* ---- pushing ---- */
+
+/* The lanes, made at the first task. */
+static fl_status lane_for(int *out, const flow_task *task)
+{
+    static int running, waiting[WAITING_LANES], made;
+    static unsigned turn;
+    for (; made <= WAITING_LANES; made++) {
+        char name[16];
+        snprintf(name, sizeof name, made ? "host-%d" : "host", made);
+        FL_TRY(fl_engine_lane_new(made ? &waiting[made - 1] : &running, name, LANE_SLOTS, true));
+    }
+    *out = task->start ? waiting[turn++ % WAITING_LANES] : running;
+    return FL_OK;
+}
+
+static fl_status check_tensors(flow_tensor *const *tensors, int count, const char *name)
+{
+    char text[FL_META_TEXT];
+    if (count < 0) return fl_fail(FL_ERR_VALUE, "flow_push: %d tensors in %s", count, name);
+    if (count > 0) FL_TRY(fl_api_need(tensors, "flow_push", name));
+    for (int i = 0; i < count; i++) {
+        const fl_tensor *t = fl_api_in(tensors[i]);
+        if (!t) return fl_fail(FL_ERR_VALUE, "flow_push: tensor %d of %s is NULL", i, name);
+        if (t->meta->placement->type != FL_CPU)
+            return fl_fail(FL_ERR_STATE, "flow_push: tensor %d of %s, %s, is not on the CPU", i, name,
+                           fl_meta_placed_text(text, t->meta));
+    }
+    return FL_OK;
+}
+
+static fl_status check_task(const flow_task *task)
+{
+    FL_TRY(fl_api_need(task, "flow_push", "task"));
+    FL_TRY(fl_api_need(task->name, "flow_push", "name"));
+    if (!task->run == !task->start)
+        return fl_fail(FL_ERR_VALUE, "flow_push: a task has either run or start; '%s' has %s", task->name,
+                       task->run ? "both" : "none");
+    FL_TRY(check_tensors(task->reads, task->read_count, "reads"));
+    return check_tensors(task->writes, task->write_count, "writes");
+}
+
+static bool holds(fl_var *const *list, int count, const fl_var *var)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i] == var) return true;
+    return false;
+}
+
+/* The variables of the tensors, each once, that are not among `others`. */
+static int collect(fl_var **out, flow_tensor *const *tensors, int count, fl_var *const *others, int other_count)
+{
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        fl_var *var = &fl_api_in(tensors[i])->storage->var;
+        if (!holds(out, n, var) && !holds(others, other_count, var)) out[n++] = var;
+    }
+    return n;
+}
+
+/* The payload, whose reads are set later; freed by run_task. */
+static struct payload *new_payload(const flow_task *task)
+{
+    int reads = task->read_count, all = reads + task->write_count;
+    struct payload *p = malloc(sizeof *p + (size_t)all * sizeof *p->data + (size_t)reads * sizeof *p->reads);
+    if (!p) return NULL;
+    p->task = *task;
+    p->data = (void **)(p + 1);
+    p->reads = (fl_var **)(p->data + all);
+    for (int i = 0; i < all; i++) /* deferred values are computed, and get their places */
+        p->data[i] = fl_tensor_data(fl_api_in(i < reads ? task->reads[i] : task->writes[i - reads]));
+    return p;
+}
+
+/* vars: room for all variables. They are the engine's while it pushes; the lane may have freed the payload by then. */
+static fl_status push(const flow_task *task, fl_var **vars)
+{
+    int lane, write_count = collect(vars, task->writes, task->write_count, NULL, 0);
+    fl_var **reads = vars + write_count;
+    int read_count = collect(reads, task->reads, task->read_count, vars, write_count);
+    FL_TRY(lane_for(&lane, task));
+    struct payload *p = new_payload(task);
+    if (!p) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", task->name);
+    p->read_count = read_count;
+    if (read_count) memcpy(p->reads, reads, (size_t)read_count * sizeof *reads);
+    return fl_engine_push(&(fl_task){.name = task->name,
+                                     .run = run_task,
+                                     .payload = &p,
+                                     .payload_size = sizeof p,
+                                     .reads = reads,
+                                     .read_count = read_count,
+                                     .writes = vars,
+                                     .write_count = write_count,
+                                     .lane = lane,
+                                     .flags = FL_TASK_NO_SKIP});
+}
+
+flow_status flow_push(const flow_task *task)
+{
+    FL_API_ENTER("flow_push");
+    FL_API_TRY(check_task(task));
+    size_t count = (size_t)task->read_count + (size_t)task->write_count + 1;
+    fl_var **vars = malloc(count * sizeof *vars);
+    if (!vars) return (flow_status)fl_fail(FL_ERR_MEMORY, "%s: out of memory", task->name);
+    fl_status status = push(task, vars);
+    free(vars);
+    return fl_api_leave(status);
+}
