@@ -55,5 +55,6 @@
 #include "file/json.h"
 #include "file/open.h"
 #include "file/safetensors.h"
+#include "dispatch/stored.h"
 
 #endif

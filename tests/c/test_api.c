@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OK(call) CHECK_TEXT((call) == FLOW_OK ? "" : flow_error(), "")
 #define FAILS(call, wanted, text)         \
@@ -609,6 +610,46 @@ static void test_dlpack(void)
     CHECK(flow_from_dlpack(&t, NULL) == FLOW_ERR_VALUE && deleted == 2);
 }
 
+/* ---- files ---- */
+
+static void test_files(void)
+{
+    char path[] = "/tmp/test_api.XXXXXX";
+    float read[6];
+    flow_file *file = NULL;
+    flow_tensor *t, *loaded;
+    close(mkstemp(path));
+    flow_tensor *tensors[] = {make(&vector, six), make(&matrix, six)};
+    const char *const names[] = {"bias", "weight"}, *const same[] = {"w", "w"}, *const empty[] = {"", "w"};
+    OK(flow_from_local(&t, tensors[1], "cpu", "S(0)"));
+    flow_unref(tensors[1]);
+    tensors[1] = t;
+    OK(flow_save(path, names, tensors, 2));
+    OK(flow_file_open(&file, path));
+    CHECK(flow_file_count(file) == 2 && flow_file_name(file, 2) == NULL && flow_file_name(file, -1) == NULL);
+    CHECK_TEXT(flow_file_name(file, 1), "weight");
+    OK(flow_file_read(&loaded, file, "weight", NULL));
+    OK(flow_read(loaded, read, sizeof read));
+    CHECK(!flow_is_global(loaded) && memcmp(read, six, sizeof six) == 0);
+    flow_unref(loaded);
+    OK(flow_file_read(&loaded, file, "weight", &(flow_spec){.placement = "cpu", .sbp = "S(-1)"}));
+    CHECK(flow_is_global(loaded));
+    flow_unref(loaded);
+    FAILS(flow_file_read(&loaded, file, "weigth", NULL), FLOW_ERR_VALUE,
+          "flow_file_read: the file has no tensor 'weigth'; did you mean 'weight'?");
+    flow_file_close(file);
+    flow_file_close(NULL);
+    FAILS(flow_save(path, same, tensors, 2), FLOW_ERR_VALUE, "flow_save: two tensors are called 'w'");
+    FAILS(flow_save(path, empty, tensors, 2), FLOW_ERR_VALUE, "flow_save: tensor 0 has no name");
+    CHECK(flow_save("/no/such/folder/x.safetensors", names, tensors, 2) == FLOW_ERR_IO);
+    CHECK(flow_file_open(&file, "/no/such/file") == FLOW_ERR_IO);
+    CHECK(flow_file_open(&file, "/proc/self/exe") == FLOW_ERR_IO);
+    flow_unref(tensors[0]);
+    flow_unref(tensors[1]);
+    remove(path);
+    CHECK(flow_tensor_count() == 0);
+}
+
 /* ---- warnings ---- */
 
 static char warned[256];
@@ -658,6 +699,7 @@ int main(void)
     RUN(test_threads);
     RUN(test_tasks);
     RUN(test_dlpack);
+    RUN(test_files);
     RUN(test_warnings);
     RUN(test_closing);
     return finish();

@@ -307,6 +307,7 @@ typedef struct flow_file flow_file;
 /* Tensors by name in one safetensors file, which replaces an old one when all is on the disk. Every rank calls it; local
 ** tensors are those of rank 0. */
 FLOW_API flow_status flow_save(const char *path, const char *const *names, flow_tensor *const *tensors, int count);
+/* Ranks that read parts of one tensor need the same file. */
 FLOW_API flow_status flow_file_open(flow_file **out, const char *path);
 FLOW_API int flow_file_count(const flow_file *file);
 FLOW_API const char *flow_file_name(const flow_file *file, int index); /* NULL past the last */
