@@ -16,10 +16,12 @@ local type_of_device = device:match "^%a+"
 -- Options are a table whose keys are words; sizes are a list.
 local function is_options(value) return type(value) == "table" and type(next(value)) == "string" end
 
+local chosen = 0 -- how many with_device are open
+
 local function placed(options)
     local copy = {}
     for key, v in pairs(options or {}) do copy[key] = v end
-    if not copy.device and not copy.placement then copy.device = device end
+    if not copy.device and not copy.placement and chosen == 0 then copy.device = device end
     return copy
 end
 
@@ -55,6 +57,23 @@ local load = flow.load
 replace("load", function(path, options)
     if options and (options.lazy or options.device or options.placement) then return load(path, options) end
     return load(path, placed(options))
+end)
+
+local program = flow.program
+replace("program", function(path, options)
+    if options and options.device then return program(path, options) end
+    return program(path, placed(options))
+end)
+
+-- With a function the device that it names counts.
+local with_device = flow.with_device
+replace("with_device", function(name, f, ...)
+    if not f then return with_device(name) end
+    chosen = chosen + 1
+    local result = table.pack(pcall(with_device, name, f, ...))
+    chosen = chosen - 1
+    if not result[1] then error(result[2], 0) end
+    return table.unpack(result, 2, result.n)
 end)
 
 local placement = flow.placement
