@@ -52,6 +52,22 @@ describe("libflow", function()
         end
     end)
 
+    with("mpirun", "leaves a host its MPI, and the decision when another rank has failed", function()
+        local flags = process.output("pkg-config --cflags --libs ompi-c 2>/dev/null"):gsub("\n", " ")
+        if flags == "" then pending "needs Open MPI" end
+        local program = compile("tests/host/ranks.c", shared .. " " .. flags)
+        local function run(n, mode)
+            return process.output(("mpirun --allow-run-as-root --oversubscribe --bind-to none -q -n %d %s %s 2>&1"):format(
+                n, program, mode))
+        end
+        assert.are.equal("2 ranks, single: fine\n", (run(2, "single")))
+        assert.are.equal("3 ranks, single: fine\n", (run(3, "single")))
+        assert.are.equal("4 ranks, multiple: fine\n", (run(4, "multiple")))
+        local output, code = run(3, "ends")
+        assert.is_truthy(output:find("^flowlua: rank 1: local to global: rank 0 has ended"), output)
+        assert.are_not.equal(0, code)
+    end)
+
     with("c++", "has a header for C++, which needs no other", function()
         local source = folder .. "/header.cc"
         process.write(source, [[
