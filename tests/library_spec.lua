@@ -36,6 +36,12 @@ describe("libflow", function()
         end)
     end
 
+    with(nil, "does what the README shows", function()
+        local code, shown = process.read "README.md":match "```c\n(.-)```\n\n```text\n(.-)```"
+        local source = process.write(folder .. "/readme.c", code)
+        assert.are.equal(shown, (process.output(compile(source, shared))))
+    end)
+
     with("mpirun", "trains on the decomposition of an MPI program", function()
         local flags = process.output("pkg-config --cflags --libs ompi-c 2>/dev/null"):gsub("\n", " ")
         if flags == "" then pending "needs Open MPI" end
