@@ -157,7 +157,7 @@ describe("flow.op", function()
             assert.is_false(flow.has "own_bad")
         end
         fails("op: name must be a string, got nil", flow.op, {forward = print})
-        fails("op: forward must be a function, got nil", flow.op, {name = "own_bad"})
+        fails("op: 'own_bad' needs forward or formula", flow.op, {name = "own_bad"})
         bad("op: unknown option 'foward'; did you mean 'forward'?", {foward = print})
         bad("op: a name is lower-case letters, digits and _, at most 40, got 'Bad name'", {name = "Bad name"})
         bad("op: 'own_': a name with _ at its end is for what changes its operand", {name = "own_"})

@@ -31,6 +31,7 @@
 
 /* The attributes of the ops behind x[key], x[key] = value and x:to(). */
 #include "op/create.h"
+#include "op/formula.h"
 #include "op/indexing.h"
 #include "op/slicing.h"
 #include "op/views.h"

@@ -6,6 +6,7 @@
 */
 #include "infer_internal.h"
 #include "cpu/elementwise.h"
+#include "op/formula.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -328,11 +329,26 @@ static fl_status computed(fl_tensor **out, const fl_operand *in, int nin, const 
     return fl_fail(FL_ERR_STATE, "an op written by the host was called as a body");
 }
 
+/* A formula of results that may wait, in a dtype that its rows compute in, is left to the chains. */
+static bool waits_as_ops(const struct build *build)
+{
+    const fl_formula *formula = build->op->formula;
+    const fl_placement *p = build->placement;
+    fl_dtype dtype = build->c.out[0].dtype;
+    if (!formula->as_ops || build->in_place || !build->is_local || p->type == FL_META) return false;
+    if (fl_dtype_compute(dtype) != dtype
+        || fl_shape_numel(&build->c.out[0].shape) < fl_infer_defers_from(p->type != FL_CPU))
+        return false;
+    for (int i = 0; i < build->nin; i++)
+        if (build->specs[i].kind == FL_TENSOR && build->specs[i].dtype != dtype) return false;
+    return true;
+}
+
 /* The body, or the kernel of the device that holds the operands. */
 static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
     plan->body = build->choice.body ? build->choice.body : build->op->body;
-    if (build->op->compute) plan->body = computed;
+    if (build->op->compute && (!build->op->formula || waits_as_ops(build))) plan->body = computed;
     if (plan->body) return FL_OK;
     if (build->placement->type == FL_META) return FL_OK;
     plan->kernel = build->op->cpu;
@@ -340,7 +356,7 @@ static fl_status choose_kernel(fl_plan *plan, const struct build *build)
     FL_TRY(fl_device_get(&plan->device, build->placement->type));
     plan->device_index = fl_device_index(plan->device, build->placement);
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
-    plan->kernel = plan->device->kernel(build->op);
+    plan->kernel = build->op->on_device ? build->op->on_device : plan->device->kernel(build->op);
     if (plan->kernel || build->op->view) return FL_OK;
     return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")", build->name,
                    plan->device->name);

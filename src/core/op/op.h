@@ -187,6 +187,7 @@ enum {
 };
 
 struct fl_draw;
+struct fl_formula;
 
 struct fl_op {
     const char *name;
@@ -209,6 +210,8 @@ struct fl_op {
     void (*draw)(struct fl_draw *draw, const fl_kernel *kernel); /* draw.h; NULL: not elementwise and random */
     fl_flat_fn (*flat)(int row, fl_dtype dtype);                 /* the loop of `row`; NULL where there is none */
     fl_body body;                                                /* the whole op in other ops (no kernel) */
+    const struct fl_formula *formula;                            /* of fl_formula_kernel (formula.h) */
+    fl_kernel_fn on_device; /* the kernel of every device, in place of one that the device has; or NULL */
     /* The op written by the host in other ops: its results on operands that are this rank's parts, local tensors. While
     ** it has no gradient of its own and one is recorded, also on global operands. No body, no kernel. */
     fl_status (*compute)(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);

@@ -22,11 +22,12 @@ struct row {
 };
 
 struct own_op {
-    fl_op op;        /* first: hooks get its address */
-    lua_State *home; /* the main thread of the state that defined it; NULL: that is closed */
-    int functions;   /* registry reference: the table of infer, sbp, forward, backward */
-    bool broadcasts; /* it has no infer */
-    int row_count;   /* of the last inference */
+    fl_op op;            /* first: hooks get its address */
+    lua_State *home;     /* the main thread of the state that defined it; NULL: that is closed */
+    fl_formula *formula; /* or NULL */
+    int functions;       /* registry reference: the table of infer, sbp, forward, backward */
+    bool broadcasts;     /* it has no infer */
+    int row_count;       /* of the last inference */
     struct row rows[MOST_ROWS];
     const char *samples[]; /* NULL-terminated */
 };
@@ -455,6 +456,76 @@ static fl_status own_grad(fl_grad *g)
 
 /* ---- defining ---- */
 
+static bool flag(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+/* The number in a field of the table at index. */
+static lua_Integer integer_field(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    lua_Integer value = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+/* The node in the table on top: {kind =, index =, number =, row =, in1 =, ..., attr1 =, absent1 =, ...}; positions from
+** 1, 0: none. */
+static void read_node(lua_State *L, fl_formula_node *node)
+{
+    static const char *const in[] = {"in1", "in2", "in3"}, *const attrs[] = {"attr1", "attr2"},
+                             *const absent[] = {"absent1", "absent2"};
+    int at = lua_gettop(L);
+    node->kind = (fl_formula_kind)integer_field(L, at, "kind");
+    node->index = (int)integer_field(L, at, "index");
+    if (node->kind == FL_FORMULA_ROW) {
+        lua_getfield(L, at, "row");
+        node->op = fl_formula_row(lua_tostring(L, -1));
+        lua_pop(L, 1);
+    }
+    lua_getfield(L, at, "number");
+    node->number = lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    for (int i = 0; i < FL_FORMULA_IN; i++) {
+        node->in[i] = (int)integer_field(L, at, in[i]) - 1;
+        if (node->in[i] >= 0) node->nin = i + 1;
+    }
+    for (int i = 0; i < FL_FORMULA_ATTRS; i++) {
+        node->attrs[i] = (int)integer_field(L, at, attrs[i]) - 1;
+        lua_getfield(L, at, absent[i]);
+        node->absent[i] = lua_tonumber(L, -1);
+        lua_pop(L, 1);
+    }
+}
+
+/* The list of nodes at index, which formula.lua has made. */
+static void read_formula(lua_State *L, struct own_op *op, int index)
+{
+    int n = (int)lua_rawlen(L, index);
+    if (n > FL_FORMULA_NODES) FL_RAISE(L, "%s: the formula is too long", op->op.name);
+    op->formula = calloc(1, sizeof *op->formula);
+    if (!op->formula) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    op->formula->count = n;
+    op->formula->linear = flag(L, 1, "linear");
+    op->formula->as_ops = flag(L, 1, "as_ops");
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, index, i + 1);
+        read_node(L, &op->formula->nodes[i]);
+        lua_pop(L, 1);
+    }
+    op->op.formula = op->formula;
+    op->op.flags |= FL_OP_ELEMENTWISE;
+    op->op.infer = fl_formula_infer;
+    op->op.sbp = fl_formula_sbp;
+    op->op.cpu = fl_formula_kernel;
+    op->op.on_device = fl_formula_on_device;
+    op->op.compute = fl_formula_compute;
+}
+
 static char *copy_text(lua_State *L, int index)
 {
     char *copy = strdup(lua_tostring(L, index));
@@ -484,14 +555,6 @@ static void guard_ops(lua_State *L)
         lua_pushnil(L);
     }
     lua_pop(L, 1);
-}
-
-static bool flag(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
 }
 
 static const char *const *copy_samples(lua_State *L, struct own_op *op, int index, int count)
@@ -554,6 +617,7 @@ static int define(lua_State *L)
                      .compute = own_compute,
                      .grad = flag(L, 1, "backward") ? own_grad : NULL,
                      .samples = copy_samples(L, op, 5, samples)};
+    if (lua_getfield(L, 1, "formula") == LUA_TTABLE) read_formula(L, op, lua_gettop(L));
     op->broadcasts = !flag(L, 1, "infer");
     if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) read_rows(L, op);
     op->home = main_of(L);
@@ -561,10 +625,14 @@ static int define(lua_State *L)
     op->functions = luaL_ref(L, LUA_REGISTRYINDEX);
     fl_lua_push_op(L, &op->op, op->op.name, false);
     lua_pushboolean(L, fl_lua_tensor_first(&op->op));
-    return 2;
+    if (!op->formula) return 2;
+    lua_pushfstring(L, "%s_", op->op.name);
+    fl_lua_push_op(L, &op->op, copy_text(L, -1), true);
+    lua_remove(L, -2);
+    return 3;
 }
 
-/* parameters(sig) -> {name =, is_tensor =, is_value =, is_list =}, in order */
+/* parameters(sig) -> the parameters, in order */
 static int parameters(lua_State *L)
 {
     fl_signature s;
@@ -581,14 +649,45 @@ static int parameters(lua_State *L)
         lua_setfield(L, -2, "is_value");
         lua_pushboolean(L, p->is_list);
         lua_setfield(L, -2, "is_list");
+        lua_pushboolean(L, p->number_allowed);
+        lua_setfield(L, -2, "takes_number");
+        lua_pushboolean(L, !p->is_tensor && (p->type <= FL_ATTR_SCALAR));
+        lua_setfield(L, -2, "is_number");
+        if (!p->is_tensor && p->type <= FL_ATTR_SCALAR && p->initial.given) {
+            lua_pushnumber(L, fl_attr_number(&p->initial));
+            lua_setfield(L, -2, "default");
+        }
         lua_rawseti(L, -2, i + 1);
     }
     return 1;
 }
 
+/* row(name) -> {id, sig, rule, vjp = {expressions or false}}: a row that formulas may use, nil where there is none */
+static int formula_row(lua_State *L)
+{
+    const fl_op *op = fl_formula_row(luaL_checkstring(L, 1));
+    if (!op) return 0;
+    lua_createtable(L, 0, 4);
+    lua_pushinteger(L, op->row);
+    lua_setfield(L, -2, "id");
+    lua_pushstring(L, op->sig);
+    lua_setfield(L, -2, "sig");
+    lua_pushboolean(L, op->flags & FL_OP_HIDDEN);
+    lua_setfield(L, -2, "hidden");
+    lua_newtable(L);
+    for (int i = 0; op->vjp && i < fl_op_signature(op)->tensor_count; i++) {
+        if (op->vjp[i]) lua_pushstring(L, op->vjp[i]);
+        else lua_pushboolean(L, 0);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "vjp");
+    return 1;
+}
+
 void fl_lua_open_own_ops(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"define", define}, {"parameters", parameters}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"define", define}, {"parameters", parameters}, {"row", formula_row}, {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, flow, "_own");
 }

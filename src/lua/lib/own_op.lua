@@ -3,6 +3,8 @@
 local flow = require "flow"
 local check = require "flow.check"
 
+local formula_of = require "flow.formula"
+
 local own, is_tensor = flow._own, flow.is_tensor
 
 local M = {}
@@ -47,7 +49,7 @@ local function check_name(def)
     if defined[name] and def.replace then return end
     if defined[name] then
         check.fail("op: '%s' is defined already; another name, or replace = true for the new one in its place", name)
-    elseif flow.has(name) or flow.has("x:" .. name) then
+    elseif flow.has(name) or flow.has("x:" .. name) or flow._op[name] then
         check.fail("op: flow has '%s' already; an op of your own needs another name", name)
     end
 end
@@ -121,14 +123,148 @@ end
 
 -- ---- defining ----
 
-local function publish(name, f, is_method)
+local function publish(name, f, is_method, in_place)
     flow._op[name], defined[name] = f, true
     rawset(flow, name, f)
     if is_method then rawset(flow._methods, name, f) end
+    if in_place then rawset(flow._methods, name .. "_", in_place) end
     return f
 end
 
-local function define(def)
+-- ---- formulas ----
+
+-- "swish(x, ~beta: float = 1)" from names: the operands take numbers, too.
+local function signature_of(name, operands, attrs)
+    local list = {}
+    for i, operand in ipairs(operands) do list[i] = operand .. (i > 1 and "|n" or "") end
+    for attr in (attrs and attrs ~= "" and attrs .. "," or ""):gmatch("%s*(.-)%s*,") do
+        list[#list + 1] = attr:sub(1, 1) == "~" and attr or "~" .. attr
+    end
+    return ("%s(%s)"):format(name, table.concat(list, ", "))
+end
+
+local define_formula
+
+-- The function that gives a gradient: called with the operands and attributes by name.
+local function gradient_function(name, operand, gradient, g)
+    if gradient.result.kind == "operand" and gradient.result.name == g then
+        return function(values) return values[g] end
+    elseif gradient.long then
+        return function(values) return formula_of.evaluate(gradient, values) end
+    end
+    local attrs = {}
+    for i, attr in ipairs(gradient.attrs) do attrs[i] = ("~%s: float"):format(attr) end
+    local def = {
+        name = ("%s_grad_%s"):format(name, operand), doc = ("Gradient of %s for %s."):format(name, operand),
+        sig = signature_of(("%s_grad_%s"):format(name, operand), gradient.operands, table.concat(attrs, ", ")),
+        samples = {},
+    }
+    local f = define_formula(def, gradient, true)
+    flow._op[def.name] = f
+    return function(values)
+        local arguments = {}
+        for i, key in ipairs(gradient.operands) do arguments[i] = values[key] end
+        for i, key in ipairs(gradient.attrs) do arguments[#gradient.operands + i] = values[key] end
+        return f(table.unpack(arguments))
+    end
+end
+
+-- backward of a formula, from the formulas of its gradients; these become ops now, or when `later` at their first use.
+local function formula_backward(def, formula, later)
+    local gradients, g, functions
+    local function prepare()
+        gradients, g = formula_of.gradients(formula)
+        functions = {}
+        for operand, gradient in pairs(gradients) do
+            functions[operand] = gradient_function(def.name, operand, gradient, g)
+        end
+    end
+    if not later then prepare() end
+    local function backward(ctx, grad)
+        if not functions then prepare() end
+        local values, list = setmetatable({[g] = grad}, {__index = ctx}), {}
+        for i, operand in ipairs(formula.operands) do
+            list[i] = ctx.needs[operand] and functions[operand] and functions[operand](values) or nil
+        end
+        return table.unpack(list, 1, #formula.operands)
+    end
+    return backward, gradients
+end
+
+-- Names of the operands that the gradients read.
+local function read_by(formula, gradients)
+    local names, seen = {}, {}
+    for _, gradient in pairs(gradients) do
+        for _, name in ipairs(gradient.operands) do seen[name] = true end
+    end
+    for _, name in ipairs(formula.operands) do if seen[name] then names[#names + 1] = name end end
+    return names
+end
+
+function define_formula(def, formula, is_gradient)
+    local parameters = own.parameters(def.sig)
+    local backward, mentioned = backward_of(def, parameters)
+    if def.backward == nil then
+        local gradients
+        backward, gradients = formula_backward(def, formula, is_gradient)
+        mentioned = gradients and read_by(formula, gradients)
+    end
+    def.saves = def.saves or mentioned
+    local saves_in, saves_out = saved_bits(def, parameters)
+    return own.define{
+        name = def.name, sig = def.sig, doc = def.doc, samples = def.samples, results = 1, saves_in = saves_in,
+        saves_out = saves_out, differentiable = def.backward ~= false, formula = formula_of.encode(formula),
+        linear = is_gradient, as_ops = formula_of.as_ops(formula), backward = backward,
+    }
+end
+
+-- A sample for each formula: all its operands, and small ones that broadcast.
+local function formula_samples(formula)
+    local one, other = {}, {}
+    for i in ipairs(formula.operands) do
+        one[i], other[i] = "flow.rand(3, 4) + 0.5", i == 1 and "flow.rand(2, 1, 4) + 0.5" or "flow.rand(3, 1) + 0.5"
+    end
+    return {table.concat(one, ", "), table.concat(other, ", ")}
+end
+
+local function split_names(parameters, who)
+    local operands, attrs, defaults = {}, {}, true
+    for _, p in ipairs(parameters) do
+        if p.is_list then check.fail("op: a formula has no lists of tensors ('%s' of %s)", p.name, who) end
+        if p.is_tensor then operands[#operands + 1] = p.name
+        elseif not p.is_number then check.fail("op: attribute '%s' of a formula must be a number", p.name)
+        else
+            attrs[#attrs + 1] = p.name
+            defaults = defaults and p.default ~= nil
+        end
+    end
+    return operands, attrs, defaults
+end
+
+local function from_formula(def)
+    for _, key in ipairs{"forward", "infer", "sbp"} do
+        if def[key] then check.fail("op: a formula needs no %s", key) end
+    end
+    if def.results ~= 1 then check.fail("op: a formula has one result, got results = %d", def.results) end
+    if def.sig and def.attrs then check.fail("op: attrs are part of sig; write one of them") end
+    local operands, attrs, defaults
+    if def.sig then operands, attrs, defaults = split_names(own.parameters(def.sig), def.name)
+    else
+        local _, names, have = split_names(own.parameters(signature_of(def.name, {"x_"}, def.attrs)), def.name)
+        attrs, defaults = names, have
+    end
+    local formula = formula_of.read("op", def.formula, operands, attrs)
+    def.sig = def.sig or signature_of(def.name, formula.operands, def.attrs)
+    check_name(def)
+    def.doc = def.doc or "Elementwise: " .. def.formula
+    def.samples = def.samples or defaults and formula_samples(formula) or {}
+    check_samples(def)
+    return publish(def.name, define_formula(def, formula))
+end
+
+local function from_functions(def)
+    if not def.forward then check.fail("op: '%s' needs forward or formula", def.name) end
+    if def.attrs then check.fail("op: attrs belong to a formula; write them into sig") end
     def.sig = def.sig or def.name .. "(x)"
     check_name(def)
     local parameters = own.parameters(def.sig)
@@ -139,13 +275,12 @@ local function define(def)
     if type(def.sbp) == "table" and #def.sbp == 0 and next(def.sbp) then
         check.fail("op: sbp is a list of rows, as {\"S(0), B -> S(0)\"}")
     end
-    local f, is_method = own.define{
+    return publish(def.name, own.define{
         name = def.name, sig = def.sig, doc = def.doc or "An op of the script.", samples = def.samples,
         results = def.results, saves_in = saves_in, saves_out = saves_out,
         differentiable = def.backward ~= false, infer = def.infer, sbp = def.sbp,
         forward = def.forward, backward = backward,
-    }
-    return publish(def.name, f, is_method)
+    })
 end
 
 check.define_type("backward", "a function, a list of expressions, or false", function(value)
@@ -159,18 +294,22 @@ end)
 ---backward(ctx, g) gets ctx.x, ctx.beta, ctx.out, ctx.needs.x and returns the gradients of the tensors; or expressions,
 ---{"g * y", "g * x"}; left out: that of forward's ops; false: none. samples: argument lists as text, which
 ---flow.testing.check_op(name) tests the op with.
+---
+---Or an elementwise op of one line, one kernel with its gradient: formula = "x * sigmoid(beta * x)" with attrs =
+---"beta: float = 1" (or with sig), of + - * / ^, comparisons and elementwise functions.
 ---@param opts {name: string, sig: string, infer: function, sbp: string[]|function, forward: function,
 ---backward: function|string[]|false, saves: string[], samples: string[], doc: string, results: integer,
----replace: boolean}
+---replace: boolean, formula: string, attrs: string}
 ---@return function
 function M.op(opts)
-    return define(opts)
+    if opts.formula then return from_formula(opts) end
+    return from_functions(opts)
 end
 
 check.takes(M, {
-    "op({name: string, sig: string?, infer: function?, sbp: list or function?, forward: function, " ..
+    "op({name: string, sig: string?, infer: function?, sbp: list or function?, forward: function?, " ..
         "backward: backward?, saves: list?, samples: list?, doc: string?, results: integer 1..4 = 1, " ..
-        "replace: boolean = false})",
+        "replace: boolean = false, formula: string?, attrs: string?})",
 })
 
 return M

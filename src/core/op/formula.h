@@ -1,0 +1,48 @@
+/*
+** formula.h -- an elementwise op of a script as a list of rows of elementwise.def, run as one kernel.
+*/
+#ifndef FL_FORMULA_H
+#define FL_FORMULA_H
+
+#include "op.h"
+
+enum { FL_FORMULA_NODES = 64, FL_FORMULA_ROWS = 40, FL_FORMULA_IN = 3, FL_FORMULA_ATTRS = 2 };
+
+typedef enum fl_formula_kind {
+    FL_FORMULA_OPERAND, /* `index` of the call */
+    FL_FORMULA_ATTR,    /* attribute `index` of the call */
+    FL_FORMULA_NUMBER,
+    FL_FORMULA_ROW /* of nodes before it */
+} fl_formula_kind;
+
+typedef struct fl_formula_node {
+    fl_formula_kind kind;
+    int index;       /* of a row: its fl_ew_id */
+    const fl_op *op; /* of a row */
+    double number;
+    int nin;
+    int in[FL_FORMULA_IN];
+    int attrs[FL_FORMULA_ATTRS];     /* of a row: nodes that are numbers, -1: */
+    double absent[FL_FORMULA_ATTRS]; /* the default */
+} fl_formula_node;
+
+/* The result is the last node. It computes in the float dtype that its operands are promoted to. */
+typedef struct fl_formula {
+    int count;
+    bool as_ops; /* its rows may be dispatched as they are: conditions are results of comparisons */
+    bool linear; /* in operand 0, whose partial sums therefore give partial sums */
+    fl_formula_node nodes[FL_FORMULA_NODES];
+} fl_formula;
+
+/* Hooks of a descriptor with a formula. */
+fl_status fl_formula_infer(fl_infer *infer);
+void fl_formula_sbp(fl_sigs *sigs);
+fl_status fl_formula_kernel(fl_kernel *kernel);
+fl_status fl_formula_on_device(fl_kernel *kernel);
+/* op->compute: row by row. */
+fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* The row of that name that formulas may use: one with loops for floats or of conditions; NULL: there is none. */
+const fl_op *fl_formula_row(const char *name);
+
+#endif

@@ -1,0 +1,225 @@
+/*
+** formula.c -- formulas of scripts: a list of rows becomes tiles (cpu/tiles.h), whatever the size.
+**
+** What lies between the rows stays in the caches, or on a device in the registers of one generated kernel, and has the
+** precision that the rows compute in. Rows of numbers alone are computed once, in float64. Where results are large
+** enough to wait for what reads them, the rows are dispatched instead, so that one pass takes the neighbours, too.
+*/
+#include "op/formula.h"
+#include "cpu/tiles.h"
+#include "memory/device.h"
+#include "ops.h"
+
+fl_status fl_formula_infer(fl_infer *infer)
+{
+    fl_shape shape = {0, {0}};
+    for (int i = 0; i < infer->nin; i++)
+        if (infer->in[i].kind == FL_TENSOR)
+            FL_TRY(fl_shape_broadcast(&shape, infer->name, &shape, &infer->in[i].shape));
+    infer->out[0].shape = shape;
+    infer->out[0].dtype = fl_dtype_to_float(fl_infer_promote(infer));
+    return FL_OK;
+}
+
+void fl_formula_sbp(fl_sigs *sigs)
+{
+    if (sigs->op->formula->linear) fl_sbp_linear(sigs);
+    else fl_sbp_elementwise(sigs);
+}
+
+const fl_op *fl_formula_row(const char *name)
+{
+    const fl_op *op = fl_op_find(name);
+    if (!op || !op->row) return NULL;
+    const fl_ew_row *row = &fl_ew_rows[op->row];
+    bool floats = row->categories >> fl_dtype_categories[FL_FLOAT32] & 1;
+    return floats || row->rule == FL_EW_LOGIC ? op : NULL;
+}
+
+/* A node while tiles are built: a slot, or a number. */
+struct value {
+    int slot; /* -1: none yet */
+    bool is_number;
+    double number;
+};
+
+static int64_t nearest(double number)
+{
+    return number >= 0x1p63 ? INT64_MAX : number <= -0x1p63 ? INT64_MIN : number != number ? 0 : (int64_t)number;
+}
+
+static void attributes_of(fl_ew_attr *attrs, const fl_formula_node *node, const struct value *values)
+{
+    for (int i = 0; i < FL_FORMULA_ATTRS; i++) {
+        double number = node->attrs[i] < 0 ? node->absent[i] : values[node->attrs[i]].number;
+        attrs[i] = (fl_ew_attr){number, nearest(number)};
+    }
+}
+
+/* The row on numbers, by its own loop. */
+static double compute_number(const fl_formula_node *node, const struct value *values)
+{
+    const fl_ew_row *row = &fl_ew_rows[node->index];
+    double numbers[FL_FORMULA_IN], result = 0;
+    uint8_t conditions[FL_FORMULA_IN], truth = 0;
+    const void *in[FL_FORMULA_IN];
+    fl_ew_attr attrs[FL_FORMULA_ATTRS];
+    bool logic = row->rule == FL_EW_LOGIC;
+    attributes_of(attrs, node, values);
+    for (int i = 0; i < node->nin; i++) {
+        numbers[i] = values[node->in[i]].number;
+        conditions[i] = numbers[i] != 0;
+        in[i] = logic || i == row->mask ? (const void *)&conditions[i] : (const void *)&numbers[i];
+    }
+    bool test = fl_ew_is_predicate(row->rule);
+    (*FL_BY_LEVEL(fl_ew_loops))[node->index][logic ? FL_BOOL : FL_FLOAT64](test ? (void *)&truth : (void *)&result, in,
+                                                                           1, attrs);
+    return test ? truth : result;
+}
+
+/* The slot of a node; a number becomes an operand of the dtype. */
+static int slot_of(fl_tiles *tiles, struct value *value, fl_dtype compute)
+{
+    if (value->slot >= 0) return value->slot;
+    fl_view view = {.ndim = 0, .dtype = compute};
+    fl_operand number = fl_of_number(value->number);
+    fl_view_of_number(&view, &number, compute);
+    view.data = view.scalar;
+    return value->slot = fl_tiles_operand(tiles, &view);
+}
+
+static int row_slot(fl_tiles *tiles, const fl_formula_node *node, struct value *values, fl_dtype compute)
+{
+    const fl_ew_row *row = &fl_ew_rows[node->index];
+    fl_ew_attr attrs[FL_FORMULA_ATTRS];
+    int in[FL_FORMULA_IN];
+    fl_dtype dtype = row->rule == FL_EW_LOGIC ? FL_BOOL : compute;
+    for (int i = 0; i < node->nin; i++) {
+        in[i] = slot_of(tiles, &values[node->in[i]], compute);
+        if (in[i] == FL_TILES_FULL) return FL_TILES_FULL;
+    }
+    attributes_of(attrs, node, values);
+    return fl_tiles_row(tiles, node->index, dtype, fl_ew_is_predicate(row->rule) ? FL_BOOL : compute, attrs, in,
+                        node->nin);
+}
+
+static void value_of(struct value *value, const fl_formula_node *node, const fl_kernel *kernel, fl_tiles *tiles)
+{
+    *value = (struct value){.slot = -1, .is_number = node->kind != FL_FORMULA_OPERAND, .number = node->number};
+    if (node->kind == FL_FORMULA_ATTR) value->number = fl_attr_number(&kernel->attrs->at[node->index]);
+    if (node->kind == FL_FORMULA_OPERAND) value->slot = fl_tiles_operand(tiles, &kernel->in[node->index]);
+}
+
+static bool all_numbers(const fl_formula_node *node, const struct value *values)
+{
+    for (int i = 0; i < node->nin; i++)
+        if (!values[node->in[i]].is_number) return false;
+    return true;
+}
+
+/* The formula as tiles that give out[0]. */
+static fl_status build(fl_tiles *tiles, const fl_kernel *kernel)
+{
+    const fl_formula *formula = kernel->op->formula;
+    const fl_view *out = &kernel->out[0];
+    fl_dtype compute = fl_dtype_compute(out->dtype);
+    struct value values[FL_FORMULA_NODES];
+    fl_tiles_begin(tiles, out->ndim, out->size, out->stride);
+    for (int i = 0; i < formula->count; i++) {
+        const fl_formula_node *node = &formula->nodes[i];
+        value_of(&values[i], node, kernel, tiles);
+        if (node->kind != FL_FORMULA_ROW) continue;
+        values[i].is_number = all_numbers(node, values);
+        if (values[i].is_number) values[i].number = compute_number(node, values);
+        else if ((values[i].slot = row_slot(tiles, node, values, compute)) == FL_TILES_FULL)
+            return fl_fail(FL_ERR_VALUE, "%s: its operands lie in memory in too many ways; make them contiguous",
+                           kernel->name);
+    }
+    int result = slot_of(tiles, &values[formula->count - 1], compute);
+    if (result != FL_TILES_FULL && !tiles->slots[result].is_result) result = fl_tiles_cast(tiles, result, out->dtype);
+    if (result != FL_TILES_FULL) result = fl_tiles_convert(tiles, result, out->dtype);
+    if (result == FL_TILES_FULL) return fl_fail(FL_ERR_VALUE, "%s: the formula is too long", kernel->name);
+    fl_tiles_store(tiles, result, out->data);
+    return FL_OK;
+}
+
+/* ---- as ops ---- */
+
+/* A value while the rows are dispatched: a tensor (owned where a row gave it) or a number. */
+struct term {
+    fl_operand operand;
+    bool owned;
+};
+
+static double number_of(const fl_operand *operand)
+{
+    return operand->kind == FL_NUM_FLOAT ? operand->number : (double)operand->integer;
+}
+
+static fl_status dispatch_row(struct term *out, const fl_formula_node *node, const struct term *terms)
+{
+    fl_operand in[FL_FORMULA_IN];
+    struct value numbers[FL_FORMULA_NODES];
+    bool tensors = false;
+    for (int i = 0; i < node->nin; i++) {
+        in[i] = terms[node->in[i]].operand;
+        tensors = tensors || in[i].kind == FL_TENSOR;
+        if (in[i].kind != FL_TENSOR) numbers[node->in[i]].number = number_of(&in[i]);
+    }
+    for (int i = 0; i < FL_FORMULA_ATTRS; i++)
+        if (node->attrs[i] >= 0) numbers[node->attrs[i]].number = number_of(&terms[node->attrs[i]].operand);
+    if (!tensors) {
+        out->operand = fl_of_number(compute_number(node, numbers));
+        return FL_OK;
+    }
+    const fl_op *op = node->op;
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, op);
+    for (int i = 0; i < FL_FORMULA_ATTRS; i++)
+        if (node->attrs[i] >= 0) fl_attr_set_number(&attrs, i, numbers[node->attrs[i]].number);
+    fl_tensor *result;
+    FL_TRY(fl_dispatch(&result, op, in, node->nin, &attrs));
+    *out = (struct term){fl_of(result), true};
+    return FL_OK;
+}
+
+fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_formula *formula = op->formula;
+    struct term terms[FL_FORMULA_NODES] = {{{FL_NONE, {0}}, false}};
+    fl_status status = FL_OK;
+    int last = formula->count - 1;
+    for (int i = 0; i <= last && status == FL_OK; i++) {
+        const fl_formula_node *node = &formula->nodes[i];
+        if (node->kind == FL_FORMULA_ROW) status = dispatch_row(&terms[i], node, terms);
+        else if (node->kind == FL_FORMULA_OPERAND) terms[i].operand = in[node->index];
+        else if (node->kind == FL_FORMULA_NUMBER) terms[i].operand = fl_of_number(node->number);
+        else terms[i].operand = fl_of_number(fl_attr_number(&attrs->at[node->index]));
+    }
+    if (status == FL_OK) *out = fl_tensor_ref(terms[last].operand.tensor);
+    for (int i = 0; i <= last; i++)
+        if (terms[i].owned) fl_tensor_unref(terms[i].operand.tensor);
+    return status;
+}
+
+/* ---- as one kernel ---- */
+
+fl_status fl_formula_kernel(fl_kernel *kernel)
+{
+    fl_tiles tiles;
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(build(&tiles, kernel));
+    fl_tiles_run(&tiles);
+    return FL_OK;
+}
+
+fl_status fl_formula_on_device(fl_kernel *kernel)
+{
+    fl_tiles tiles;
+    const fl_device *device;
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(fl_device_get(&device, FL_CUDA));
+    if (!device->tiles) return fl_fail(FL_ERR_MISSING, "%s: %s runs no formulas", kernel->name, device->name);
+    FL_TRY(build(&tiles, kernel));
+    return device->tiles(&tiles, kernel->name);
+}

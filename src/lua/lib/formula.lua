@@ -1,0 +1,475 @@
+-- formula.lua -- formulas of elementwise ops: text to a graph of rows, its derivative, the list that the core runs.
+--
+-- A graph is a pool of nodes in which equal ones are one, numbered so that operands come before what uses them:
+--   {kind = "operand", name =}  {kind = "attr", name =}  {kind = "number", value =}
+--   {kind = "row", row =, nodes..., attrs = {nodes or false}}
+-- Derivatives are put together from the gradients of the rows, which the descriptors of the built-in ops have as text.
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local own = flow._own
+
+local M = {}
+
+local KINDS = {operand = 0, attr = 1, number = 2, row = 3}
+local MOST_NODES, MOST_ROWS = 64, 40
+
+-- ---- rows ----
+
+local rows = {}     -- by name; false: there is none
+
+-- {id =, name =, vjp =, tensors = names, attrs = {{name =, default =}}} of a row that formulas may use.
+local function row_of(name)
+    if rows[name] == nil then
+        local row = own.row(name) or false
+        rows[name] = row
+        if row then
+            row.name, row.tensors, row.attrs = name, {}, {}
+            for _, p in ipairs(own.parameters(row.sig)) do
+                if p.is_tensor then row.tensors[#row.tensors + 1] = p.name
+                else row.attrs[#row.attrs + 1] = {name = p.name, default = p.default, is_number = p.is_number} end
+            end
+        end
+    end
+    return rows[name]
+end
+
+-- Gradients of rows whose descriptors have them as C.
+local special = {
+    gelu = {"gelu_backward(g, x)"}, clamp = {"clamp_backward(g, x, min, max)"},
+    masked_fill = {"masked_fill(g, mask, 0)", false, "where(mask, g, 0)"},
+}
+
+-- ---- nodes ----
+
+local function new_pool() return {nodes = {}, by_key = {}} end
+
+local function intern(pool, key, node)
+    local found = pool.by_key[key]
+    if found then return found end
+    node.id = #pool.nodes + 1
+    pool.nodes[node.id], pool.by_key[key] = node, node
+    return node
+end
+
+local function number(pool, value)
+    return intern(pool, ("%a"):format(value), {kind = "number", value = value + 0.0})
+end
+
+local function value_of(node) return node and node.kind == "number" and node.value or nil end
+
+-- What numbers give; nil: the core computes it.
+local folds = {
+    add = function(x, y) return x + y end, sub = function(x, y) return x - y end,
+    mul = function(x, y) return x * y end, div = function(x, y) return x / y end,
+    pow = function(x, y) return x ^ y end, neg = function(x) return -x end, square = function(x) return x * x end,
+}
+
+local call
+
+-- The simpler form of a call, or nil. In a derivative a factor 0 makes 0.
+local simpler = {
+    add = function(pool, x, y)
+        if value_of(x) == 0 then return y elseif value_of(y) == 0 then return x end
+        if y.kind == "row" and y.row.name == "neg" then return call(pool, "sub", {x, y[1]}) end
+    end,
+    sub = function(pool, x, y)
+        if value_of(y) == 0 then return x elseif value_of(x) == 0 then return call(pool, "neg", {y}) end
+        if pool.derives and x == y then return number(pool, 0) end
+    end,
+    mul = function(pool, x, y)
+        if value_of(x) == 1 then return y elseif value_of(y) == 1 then return x end
+        if value_of(x) == -1 then return call(pool, "neg", {y}) end
+        if value_of(y) == -1 then return call(pool, "neg", {x}) end
+        if pool.derives and (value_of(x) == 0 or value_of(y) == 0) then return number(pool, 0) end
+        local factor = x.kind == "row" and x.row.name == "mul" and value_of(x[2])
+        if factor and value_of(y) then return call(pool, "mul", {x[1], number(pool, factor * value_of(y))}) end
+    end,
+    div = function(pool, x, y)
+        if value_of(y) == 1 then return x end
+        if pool.derives and value_of(x) == 0 then return x end
+    end,
+    neg = function(_, x)
+        if x.kind == "row" and x.row.name == "neg" then return x[1] end
+    end,
+    pow = function(pool, x, y)
+        if value_of(y) == 1 then return x end
+        if value_of(y) == 2 then return call(pool, "square", {x}) end
+    end,
+    pow_backward = function(pool, g, x, y)      -- g y x^(y - 1)
+        local exponent = value_of(y)
+        if not exponent then return nil end
+        local power = call(pool, "pow", {x, number(pool, exponent - 1)})
+        return call(pool, "mul", {call(pool, "mul", {g, power}), y})
+    end,
+}
+
+local function all_values(nodes)
+    local list = {}
+    for i, node in ipairs(nodes) do
+        if node.kind ~= "number" then return nil end
+        list[i] = node.value
+    end
+    return list
+end
+
+-- A row of nodes; attrs: nodes of numbers in the order of the row's attributes, false: left out.
+function call(pool, name, nodes, attrs)
+    local row = row_of(name)
+    local numbers = all_values(nodes)
+    if numbers and folds[name] then return number(pool, folds[name](table.unpack(numbers))) end
+    local simple = simpler[name] and simpler[name](pool, nodes[1], nodes[2], nodes[3])
+    if simple then return simple end
+    if pool.derives and value_of(nodes[1]) == 0 and name:find("_backward", 1, true) then return nodes[1] end
+    local node, key = {kind = "row", row = row, attrs = attrs or {}}, name
+    for i, arg in ipairs(nodes) do
+        node[i] = arg
+        key = key .. "," .. arg.id
+    end
+    for i = 1, #row.attrs do
+        node.attrs[i] = node.attrs[i] or false
+        key = key .. ";" .. (node.attrs[i] and node.attrs[i].id or "")
+    end
+    return intern(pool, key, node)
+end
+
+-- ---- reading ----
+
+local function fail(reader, at, format, ...)
+    check.fail("%s: formula '%s', character %d: %s", reader.who, reader.text, at, format:format(...))
+end
+
+local operators = {
+    ["+"] = "add", ["-"] = "sub", ["*"] = "mul", ["/"] = "div", ["<"] = "lt", [">"] = "gt", ["<="] = "le",
+    [">="] = "ge", ["=="] = "eq", ["~="] = "ne", ["^"] = "pow",
+}
+
+-- The next token: its kind ("name", "number", "end" or the sign itself), its text, where it begins.
+local function peek(reader)
+    if reader.token then return reader.token, reader.word, reader.start end
+    local text = reader.text
+    local at = text:find("%S", reader.at) or #text + 1
+    local kind, word
+    if at > #text then kind, word = "end", "the end"
+    elseif text:find("^[%a_]", at) then kind, word = "name", text:match("^[%w_]+", at)
+    elseif text:find("^%.?%d", at) then
+        word = text:match("^%d*%.?%d*[eE][+-]?%d+", at) or text:match("^%d*%.?%d*", at)
+        kind = "number"
+    else
+        word = text:match("^[<>=~]=", at) or text:sub(at, at)
+        kind = word
+    end
+    reader.token, reader.word, reader.start, reader.at = kind, word, at, at + #word
+    if kind == "end" then reader.at = at end
+    return kind, word, at
+end
+
+local function take(reader)
+    local kind, word, at = peek(reader)
+    reader.token = nil
+    return kind, word, at
+end
+
+local function expect(reader, sign)
+    local kind, word, at = take(reader)
+    if kind ~= sign then fail(reader, at, "%s is expected, got %s", sign, check.quote(word)) end
+end
+
+local sum, comparison
+
+local function names_of_rows()
+    local names = {}
+    for name in pairs(flow._op) do if not name:find "_backward" and row_of(name) then names[#names + 1] = name end end
+    return names
+end
+
+local function read_call(reader, name, at)
+    local row, args = row_of(name), {}
+    if name == "zeros_like" and reader.inner then row = row_of "neg" end
+    if not row or row.hidden and not reader.inner then
+        fail(reader, at, "unknown function %s%s", check.quote(name), check.suggest(name, names_of_rows()))
+    end
+    if peek(reader) ~= ")" then
+        repeat
+            args[#args + 1] = comparison(reader)
+            local more = peek(reader) == ","
+            if more then take(reader) end
+        until not more
+    end
+    expect(reader, ")")
+    if name == "zeros_like" and reader.inner then return number(reader.pool, 0) end
+    local count = #row.tensors
+    if #args < count or #args > count + #row.attrs then
+        fail(reader, at, "%s takes %d to %d arguments, got %d", row.sig, count, count + #row.attrs, #args)
+    end
+    local attrs = {table.unpack(args, count + 1)}
+    for i, attr in ipairs(attrs) do
+        if not row.attrs[i].is_number or attr.kind == "operand" or attr.kind == "row" then
+            fail(reader, at, "%s of %s must be a number or an attribute", row.attrs[i].name, name)
+        end
+    end
+    return call(reader.pool, name, {table.unpack(args, 1, count)}, attrs)
+end
+
+local function primary(reader)
+    local kind, word, at = take(reader)
+    if kind == "number" then
+        local value = tonumber(word)
+        if not value or reader.text:find("^[%w_.]", reader.at) then
+            fail(reader, at, "%s is no number", check.quote(reader.text:match("^[%w_.]+", at)))
+        end
+        return number(reader.pool, value)
+    elseif kind == "(" then
+        local node = comparison(reader)
+        expect(reader, ")")
+        return node
+    elseif kind ~= "name" then
+        fail(reader, at, "a name, a number or ( is expected, got %s", check.quote(word))
+    elseif peek(reader) == "(" then
+        take(reader)
+        return read_call(reader, word, at)
+    end
+    local node = reader.lookup(word)
+    if node then return node end
+    if word == "true" or word == "false" then return number(reader.pool, word == "true" and 1 or 0) end
+    if word == "pi" then return number(reader.pool, math.pi) end
+    fail(reader, at, "unknown name %s%s", check.quote(word), check.suggest(word, reader.names))
+end
+
+local function unary(reader)
+    if peek(reader) == "-" then
+        take(reader)
+        return call(reader.pool, "neg", {unary(reader)})
+    end
+    local node = primary(reader)
+    if peek(reader) ~= "^" then return node end
+    take(reader)
+    return call(reader.pool, "pow", {node, unary(reader)})
+end
+
+-- Operands joined by some signs, from the left.
+local function joined(reader, operand, signs)
+    local node = operand(reader)
+    while signs[peek(reader)] do
+        local sign = take(reader)
+        node = call(reader.pool, operators[sign], {node, operand(reader)})
+    end
+    return node
+end
+
+local function product(reader) return joined(reader, unary, {["*"] = true, ["/"] = true}) end
+function sum(reader) return joined(reader, product, {["+"] = true, ["-"] = true}) end
+
+function comparison(reader)
+    local left = sum(reader)
+    local sign = peek(reader)
+    if not operators[sign] then return left end
+    take(reader)
+    return call(reader.pool, operators[sign], {left, sum(reader)})
+end
+
+-- lookup(name): the node that a name stands for, or nil. inner: a gradient of ours, which may use hidden rows.
+local function read(pool, who, text, lookup, names, inner)
+    local reader = {pool = pool, who = who, text = text, at = 1, lookup = lookup, names = names or {}, inner = inner}
+    local node = comparison(reader)
+    local kind, word, at = take(reader)
+    if kind ~= "end" then fail(reader, at, "an operator is expected, got %s", check.quote(word)) end
+    return node
+end
+
+-- ---- derivatives ----
+
+-- The gradients of the operands of a row, as nodes or false.
+local function row_gradients(pool, node, g)
+    local row, list, names = node.row, {}, {g = g, out = node}
+    for i, name in ipairs(row.tensors) do names[name] = node[i] end
+    for i, attr in ipairs(row.attrs) do
+        names[attr.name] = node.attrs[i] or attr.default and number(pool, attr.default) or nil
+    end
+    if row.name == "clamp" then
+        names.min, names.max = names.min or number(pool, -math.huge), names.max or number(pool, math.huge)
+    end
+    for i, text in ipairs(special[row.name] or row.vjp) do
+        list[i] = text and read(pool, row.name, text, function(name) return names[name] end, nil, true)
+    end
+    return list
+end
+
+-- The nodes that depend on operands.
+local function dependent(node, seen)
+    if seen[node] ~= nil then return seen[node] end
+    local depends = node.kind == "operand"
+    for _, arg in ipairs(node) do depends = dependent(arg, seen) or depends end
+    seen[node] = depends
+    return depends
+end
+
+-- Gradients of the graph with respect to its operands, by name: nodes of the same pool, in terms of an operand `g`.
+local function derive(pool, result, g)
+    local seen, adjoints = {}, {[result] = g}
+    dependent(result, seen)
+    pool.derives = true
+    for id = result.id, 1, -1 do
+        local node = pool.nodes[id]
+        local adjoint = seen[node] and adjoints[node]
+        if adjoint and node.kind == "row" and value_of(adjoint) ~= 0 then
+            for i, gradient in pairs(row_gradients(pool, node, adjoint)) do
+                local arg = node[i]
+                if gradient and arg and seen[arg] then
+                    local before = adjoints[arg]
+                    adjoints[arg] = before and call(pool, "add", {before, gradient}) or gradient
+                end
+            end
+        end
+    end
+    pool.derives = false
+    local gradients = {}
+    for node, adjoint in pairs(adjoints) do
+        if node.kind == "operand" and value_of(adjoint) ~= 0 then gradients[node.name] = adjoint end
+    end
+    return gradients
+end
+
+-- ---- lists for the core ----
+
+-- The nodes that `result` needs, itself last, and how many are rows.
+local function needed(result)
+    local list, marked, count = {}, {}, 0
+    local function mark(node)
+        if marked[node] then return end
+        marked[node] = true
+        for _, arg in ipairs(node) do mark(arg) end
+        for _, attr in ipairs(node.attrs or {}) do if attr then mark(attr) end end
+        list[#list + 1] = node
+        count = count + (node.kind == "row" and 1 or 0)
+    end
+    mark(result)
+    return list, count
+end
+
+---@class flow.formula
+---@field pool table
+---@field result table
+---@field operands string[]
+---@field attrs string[]
+
+local function fits(list, count) return #list <= MOST_NODES and count <= MOST_ROWS end
+
+-- What own.define takes: positions of operands and attributes are those in the lists of names.
+local function encode(formula)
+    local list, at, places = {}, {}, {}
+    for i, name in ipairs(formula.operands) do places[name] = i - 1 end
+    for i, name in ipairs(formula.attrs) do places[name] = i - 1 end
+    for i, node in ipairs((needed(formula.result))) do
+        at[node] = i
+        local entry = {kind = KINDS[node.kind], index = places[node.name], number = node.value}
+        if node.kind == "row" then
+            entry.index, entry.row = node.row.id, node.row.name
+            for k, arg in ipairs(node) do entry["in" .. k] = at[arg] end
+            for k, attr in ipairs(node.row.attrs) do
+                entry["attr" .. k] = node.attrs[k] and at[node.attrs[k]] or 0
+                local bound = node.row.name:find "^clamp" and (k == 1 and -math.huge or math.huge)
+                entry["absent" .. k] = attr.default or bound or 0
+            end
+        end
+        list[i] = entry
+    end
+    return list
+end
+
+local comparisons = {}
+for name in ("eq ne lt le gt ge isnan isinf isfinite"):gmatch "%a+" do comparisons[name] = true end
+for name in ("and or xor not"):gmatch "%a+" do comparisons["logical_" .. name] = true end
+
+---True if the rows, dispatched one by one, compute the same: conditions are what comparisons give, other rows get none.
+---@param formula flow.formula
+---@return boolean
+function M.as_ops(formula)
+    for _, node in ipairs((needed(formula.result))) do
+        for i, arg in ipairs(node) do
+            local name = node.row.name
+            local wanted = name == "where" and i == 1 or name == "masked_fill" and i == 2 or name:find "^logical" ~= nil
+            local given = arg.kind == "row" and comparisons[arg.row.name] or false
+            if wanted ~= given then return false end
+        end
+    end
+    return formula.result.kind == "row"
+end
+
+-- The names of operands and attributes that occur, in the order of the lists.
+local function used_names(result, formula)
+    local seen, operands, attrs = {}, {}, {}
+    for _, node in ipairs((needed(result))) do if node.name then seen[node.name] = true end end
+    for _, name in ipairs(formula.operands) do if seen[name] then operands[#operands + 1] = name end end
+    for _, name in ipairs(formula.attrs) do if seen[name] then attrs[#attrs + 1] = name end end
+    return operands, attrs
+end
+
+---Reads a formula. who: for messages; operands, attrs: names; operands nil: the names that are no attributes.
+---@return flow.formula
+function M.read(who, text, operands, attrs)
+    local pool, nodes, names = new_pool(), {}, {}
+    local found = operands or {}
+    local function add(kind, name)
+        nodes[name] = intern(pool, kind .. " " .. name, {kind = kind, name = name})
+        names[#names + 1] = name
+    end
+    for _, name in ipairs(found) do add("operand", name) end
+    for _, name in ipairs(attrs) do add("attr", name) end
+    local result = read(pool, who, text, function(name)
+        if not nodes[name] and not operands and name ~= "pi" and name ~= "true" and name ~= "false" then
+            add("operand", name)
+            found[#found + 1] = name
+        end
+        return nodes[name]
+    end, names)
+    local list, count = needed(result)
+    if not fits(list, count) then
+        check.fail("%s: formula '%s': has %d steps, one kernel runs %d", who, text, count, MOST_ROWS)
+    end
+    if #found == 0 then check.fail("%s: formula '%s': has no operand", who, text) end
+    return {pool = pool, result = result, operands = found, attrs = attrs}
+end
+
+---The formulas of the gradients with respect to the operands, by name, each with the gradient of the result as operand
+---`g`; nil for an operand without one. Those too long for one kernel are marked `long`.
+---@param formula flow.formula
+---@return table<string, flow.formula>, string g
+function M.gradients(formula)
+    local pool, g = formula.pool, "grad"
+    for _, name in ipairs(formula.operands) do if name:find("^grad%d*$") then g = g .. #g end end
+    for _, name in ipairs(formula.attrs) do if name == g then g = g .. "_" end end
+    local node, list = intern(pool, "operand " .. g, {kind = "operand", name = g}), {}
+    local gradients = derive(pool, formula.result, node)
+    for _, name in ipairs(formula.operands) do
+        local result = gradients[name]
+        if result then
+            local operands, attrs = used_names(result, formula)
+            table.insert(operands, 1, g)
+            local long = not fits(needed(result))
+            list[name] = {pool = pool, result = result, operands = operands, attrs = attrs, long = long}
+        end
+    end
+    return list, g
+end
+
+---The value of a formula, op by op. values: by name.
+function M.evaluate(formula, values)
+    local known = {}
+    for _, node in ipairs((needed(formula.result))) do
+        if node.kind == "number" then known[node] = node.value
+        elseif node.kind ~= "row" then known[node] = values[node.name]
+        else
+            local args = {}
+            for i, arg in ipairs(node) do args[i] = known[arg] end
+            for i, attr in ipairs(node.attrs) do args[#node + i] = attr and known[attr] or nil end
+            known[node] = flow._op[node.row.name](table.unpack(args, 1, #node + #node.attrs))
+        end
+    end
+    return known[formula.result]
+end
+
+M.encode = encode
+
+return M

@@ -1,0 +1,121 @@
+-- formula_spec.lua -- elementwise ops from one line: values, gradients and signatures against the ops they are made of.
+local flow = require "flow"
+local support = require "tests.support"
+local fails = support.fails
+
+local count = 0
+local function define(formula, more)
+    count = count + 1
+    local def = {name = "formula" .. count, formula = formula}
+    for key, value in pairs(more or {}) do def[key] = value end
+    return flow.op(def), def.name
+end
+
+describe("a formula", function()
+    it("is a function and a method with attributes, in place too", function()
+        local f, name = define("x * sigmoid(beta * x)", {attrs = "beta: float = 1"})
+        local x = flow.randn(5)
+        assert.is_true(flow.allclose(f(x, 2), x * (x * 2):sigmoid(), {rtol = 1e-6}))
+        assert.is_true(flow.allclose(x[name](x), f(x, {beta = 1})))
+        assert.are.equal(name .. "(x, beta: float = 1)\n    Elementwise: x * sigmoid(beta * x)\n    has a gradient; in place: x:" ..
+            name .. "_()", require("flow.help").of_callable(f))
+        local y = x:clone()
+        assert.is_true(rawequal(y, y[name .. "_"](y, 3)))
+        assert.are.equal(f(x, 3), y)
+        assert.are.equal("float32", f(flow.tensor {1, 2}).dtype)
+        assert.are.equal("float16", f(x:to "float16").dtype)
+    end)
+
+    for _, text in ipairs {
+        "x", "-x", "x + 1", "x + y", "x^3 - y^2", "where(x > y, x, y * 2)", "clamp(x, 0.7, 1)", "gelu(x) / y", "atan2(x, y)",
+        "exp(-x^2) * y", "maximum(x, y)", "leaky_relu(x - 1, 0.2)", "x * y * x / (1 + y)", "log(x) * k", "masked_fill(x, x > 1, 3)",
+        "softplus(x * k) + erf(y)", "x ^ y", "2 ^ x", "tanh(x) * tanh(x)", "lerp(x, y, 0.3)", "x * (k * 2 + exp(k))", "relu(x - k) * pi",
+        "where(logical_and(x > 0.7, y <= 1), x, 0)", "abs(x - y) + floor(x)", "x * (y > 1)", "1 / (1 + exp(-k * (x - y)))",
+    } do
+        it("passes the tests of built-in ops: " .. text, function()
+            local _, name = define(text, {attrs = "k: float = 1.5"})
+            assert.is_true(flow.testing.check_op(name))
+        end)
+    end
+
+    it("gives small, large and strided operands the same bits", function()
+        local f = define "x * sigmoid(x + y) - exp(-y)"
+        local x, y = flow.randn(300, 200), flow.randn(300, 1)
+        local large = f(x, y)
+        assert.are.equal(large:narrow(0, 7, 3), f(x:narrow(0, 7, 3), y:narrow(0, 7, 3)))
+        assert.are.equal(large, f(support.strided(x), y))
+        assert.are.equal(large:t(), f(x:t(), y:t()))
+        assert.are.same({}, f(flow.zeros(0), flow.zeros(0)):totable())
+        assert.are.equal(f(x, 2), f(x, flow.full({300, 200}, 2)))
+        local text = tostring(flow.explain(function() return f(x, y):sum() end)) -- in one pass with what reads it
+        assert.is_truthy(text:find("one pass of 60000 elements, 1 of", 1, true), text)
+    end)
+
+    it("is one op of a captured and of a traced program", function()
+        local f, name = define "x * tanh(softplus(x))"
+        local step = flow.capture(function(x) return f(x):sum() end)
+        for _ = 1, 3 do
+            local x = flow.randn(9)
+            assert.are.equal(f(x):sum(), step(x))
+        end
+        local p = flow.trace(function(x) return f(x):sum() end, {flow.spec({3}, {requires_grad = true})})
+        local x = flow.randn(3, {requires_grad = true})
+        f(x):sum():backward()
+        assert.is_true(flow.allclose(x.grad, (p:backward()(x:detach()))))
+        assert.is_truthy(tostring(p:backward()):find(name .. "_grad_x", 1, true))
+    end)
+
+    it("has gradients of long formulas, of the third order, and of its own", function()
+        local long = "x"
+        for i = 1, 9 do long = ("tanh(%s * 0.5 + x / %d)"):format(long, i) end
+        local f = define(long)
+        assert.is_true(flow.gradcheck(f, flow.randn(3):to "float64", {order = 2}))
+        local cube = define "x^4"
+        local x = flow.tensor({2.0}, {requires_grad = true})
+        local g = flow.grad(cube(x), x, {create_graph = true})
+        local h = flow.grad(g, x, {create_graph = true})
+        assert.are.equal(48, flow.grad(h, x):item())
+        local through = define("round(x)", {backward = {"g"}})
+        through(x):sum():backward()
+        assert.are.equal(1, x.grad:item())
+        assert.is_false(define("x * 2", {backward = false})(x).requires_grad)
+        x.grad = nil
+        define "floor(x)" (x * 1):sum():backward() -- a gradient of zeros
+        assert.is_true(x.grad == nil or x.grad:item() == 0)
+    end)
+
+    it("takes its operands from sig, too", function()
+        local f = define("y - x", {sig = ("formula%d(x, y|n)"):format(count + 1)})
+        assert.are.same({2, 1}, f(flow.tensor {1.0, 2.0}, 3):totable())
+    end)
+
+    it("names the place of an error", function()
+        local function bad(message, formula, more)
+            fails(message, define, formula, more)
+        end
+        bad("op: formula 'x *', character 4: a name, a number or ( is expected, got 'the end'", "x *")
+        bad("op: formula 'sgmoid(x)', character 1: unknown function 'sgmoid'; did you mean 'sigmoid'?", "sgmoid(x)")
+        bad("op: formula 'x + (y', character 7: ) is expected, got 'the end'", "x + (y")
+        bad("op: formula 'x $ y', character 3: an operator is expected, got '$'", "x $ y")
+        bad("op: formula '1 + 2': has no operand", "1 + 2")
+        bad("op: formula 'clamp(x, x)', character 1: min of clamp must be a number or an attribute", "clamp(x, x)")
+        bad("op: formula 'exp(x, 1)', character 1: exp(x) takes 1 to 1 arguments, got 2", "exp(x, 1)")
+        bad("op: formula '1.2.3 * x', character 1: '1.2.3' is no number", "1.2.3 * x")
+        bad("op: formula 'x * sum(x)', character 5: unknown function 'sum'", "x * sum(x)")
+        bad("op: formula 'tanh_backward(x, x)', character 1: unknown function 'tanh_backward'", "tanh_backward(x, x)")
+        bad("op: formula '', character 1: a name, a number or ( is expected, got 'the end'", "")
+        bad("character 5: unknown name 'z'", "x + z", {sig = ("formula%d(x)"):format(count + 1)})
+        bad("op: attribute 'k' of a formula must be a number", "x * k", {attrs = "k: dtype"})
+        bad("an unknown type", "x * k", {attrs = "k: flot"})
+        bad("op: attrs are part of sig; write one of them", "x", {attrs = "k: float", sig = "f(x)"})
+        bad("op: a formula needs no forward", "x", {forward = print})
+        bad("op: a formula has no lists of tensors", "x", {sig = ("formula%d(x...)"):format(count + 1)})
+        bad("has 41 steps, one kernel runs 40", "x" .. (" + x * 2"):rep(0) .. (" + sin(x"):rep(20) .. (")"):rep(20) .. " * 3")
+        fails("op: 'own' needs forward or formula", flow.op, {name = "own"})
+        fails("op: attrs belong to a formula; write them into sig", flow.op, {name = "own", forward = print,
+            attrs = "k: float"})
+        local f = define "x * y"
+        fails("shapes [2] and [3] do not broadcast", f, flow.ones(2), flow.ones(3))
+        fails("must be a tensor, got number", f, 2, flow.ones(3))
+    end)
+end)
