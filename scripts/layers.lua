@@ -9,7 +9,8 @@ local floors = {
     {"core/base"}, {"core/value"}, {"core/op"}, {"core/engine"}, {"core/memory"}, {"core/cpu", "core/file"},
     {"core/ranks"}, {"core/boxing"}, {"core/infer"}, {"core/dispatch"}, {"core/autograd"}, {"core/program"},
     {"core/ops"}, {"core"},
-    {"core/api"}, {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"}, {"cuda"},
+    {"core/api"}, {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"},
+    {"cuda"},
 }
 
 -- What a folder sees of a lower one where that is less than all: file names. Kernels know views and geometry only.
