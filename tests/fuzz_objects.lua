@@ -132,6 +132,7 @@ kind("no_grad", function()
     getmetatable(guard).__close(guard)
     return guard
 end, type)
+kind("job", function() return flow.engine.push{run = "return 1"} end, type, function(job) job:wait() end)
 kind("state_dict", function() return Pair():state_dict() end, table_digest)
 kind("stored", function()
     flow.save("stored.safetensors", {x = flow.ones(2, 3)})
@@ -345,6 +346,12 @@ local function check_result(i, entry, value)
     if not is_class(meta) and not is_class(value) then complain(i, entry.path .. " made an object of a kind that nothing here makes: " .. tostring(value)) end
 end
 
+-- A setting that holds until it is closed would hold in the calls that follow.
+local function close_scope(value)
+    local meta = debug.getmetatable(value)
+    if type(meta) == "table" and rawget(meta, "__name") == "flow.scope" then meta.__close(value) end
+end
+
 -- An empty Sequential gives what it got.
 local function is_argument(value, args)
     for i = 1, args.n do
@@ -377,6 +384,7 @@ local function one(i)
     if not ok and object ~= nil and entry.name ~= "init" then check_object(i, entry, object, before) end
     for j = 2, ok and math.min(results.n, 4) or 0 do
         if not is_argument(results[j], args) then check_result(i, entry, results[j]) end
+        close_scope(results[j])
     end
 end
 

@@ -168,6 +168,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_function(L, flow);
     fl_lua_open_recompute(L, flow);
     fl_lua_open_runtime(L, flow);
+    fl_lua_open_push(L, flow);
     fl_lua_open_placement(L, flow);
     fl_lua_open_io(L, flow);
     fl_lua_open_generator(L, flow);

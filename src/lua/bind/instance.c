@@ -7,6 +7,7 @@
 #include "core/process.h"
 #include "errors.h"
 #include "instance.h"
+#include "members.h"
 #include "state.h"
 #include "tensors.h"
 
@@ -214,7 +215,7 @@ static int instance_gc(lua_State *L)
     fl_heap_states(instance->own_heap, -1);
     if (!instances) {
         set_hooks(false);
-        if (!fl_lua_own_process) fl_engine_stop();
+        if (!fl_lua_own_process && fl_engine_stop()) fl_lua_worker_close();
         if (took_thread) fl_owner_drop();
         took_thread = false;
     }

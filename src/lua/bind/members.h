@@ -39,6 +39,8 @@ void fl_lua_open_function(lua_State *L, int flow);             /* function.c: fl
 void fl_lua_open_recompute(lua_State *L, int flow);            /* recompute.c: flow.checkpoint */
 void fl_lua_open_placement(lua_State *L, int flow);            /* placement.c: flow.placement, flow.sbp */
 void fl_lua_open_runtime(lua_State *L, int flow);              /* runtime.c: sync, memory, stats, ranks */
+void fl_lua_open_push(lua_State *L, int flow);                 /* push.c: flow.engine.push */
+void fl_lua_worker_close(void);                                /* no job runs any more */
 void fl_lua_open_testing(lua_State *L, int flow);              /* testing.c: flow._testing */
 void fl_lua_open_help(lua_State *L, int flow);                 /* help.c: flow._help and what it needs */
 void fl_lua_open_io(lua_State *L, int flow);        /* io.c: flow._io, files and the system for the Lua modules */

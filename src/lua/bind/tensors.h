@@ -99,6 +99,9 @@ fl_tensor *fl_lua_push_host(lua_State *L, const char *who);
 /* Element of a host tensor at p. */
 double fl_lua_read_number(fl_dtype dtype, const void *at);
 int64_t fl_lua_read_integer(fl_dtype dtype, const void *at);
+void fl_lua_push_element(lua_State *L, fl_dtype dtype, const void *at);
+/* Writes the number or boolean at index there; false: it does not fit into the dtype. */
+bool fl_lua_store_element(lua_State *L, int index, fl_dtype dtype, void *at);
 /* Pushes a new local CPU tensor made from the number, boolean or nested list at index; returns it (borrowed). */
 fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dtype dtype);
 /* Replaces the local tensor in `box` by the same data as the options name it: a global tensor, or on a device. Every

@@ -35,7 +35,7 @@ int64_t fl_lua_read_integer(fl_dtype dtype, const void *at)
     }
 }
 
-static void push_element(lua_State *L, fl_dtype dtype, const void *at)
+void fl_lua_push_element(lua_State *L, fl_dtype dtype, const void *at)
 {
     if (dtype == FL_BOOL) lua_pushboolean(L, *(const uint8_t *)at);
     else if (fl_dtype_is_float(dtype)) lua_pushnumber(L, fl_lua_read_number(dtype, at));
@@ -73,7 +73,7 @@ static int tensor_item(lua_State *L)
         FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel,
                  fl_shape_text(shape, &t->meta->shape));
     fl_tensor *host = fl_lua_push_host(L, "item");
-    push_element(L, host->meta->dtype, fl_tensor_data(host));
+    fl_lua_push_element(L, host->meta->dtype, fl_tensor_data(host));
     return 1;
 }
 
@@ -81,8 +81,8 @@ static void push_nested(lua_State *L, const fl_tensor *tensor, int axis, int64_t
 {
     const fl_shape *shape = &tensor->meta->shape;
     if (axis == shape->ndim) {
-        push_element(L, tensor->meta->dtype,
-                     (char *)tensor->storage->data + offset * (int64_t)fl_dtype_size(tensor->meta->dtype));
+        fl_lua_push_element(L, tensor->meta->dtype,
+                            (char *)tensor->storage->data + offset * (int64_t)fl_dtype_size(tensor->meta->dtype));
         return;
     }
     luaL_checkstack(L, 3, "totable");
@@ -212,43 +212,51 @@ static void integer_range(int64_t *low, int64_t *high, fl_dtype dtype)
     *high = dtype == FL_INT64 ? INT64_MAX : dtype == FL_INT32 ? INT32_MAX : dtype == FL_INT8 ? INT8_MAX : UINT8_MAX;
 }
 
-static int64_t leaf_integer(lua_State *L, fl_dtype dtype, const struct list_scan *scan)
+/* The number or boolean at index as an integer; false: it does not fit into the dtype. */
+static bool to_integer(int64_t *out, lua_State *L, int index, fl_dtype dtype)
 {
-    char path[PATH_TEXT];
-    if (lua_isboolean(L, -1)) return lua_toboolean(L, -1);
-    int64_t low, high, value;
+    int64_t low, high;
     integer_range(&low, &high, dtype);
-    bool fits;
-    if (lua_isinteger(L, -1)) {
-        value = lua_tointeger(L, -1);
-        fits = value >= low && value <= high;
+    if (lua_isboolean(L, index)) *out = lua_toboolean(L, index);
+    else if (lua_isinteger(L, index)) {
+        *out = lua_tointeger(L, index);
+        return *out >= low && *out <= high;
     } else {
-        double number = trunc(lua_tonumber(L, -1));
-        fits = number >= (double)low && (dtype == FL_INT64 ? number < 0x1p63 : number <= (double)high);
-        value = fits ? (int64_t)number : 0;
+        double number = trunc(lua_tonumber(L, index));
+        if (!(number >= (double)low && (dtype == FL_INT64 ? number < 0x1p63 : number <= (double)high))) return false;
+        *out = (int64_t)number;
     }
-    if (!fits) {
-        bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
-        FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, scan, scan->shape.ndim),
-                 nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
-    }
-    return value;
+    return true;
 }
 
-static void store_leaf(lua_State *L, void *at, fl_dtype dtype, const struct list_scan *scan)
+bool fl_lua_store_element(lua_State *L, int index, fl_dtype dtype, void *at)
 {
-    double number = lua_isboolean(L, -1) ? lua_toboolean(L, -1) : lua_tonumber(L, -1);
+    int64_t whole;
+    if (!fl_dtype_is_float(dtype) && dtype != FL_BOOL) {
+        if (!to_integer(&whole, L, index, dtype)) return false;
+        if (dtype == FL_INT64) *(int64_t *)at = whole;
+        else if (dtype == FL_INT32) *(int32_t *)at = (int32_t)whole;
+        else *(uint8_t *)at = (uint8_t)whole;
+        return true;
+    }
+    double number = lua_isboolean(L, index) ? lua_toboolean(L, index) : lua_tonumber(L, index);
     switch (dtype) {
     case FL_BOOL: *(uint8_t *)at = number != 0; break;
-    case FL_UINT8: *(uint8_t *)at = (uint8_t)leaf_integer(L, dtype, scan); break;
-    case FL_INT8: *(int8_t *)at = (int8_t)leaf_integer(L, dtype, scan); break;
-    case FL_INT32: *(int32_t *)at = (int32_t)leaf_integer(L, dtype, scan); break;
-    case FL_INT64: *(int64_t *)at = leaf_integer(L, dtype, scan); break;
     case FL_FLOAT16: *(fl_float16 *)at = fl_float16_from_float((float)number); break;
     case FL_BFLOAT16: *(fl_bfloat16 *)at = fl_bfloat16_from_float((float)number); break;
     case FL_FLOAT32: *(float *)at = (float)number; break;
     default: *(double *)at = number; break;
     }
+    return true;
+}
+
+static void store_leaf(lua_State *L, void *at, fl_dtype dtype, const struct list_scan *scan)
+{
+    char path[PATH_TEXT];
+    if (FL_LIKELY(fl_lua_store_element(L, -1, dtype, at))) return;
+    bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
+    FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, scan, scan->shape.ndim),
+             nan ? "nan" : lua_tostring(L, -1), fl_dtype_name(dtype));
 }
 
 /* The value on top of the stack, which rawgeti said is of this type. */

@@ -80,6 +80,11 @@ return {
         "float32; \"high\" and \"medium\": a GPU may round their operands to TF32, about 3 digits. No effect on " ..
         "the CPU. The setting belongs to this rank."},
     {"get_float32_matmul_precision()", "\"highest\", \"high\" or \"medium\"."},
+    {"engine.push(options)", "Runs a Lua function beside the ops, on a thread of its own: " ..
+        "engine.push{run = f, reads = {x}, writes = {y}, args = {3}} calls f(reads, writes, 3) when x has its value " ..
+        "and nothing uses y any more. f gets the tensors as arrays: a[i] from 0, #a, a.dtype, a.shape, a:tobytes(), " ..
+        "a:frombytes(s). It is a text or a function without local variables from outside, and cannot call flow. " ..
+        "job:wait() gives what f returned, or its error; job:done() says whether it is over."},
     {"engine.stats()", "Counters of the engine: ops run inline and queued, waits of the script and of a device's " ..
         "queues (follows), failures, lanes, threads; collectives of GPU tensors carried out between the GPUs " ..
         "(device_collectives) and through host memory (staged_collectives); what captured functions launched on a " ..
