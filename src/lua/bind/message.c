@@ -32,11 +32,12 @@ static int message_send(lua_State *L)
     return 0;
 }
 
-/* _messages.fetch(name, to, head, out, body): the answer's body is written to out */
+/* _messages.fetch(name, to, head, out, body): the answer's body is written to out; nil: it has none */
 static int message_fetch(lua_State *L)
 {
     fl_outgoing m = read_message(L, 5);
-    FL_CHECK(L, fl_message_fetch(&m, fl_lua_check_tensor(L, 4, m.name, "out")));
+    fl_tensor *out = lua_isnil(L, 4) ? NULL : fl_lua_check_tensor(L, 4, m.name, "out");
+    FL_CHECK(L, fl_message_fetch(&m, out));
     return 0;
 }
 

@@ -94,6 +94,7 @@ function Store:set_optimizer(optimizer, options)
     if type(name) == "string" then shared = new_shared(name, options) else make = optimizer end
     for _, entry in ipairs(self.order) do entry.optimizer = nil end
     self.updater, self.shared, self.make = false, shared, make
+    self:tell("optimizer", {optimizer = make or name, options = options})
 end
 
 -- The optimizers there are with their entries, in order; of all keys.
@@ -116,6 +117,11 @@ end
 ---Sets the learning rate of the store's optimizer.
 ---@param lr number
 function Store:set_lr(lr)
+    if not self.shared and not self.make then check.fail("set_lr: the store has no optimizer") end
+    self:change_lr(lr)
+end
+
+function Store:change_lr(lr)
     if self.shared then self.shared:set_lr(lr) end
     for _, one in ipairs(optimizers_of(self, "set_lr")) do one.optimizer:set_lr(lr) end
 end
@@ -160,12 +166,17 @@ end
 ---Saves the state of the optimizer, not the values.
 ---@param path string
 function Store:save(path)
-    flow.save(path, {kind = KIND, keys = self:states()})
+    if not self.shared and not self.make then check.fail("save: the store has no optimizer") end
+    self:write(path, {kind = KIND, keys = self:states()})
+end
+
+function Store.write(_, path, saved)
+    flow.save(path, saved)
 end
 
 -- The entries of a file by their keys: those of the store.
-local function read_states(self, path)
-    local loaded, by_key = flow.load(path, {lazy = true}), {}
+function Store:read_states(path, whole)
+    local loaded, by_key = flow.load(path, {lazy = not whole}), {}
     if loaded.kind ~= KIND or type(loaded.keys) ~= "table" then
         check.fail("load: %s was not saved by a store", path)
     end
@@ -188,5 +199,5 @@ end
 ---@param path string
 function Store:load(path)
     if not self.shared and not self.make then check.fail("load: the store has no optimizer") end
-    self:take_states(read_states(self, path))
+    self:take_states(self:read_states(path))
 end

@@ -165,6 +165,10 @@ end
 
 function Store.meet() end
 
+-- When all values that init was given are kept, and after an updater ("updater") or an optimizer ("optimizer") was set.
+function Store.made() end
+function Store.tell() end
+
 -- ---- what a push does ----
 
 local function call_updater(self, update)
@@ -214,8 +218,9 @@ function Store:init(key, value)
         if self.threshold then check_floats("init", one.entry, "compression takes") end
     end
     local _ <close> = flow.no_grad()
+    for _, one in ipairs(list) do one.entry.stored = self:keep(one.tensors[1], one.entry) end
+    self:made(list)
     for _, one in ipairs(list) do
-        one.entry.stored = self:keep(one.tensors[1], one.entry)
         self.entries[one.key] = one.entry
         self.order[#self.order + 1] = one.entry
     end
@@ -316,6 +321,7 @@ end
 ---@param f function
 function Store:set_updater(f)
     self.updater, self.shared, self.make = f, false, false
+    self:tell("updater", f)
 end
 
 ---Pushes are compressed to 2 bits per element: what is at least the threshold counts as the threshold, what is at most
@@ -330,6 +336,9 @@ function Store:set_compression(options)
     if options.threshold == 0 then check.fail("set_compression: threshold must be above 0") end
     self.threshold = options.type == "2bit" and options.threshold
 end
+
+---Ends this worker's part; the store takes no more calls. A script that ends does so too.
+function Store.close() end
 
 ---Waits until all workers have called it.
 function Store:barrier()
