@@ -74,6 +74,19 @@ describe("require \"flow\" in lua5.4", function()
             print(flow.load("x.safetensors").x[0]:item())]], "FLOW_ENGINE=queued")})
     end)
 
+    it_with_lua("reports errors that nobody has met", function()
+        assert.are.same({"flowlua: an error that nobody has met: push (script.lua:2): push:1: boom\n", 0}, {lua [[
+            local flow = require "flow"
+            local job = flow.engine.push{run = "error 'boom'"}
+            while not job:done() do end]]})
+    end)
+
+    it_with_lua("passes specs of modules, optimizers and the engine", function()
+        local text, status = process.output(("LUA_CPATH='%s/?.so;;' FLOWLUA=%s timeout 60 busted --lua=lua5.4 -o plainTerminal --pattern=_spec %s 2>&1"):format(
+            process.build, process.flowlua, "tests/nn_spec.lua tests/optim_spec.lua tests/push_spec.lua"))
+        assert.are.equal(0, status, text)
+    end)
+
     it_with_lua_and_ranks("joins the ranks that mpirun started", function()
         local text, status = lua([[
             local flow = require "flow"

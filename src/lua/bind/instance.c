@@ -194,6 +194,13 @@ void fl_lua_instance_unref(fl_lua_instance *instance)
     if (instance && --instance->owners == 0) free(instance);
 }
 
+/* Of a process that is not flowlua's: it may go on without any state. An error that no state has met is reported. */
+static void end_engine(void)
+{
+    if (fl_engine_end(false) != FL_OK) fl_warn("an error that nobody has met: %s", fl_message());
+    if (fl_engine_stop()) fl_lua_worker_close();
+}
+
 /* The state is being closed. Its tensors may go later, its hooks are never called again. */
 static int instance_gc(lua_State *L)
 {
@@ -215,7 +222,7 @@ static int instance_gc(lua_State *L)
     fl_heap_states(instance->own_heap, -1);
     if (!instances) {
         set_hooks(false);
-        if (!fl_lua_own_process && fl_engine_stop()) fl_lua_worker_close();
+        if (!fl_lua_own_process) end_engine();
         if (took_thread) fl_owner_drop();
         took_thread = false;
     }
