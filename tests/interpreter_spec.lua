@@ -176,6 +176,44 @@ describe("the interpreter", function()
         assert.truthy(output:find("code 1\n$"), output)
     end)
 
+    it("closes what a script has opened at Ctrl-C, and ends what it recorded", function()
+        local interrupts = [[
+            local flow = require "flow"
+            local pid = io.open("/proc/self/stat"):read "n"
+            local first = true
+            local function press() if first then first = false io.popen("kill -INT " .. pid):close() end end
+            local function check(f)
+                local ok, message = pcall(f)
+                print(ok, (tostring(message):gsub("^.*: ", "")), flow.is_grad_enabled(), flow._program.recording)
+                local x = flow.randn(5)
+                local double = flow.capture(function(t) return (t * 2):sum() end)
+                for _ = 1, 3 do assert(double(x) == (x * 2):sum()) end
+                assert(flow.trace(function(t) return t * 2 end, {flow.spec {5}})(x) == x * 2)
+            end
+        ]]
+        local cases = {
+            "function() local _ <close> = (function() local s = flow.no_grad() press() return s end)()\n return 1 end",
+            "function() flow.capture(function(t) local y = t + 1\n press()\n return y * 2 end)(flow.ones(3)) end",
+            "function() flow.trace(function(t) local y = t + 1\n press()\n return y * 2 end, {flow.spec {3}}) end",
+            [[function()
+                local state, calls = flow.zeros(3), 0
+                local f = flow.capture(function(t)
+                    state:add_(t)
+                    calls = calls + 1
+                    if calls == 5 then press() end
+                    return state:sum():item()
+                end, {strict = false})
+                local ok, message = pcall(function() for i = 1, 9 do assert(f(flow.ones(3)) == 3 * i) end end)
+                assert(not ok and state:sum():item() == 15 and f(flow.ones(3)) == 18)
+                error(message, 0)
+            end]],
+        }
+        for i, case in ipairs(cases) do
+            local script = write("interrupted" .. i .. ".lua", interrupts .. "check(" .. case .. ")")
+            assert.are.equal("false\tinterrupted!\ttrue\tfalse\n", (run(("@ %s"):format(script))), case)
+        end
+    end)
+
     it("survives Ctrl-C in the middle of products", function()
         local script = write("products.lua", [[
             local flow = require "flow"

@@ -31,9 +31,15 @@ bool fl_lua_interrupt_asked(void) { return interrupted != 0; }
 
 bool fl_lua_interrupted(void) { return interrupted && (!fl_lua_pass_interrupt || milliseconds() - pressed > AGREE_MS); }
 
+/* What makes the hook run: a new line, a jump back; an instruction, for code that has no lines. */
+enum { MOMENTS = LUA_MASKLINE | LUA_MASKCOUNT };
+
+/* Nothing is raised within a line, or as a C function is called: `local _ <close> = flow.no_grad()` is done as a whole,
+** and its scope is closed. */
 static void stop_hook(lua_State *L, lua_Debug *ar)
 {
-    lua_getinfo(L, "S", ar);
+    lua_getinfo(L, "Sl", ar);
+    if (ar->event == LUA_HOOKCOUNT && ar->currentline >= 0) return;
     if (raised && fl_lua_is_own(ar)) return; /* our modules put right what an error left behind */
     if (!raised && !fl_lua_interrupted()) return;
     fl_lua_interrupt_raised();
@@ -45,8 +51,7 @@ static void on_signal(int number)
 {
     signal(number, SIG_DFL); /* a second Ctrl-C ends a program that does not stop */
     interrupted = 1;
-    if (interrupt_state)
-        lua_sethook(interrupt_state, stop_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+    if (interrupt_state) lua_sethook(interrupt_state, stop_hook, MOMENTS, 1);
 }
 
 /* In a session over several ranks, also while this rank waits for the others. */
@@ -59,7 +64,7 @@ static void on_signal_together(int number)
     fl_lua_pass_interrupt();
     if (in_call) {
         interrupted = 1;
-        if (interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 1);
+        if (interrupt_state) lua_sethook(interrupt_state, stop_hook, MOMENTS, 1);
     }
     errno = saved;
 }
@@ -106,7 +111,7 @@ void fl_lua_interrupt_raised(void)
     fl_lua_interrupt_disarm();
     fl_lua_interrupt_arm(NULL);
     raised = true;
-    if (to_the_end && interrupt_state) lua_sethook(interrupt_state, stop_hook, LUA_MASKCOUNT, 1);
+    if (to_the_end && interrupt_state) lua_sethook(interrupt_state, stop_hook, MOMENTS, 1);
 }
 
 bool fl_lua_was_interrupted(void) { return raised; }
@@ -123,7 +128,7 @@ static void line_hook(lua_State *L, lua_Debug *ar)
 static void on_question(int number)
 {
     if (!interrupt_state || lua_gethook(interrupt_state)) return;
-    lua_sethook(interrupt_state, line_hook, LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT, 1);
+    lua_sethook(interrupt_state, line_hook, MOMENTS, 1);
 }
 
 void fl_lua_answer_questions(void)

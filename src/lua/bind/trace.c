@@ -6,6 +6,7 @@
 */
 #include "arguments.h"
 #include "members.h"
+#include "modules.h"
 #include "op_call.h"
 #include "tensors.h"
 #include "trace.h"
@@ -314,32 +315,56 @@ static const fl_tracer tracer = {stand_in, heard, undrew, detached};
 
 /* ---- the functions ---- */
 
-/* begin(heard, flat): what heard is told, see tell and make_stand_in; flat: see tracer.h */
-static int trace_begin(lua_State *L)
+/* A field of flow._program becomes the value at the top, which is popped; the old one is pushed. */
+static void exchange(lua_State *L, const char *field)
 {
-    luaL_checktype(L, 1, LUA_TFUNCTION);
+    fl_lua_push_flow(L);
+    lua_getfield(L, -1, "_program");
+    lua_getfield(L, -1, field);
+    lua_pushvalue(L, -4);
+    lua_setfield(L, -3, field);
+    lua_replace(L, -4);
+    lua_pop(L, 2);
+}
+
+/* listen(heard, called, flat, f, ...): f(...) while heard is told what it does, see tell and make_stand_in, and called
+** the modules that it calls; flat: see tracer.h -> must it be done again, flat; then what pcall gives. No interrupt can
+** leave the trace open. */
+static int trace_listen(lua_State *L)
+{
+    enum { HEARD = 1, CALLED, FLAT, F };
+    luaL_checktype(L, HEARD, LUA_TFUNCTION);
     FL_CHECK(L, fl_answer_stop());
     FL_CHECK(L, fl_program_refuse("a program is traced"));
-    bool flat = lua_toboolean(L, 2);
-    lua_settop(L, 1);
+    const bool flat = lua_toboolean(L, FLAT);
+    lua_pushvalue(L, HEARD);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &heard_key);
     lua_newtable(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
+    lua_pushboolean(L, 1);
+    exchange(L, "recording");
+    lua_replace(L, FLAT);
+    lua_pushvalue(L, CALLED);
+    exchange(L, "called");
+    lua_replace(L, CALLED);
     fl_trace(&tracer, flat);
-    return 0;
-}
-
-/* finish() -> must the trace be done again, flat */
-static int trace_finish(lua_State *L)
-{
+    bool good = lua_pcall(L, lua_gettop(L) - F, LUA_MULTRET, 0) == LUA_OK;
     bool again = fl_trace_lacked_flat;
     fl_trace(NULL, false);
+    lua_pushvalue(L, CALLED);
+    exchange(L, "called");
+    lua_pushvalue(L, FLAT);
+    exchange(L, "recording");
+    lua_pop(L, 2);
     lua_pushnil(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &heard_key);
     lua_pushnil(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
     lua_pushboolean(L, again);
-    return 1;
+    lua_replace(L, CALLED);
+    lua_pushboolean(L, good);
+    lua_replace(L, FLAT);
+    return lua_gettop(L) - HEARD;
 }
 
 static int trace_active(lua_State *L)
@@ -397,10 +422,13 @@ static int trace_signature(lua_State *L)
 
 void fl_lua_open_trace(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"begin", trace_begin},         {"finish", trace_finish},
-                                         {"active", trace_active},       {"stand_in", trace_stand_in},
-                                         {"identity", trace_identity},   {"bytes", trace_bytes},
-                                         {"signature", trace_signature}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"listen", trace_listen},
+                                         {"active", trace_active},
+                                         {"stand_in", trace_stand_in},
+                                         {"identity", trace_identity},
+                                         {"bytes", trace_bytes},
+                                         {"signature", trace_signature},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_getfield(L, flow, "_op");
     lua_pushcclosure(L, fl_lua_call_step, 1);

@@ -173,26 +173,26 @@ end
 
 -- Calls f(...) while `job` hears; its results in a table, or an error. nil: it has to be done again, flat.
 local function listen(job, flat, f, ...)
-    local recording, called = capture.recording, capture.called
-    if recording then check.fail("trace: a function that flow.capture records cannot trace; trace before it") end
-    trace.begin(function(event) heard(job, event) end, flat)
-    job_now = job
-    capture.recording = true
-    capture.called = function(module) job.modules[#job.modules + 1] = module end
-    local results = table.pack(pcall(f, ...))
-    local ok, message = pcall(function()
-        for i = 2, results[1] and results.n or 0 do
+    if capture.recording then
+        check.fail("trace: a function that flow.capture records cannot trace; trace before it")
+    end
+    local function stand_ins(...)
+        local results = table.pack(...)
+        for i = 1, results.n do
             if not flow.is_tensor(results[i]) then
-                check.fail("trace: f must return tensors, result %d is %s", i - 1, check.got(results[i]))
+                check.fail("trace: f must return tensors, result %d is %s", i, check.got(results[i]))
             end
             results[i] = trace.stand_in(results[i])
         end
-    end)
-    capture.recording, capture.called = recording, called
+        return results
+    end
+    job_now = job
+    local again, ok, results = trace.listen(function(event) heard(job, event) end,
+        function(module) job.modules[#job.modules + 1] = module end, flat,
+        function(...) return stand_ins(f(...)) end, ...)
     job_now = nil
-    if trace.finish() and not flat then return nil end
-    if not results[1] then error(results[2], 0) end
-    if not ok then error(message, 0) end
+    if again and not flat then return nil end
+    if not ok then error(results, 0) end
     return results
 end
 
@@ -214,10 +214,10 @@ function M.record(f, specs, names, output_names, flat)
     end
     local results, outputs = listen(job, flat, f, table.unpack(tensors, 1, #specs)), {}
     if not results then return M.record(f, specs, names, output_names, true) end
-    for i = 2, results.n do
+    for i = 1, results.n do
         local value = find(job, results[i])
-        if not value then check.fail("trace: result %d is a tensor on the meta device that f did not make", i - 1) end
-        outputs[i - 1] = {value = value}
+        if not value then check.fail("trace: result %d is a tensor on the meta device that f did not make", i) end
+        outputs[i] = {value = value}
     end
     name_all(job, f, inputs)
     for i, output in ipairs(outputs) do
