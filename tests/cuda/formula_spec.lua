@@ -11,7 +11,7 @@ describe("a formula on the GPU", function()
                 local x, y = flow.randn(size):to(dtype), flow.randn(size[#size]):to(dtype)
                 local results = {}
                 for i, device in ipairs {"cpu", "cuda"} do
-                    local a, b = x:to(device), y:to(device)
+                    local a, b = x:detach():to(device), y:detach():to(device)
                     a.requires_grad, b.requires_grad = true, true
                     local z = flow.cuda_swish(a, b, 1.5)
                     z:sum():backward()

@@ -59,7 +59,8 @@ static bool is_own(fl_tensor *tensor)
     return true;
 }
 
-/* *sum += g, taking over g's reference. */
+/* *sum += g, taking over g's reference. A gradient that is not computed yet becomes a step of the sum: added in place it
+** would be stored first. */
 static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
 {
     if (!*sum) {
@@ -67,7 +68,7 @@ static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
         return FL_OK;
     }
     fl_tensor *total = NULL;
-    bool own = !create_graph && (*sum)->meta == g->meta && is_own(*sum);
+    bool own = !create_graph && (*sum)->meta == g->meta && is_own(*sum) && !fl_storage_is_deferred(g->storage);
     const fl_operand in[2] = {fl_of(*sum), fl_of(g)};
     fl_status status = own ? fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL)
                            : fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL);

@@ -14,6 +14,10 @@ fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, in
 /* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
+/* The op's result written into `target`, which has its shape, dtype and SBP: by the kernel itself where it may, else as a
+** copy of the result. Nothing is recorded: an error where a gradient would be. attrs: not NULL. */
+fl_status fl_dispatch_into(fl_tensor *target, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+
 /* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while
 ** it is alone (flow.on_rank) is put back afterwards, so it is not agreed. On FL_META nothing is drawn: making a model
 ** there does not change the numbers of one that is made next. */

@@ -20,7 +20,9 @@ struct binding {
     const fl_signature *signature;
     fl_operand *in; /* `fixed`, or a userdata on the Lua stack */
     int nin;
-    uint32_t given; /* parameters seen, a bit each */
+    uint32_t given;    /* parameters seen, a bit each */
+    int options_index; /* of the table that came last */
+    fl_tensor *out;    /* borrowed: where the result goes, or NULL */
     fl_lua_options options;
     fl_attrs attrs;
     fl_operand fixed[FL_MAX_PARAMS];
@@ -290,6 +292,7 @@ static void unknown_option(lua_State *L, const struct binding *binding, const ch
         if (binding->signature->params[i].type != FL_ATTR_OPTIONS || binding->signature->params[i].is_tensor)
             fl_suggest_offer(&s, binding->signature->params[i].name);
     if (binding->signature->has_options) fl_lua_suggest_options(&s);
+    fl_suggest_offer(&s, "out");
     char hint[FL_SUGGEST_TEXT];
     FL_RAISE(L, "%s: unknown option '%s'%s", binding->call->name, key, fl_suggest_text(hint, &s));
 }
@@ -307,6 +310,15 @@ static void read_named_list(lua_State *L, struct binding *binding, int index)
     }
 }
 
+/* {out = c}, at index. */
+static void read_out(lua_State *L, struct binding *binding, int index)
+{
+    fl_box *box = fl_lua_box(L, index);
+    if (!box) FL_RAISE(L, "%s: out must be a tensor, got %s", binding->call->name, fl_lua_type_name(L, index));
+    if (binding->call->in_place) FL_RAISE(L, "%s: writes its operand, and takes no out", binding->call->name);
+    binding->out = box->tensor;
+}
+
 /* The table at index names parameters and, where the signature says `options`, dtype, device, ... */
 static void read_named(lua_State *L, struct binding *binding, int index)
 {
@@ -322,6 +334,8 @@ static void read_named(lua_State *L, struct binding *binding, int index)
         if (i >= 0 && !binding->signature->params[i].is_list) {
             if (positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, key);
             read_param(L, binding, i, value, 1);
+        } else if (i < 0 && strcmp(key, "out") == 0) {
+            read_out(L, binding, value);
         } else if (i < 0
                    && (!binding->signature->has_options
                        || !fl_lua_option(L, &binding->options, key, value, ndim_of(binding), binding->call->name)))
@@ -470,6 +484,15 @@ static int run(lua_State *L, const fl_lua_call *call, const fl_operand *in, int 
     return 1;
 }
 
+/* The result goes into the tensor given as out, in the table that came last. */
+static int run_into(lua_State *L, const struct binding *binding)
+{
+    FL_CHECK(L, fl_dispatch_into(binding->out, binding->call->op, binding->in, binding->nin, &binding->attrs));
+    lua_getfield(L, binding->options_index, "out");
+    fl_lua_account(L);
+    return 1;
+}
+
 /* Reads all arguments on the stack into the binding. */
 static void read_call(lua_State *L, struct binding *binding, const fl_lua_call *call)
 {
@@ -479,6 +502,7 @@ static void read_call(lua_State *L, struct binding *binding, const fl_lua_call *
     binding->in = binding->fixed;
     binding->nin = s->tensor_count;
     binding->given = 0;
+    binding->out = NULL;
     binding->options = (fl_lua_options){0};
     memset(binding->fixed, 0,
            sizeof *binding->fixed * (size_t)s->tensor_count); /* and no more: this is every call's way */
@@ -486,6 +510,7 @@ static void read_call(lua_State *L, struct binding *binding, const fl_lua_call *
     int top = lua_gettop(L);
     bool named = top > 0 && is_options(L, top);
     read_positional(L, binding, named ? top - 1 : top);
+    binding->options_index = top;
     if (named) read_named(L, binding, top);
     check_required(L, binding);
     if (!s->has_options) return;
@@ -510,6 +535,7 @@ static int call_op(lua_State *L)
     const fl_lua_call *c = running_call(L);
     struct binding b;
     read_call(L, &b, c);
+    if (FL_UNLIKELY(b.out != NULL)) return run_into(L, &b);
     return run(L, c, b.in, b.nin, &b.attrs);
 }
 
