@@ -257,6 +257,24 @@ static void test_finalizers_at_the_end(void)
     lua_close(L);
 }
 
+static void test_jobs_at_the_end(void)
+{
+    static const char code[] =
+        "local x = flow.zeros(1000)\n"
+        "for i = 1, 100 do\n"
+        "    local y = x + i\n"
+        "    flow.engine.push {run = function(reads, writes) writes[1][0] = writes[1][0] + reads[1][0]\n"
+        "        return ('x'):rep(50) end, reads = {y}, writes = {x}}\n"
+        "end\n"
+        "collectgarbage()\n";
+    for (int i = 0; i < 4; i++) {
+        lua_State *L = state_new();
+        run(L, code);
+        if (i % 2) CHECK_TEXT(run(L, "return flow.engine.push {run = 'return 5'}:wait()"), "5");
+        lua_close(L); /* with jobs that nobody has waited for */
+    }
+}
+
 /* ---- threads of the system ---- */
 
 static char thread_text[512];
@@ -323,6 +341,7 @@ int main(void)
     RUN(test_recording_is_not_disturbed);
     RUN(test_hooks_end_with_their_state);
     RUN(test_finalizers_at_the_end);
+    RUN(test_jobs_at_the_end);
     RUN(test_one_thread_calls);
     return finish();
 }

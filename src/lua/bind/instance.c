@@ -199,6 +199,7 @@ static void end_engine(void)
 {
     if (fl_engine_end(false) != FL_OK) fl_warn("an error that nobody has met: %s", fl_message());
     if (fl_engine_stop()) fl_lua_worker_close();
+    fl_engine_end(false); /* what was cancelled is no news for the next state */
 }
 
 /* The state is being closed. Its tensors may go later, its hooks are never called again. */
