@@ -9,6 +9,11 @@
 --     flowlua --ranks 4 scripts/train.lua                               every rank learns from its part of a batch
 --     flowlua --ranks 4 scripts/train.lua --tp 4                        every rank holds its part of the model
 --     flowlua --ranks 4 scripts/train.lua --dp 2 --tp 2 --zero          both, and each keeps a part of the parameters
+--
+-- With a key-value store each rank has a model of its own, pushes its gradients and pulls the parameters:
+--
+--     flowlua --ranks 4 scripts/train.lua --kvstore dist_sync           all ranks make a step together
+--     flowlua --ranks 4 scripts/train.lua --kvstore dist_async          rank 3 serves, the others do not wait
 
 local flow = require "flow"
 local nn, optim, data, cli = flow.nn, flow.optim, flow.data, flow.cli
@@ -41,12 +46,29 @@ local options, given = cli.parse(arg, about, {
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
     {"--capture", false, "steps after the second are replayed: a little faster, the same losses"},
     {"--recompute", false, "backward computes the blocks again: less memory, more time, the same losses"},
+    {"--kvstore T", nil, "local, dist_sync or dist_async: the optimizer runs on a store; ranks clip their own gradients"},
     {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},
 })
 
 -- ---- several ranks ----
 
 local DATA, MODEL = 0, 1        -- hierarchy axes: ranks that share a batch, ranks that share the model
+
+-- A store that updates the parameters; with servers, the other ranks are the world from here on.
+local function new_store(o)
+    for _, name in ipairs {"tp", "zero", "capture", "checkpoint", "resume"} do
+        if given[name] then cli.stop(arg, ("--%s and --kvstore do not go together"):format(name)) end
+    end
+    if o.kvstore == "local" and flow.world_size() > 1 then
+        cli.stop(arg, "--kvstore local is for one rank; several take dist_sync or dist_async")
+    end
+    local made, store = pcall(flow.kvstore.create, o.kvstore)
+    if not made then cli.stop(arg, "--kvstore: " .. store:gsub("^[^\n]-:%d+: ", "", 1)) end
+    if o.batch % store.num_workers ~= 0 then
+        cli.stop(arg, ("--batch %d is no multiple of %d workers"):format(o.batch, store.num_workers))
+    end
+    return store
+end
 
 -- The ranks as `dp` groups of `tp`, or nil on one rank: there all tensors are local.
 local function grid_of(o)
@@ -75,7 +97,9 @@ local function grid_of(o)
     return flow.placement(o.device, grid)
 end
 
-local grid = grid_of(options)
+local store = options.kvstore and new_store(options)
+local sharers = grid_of(options)                -- of a batch
+local grid = not store and sharers or nil       -- of the model
 local everywhere = grid and {placement = grid, sbp = {"B", "B"}} or {device = options.device}
 
 -- ---- going on ----
@@ -238,6 +262,7 @@ end
 
 local function loss_of(model, batch)
     local x, y = batch[1]:to(options.device), batch[2]:to(options.device)
+    if store and sharers then x, y = x:to_local(), y:to_local() end
     local logits = model(x)
     -- Unequal parts of a batch are no equal parts of its characters: they stay where they are as rows of a matrix.
     if grid and x:size(0) % options.dp ~= 0 then return flow.cross_entropy(logits:transpose(1, 2), y) end
@@ -272,16 +297,22 @@ local count = text.tokens:numel()
 local held_out = math.floor(count * HELD_OUT)
 if held_out < options.context + 1 then cli.stop(arg, ("%d characters of text are too few"):format(count)) end
 
-local batch_sbp = grid and {options.dp > 1 and "S(0)" or "B", "B"}
+local batch_sbp = sharers and {options.dp > 1 and "S(0)" or "B", "B"}
 local train = data.loader(data.windows(text.tokens:narrow(0, 0, count - held_out), options.context),
-    {batch_size = options.batch, shuffle = true, seed = options.seed, placement = grid, sbp = batch_sbp})
+    {batch_size = options.batch, shuffle = true, seed = options.seed, placement = sharers, sbp = batch_sbp})
 
 local validation = data.loader(
     data.windows(text.tokens:narrow(0, count - held_out, held_out), options.context,
         {stride = math.max(1, (held_out - options.context - 1) // WINDOWS)}),
-    {batch_size = options.batch, placement = grid, sbp = batch_sbp})
+    {batch_size = options.batch, placement = sharers, sbp = batch_sbp})
 
 -- ---- evaluation and sampling, with random numbers of their own ----
+
+-- A number of each worker, added up.
+local function over_workers(x)
+    local part = flow.full({}, x, {dtype = "float64"})
+    return part:to_global{placement = flow.placement.all "cpu", sbp = "P"}:item()
+end
 
 local function evaluate(model)
     local _ <close> = flow.no_grad()
@@ -289,10 +320,11 @@ local function evaluate(model)
     model:eval()
     local total, pieces = 0, 0
     for batch in validation do
-        local size = batch[1]:size(0)
-        total, pieces = total + loss_of(model, batch):item() * size, pieces + size
+        local size = (store and sharers and batch[1]:to_local() or batch[1]):size(0)
+        if size > 0 then total, pieces = total + loss_of(model, batch):item() * size, pieces + size end
     end
     model:train()
+    if store then total, pieces = over_workers(total), over_workers(pieces) end
     return total / pieces
 end
 
@@ -323,6 +355,18 @@ end
 
 flow.manual_seed(options.seed)
 local model = new_model(#text.characters)
+
+local names, params = {}, {}
+for name, p in model:named_parameters() do names[#names + 1], params[#params + 1] = name, p end
+
+-- The optimizer on the store, which has a key for each parameter. All workers begin with the first one's.
+if store then
+    store:init(names, params)
+    store:set_optimizer(function(_, p)
+        return optim.AdamW({p}, {lr = options.lr, betas = {0.9, 0.99}, weight_decay = p:dim() >= 2 and 0.1 or 0})
+    end)
+    store:pull(names, params)
+end
 
 local matrices, others = {}, {}                 -- only matrices decay
 for _, p in model:named_parameters() do table.insert(p:dim() >= 2 and matrices or others, p) end
@@ -395,10 +439,25 @@ local function learn(x, y)
 end
 if options.capture then learn = flow.capture(learn) end
 
+-- The same with a store. A worker's part of a batch is a part of a step where all make it together, and a step of its
+-- own where they do not.
+local function learn_with_store(x, y)
+    local loss = loss_of(model, {x, y})
+    optimizer:zero_grad()
+    loss:backward()
+    optim.clip_grad_norm(params, 1)
+    local grads, share = {}, store.type == "dist_sync" and 1 / store.num_workers or 1
+    for i, p in ipairs(params) do grads[i] = p.grad * share end
+    store:pushpull(names, grads, params)
+    return loss
+end
+if store then learn = learn_with_store end
+local updater = store or optimizer
+
 local val_loss
 for step = first, options.steps do
     local lr = options.lr * rate(step - 1)
-    optimizer:set_lr(lr)
+    updater:set_lr(lr)
     local loss = learn(table.unpack(train:next()))
 
     local train_loss, seconds = loss:item(), seconds_before + bar:seconds()

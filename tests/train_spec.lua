@@ -57,6 +57,25 @@ describe("train.lua", function()
         end
     end)
 
+    it("has the same losses when the optimizer runs on a store of the process", function()
+        local output, ok = train("--steps 6 --sample 0 --log @/plain")
+        assert.is_true(ok, output)
+        output, ok = train("--steps 6 --sample 0 --log @/store --kvstore local")
+        assert.is_true(ok, output)
+        assert.are.equal(losses("plain", 1), losses("store", 1))
+    end)
+
+    for _, kind in ipairs {"dist_sync", "dist_async"} do
+        process.it_with_ranks("learns with " .. kind .. " on 3 ranks", function()
+            local output, status = process.output(("%s %s --ranks 3 scripts/train.lua %s --batch 12 --steps 30 --sample 0 --log %s/%s --kvstore %s 2>&1")
+                :format(process.no_leaks, process.flowlua, small:format(folder), folder, kind, kind))
+            assert.are.equal(0, status, output)
+            local rows = log(kind)
+            assert.is_true(tonumber(rows[31][2]) < tonumber(rows[2][2]) - 0.3, rows[2][2] .. " -> " .. rows[31][2])
+            assert.matches("validation loss %d+%.%d%d%d nats/char", output)
+        end)
+    end
+
     it("makes up nothing where that is asked", function()
         local output, ok = train("--steps 1 --sample 0")
         assert.is_true(ok, output)
@@ -173,6 +192,10 @@ describe("train.lua", function()
         {"--dropout 2", nil, "p must be a number in %[0, 1%], got 2"},
         {"--tp 2", "train.lua: --dp 1 --tp 2 needs 2 ranks, and there is 1; start the script with flowlua --ranks 2\n"},
         {"--dp 4 --tp 2", "train.lua: --dp 4 --tp 2 needs 8 ranks, and there is 1; start the script with flowlua --ranks 8\n"},
+        {"--kvstore dist_syn", "train.lua: --kvstore: create: there is no store of type 'dist_syn'; did you mean 'dist_sync'?\n"},
+        {"--kvstore local --zero", "train.lua: --zero and --kvstore do not go together\n"},
+        {"--kvstore local --resume @/p", "train.lua: --resume and --kvstore do not go together\n"},
+        {"--kvstore dist_async", nil, "dist_async with 1 server needs 2 ranks or more, there is 1: start the script with flowlua %-%-ranks 2\n$"},
         {"--dp 0", "train.lua: --dp takes a whole number >= 1, got '0' (see --help)\n"},
         {"--context 4000", nil, "characters of text are too few"},
         {"--device tpu", nil, "tpu"},

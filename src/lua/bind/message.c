@@ -4,6 +4,7 @@
 #include "core/process.h"
 #include "arguments.h"
 #include "members.h"
+#include "state.h"
 #include "tensors.h"
 
 #include <stdlib.h>
@@ -108,6 +109,7 @@ static int message_peer(lua_State *L)
 /* _messages.set_aside(count): the last ranks leave the world */
 static int message_set_aside(lua_State *L)
 {
+    if (fl_lua_in_session) FL_RAISE(L, "create: ranks of a session cannot serve: all of them evaluate its lines");
     FL_CHECK(L, fl_world_set_aside((int)luaL_checkinteger(L, 1)));
     return 0;
 }
