@@ -2,9 +2,9 @@
 ** plugin.c -- finding and opening plug-ins.
 **
 ** A plug-in lies beside the file it was built with, because the two share structures: an installed one is never
-** taken for a build in another folder. That file is the program, or a library that holds the core (libflow.so, flow.so).
-** A plug-in finds the core's symbols in the global scope. A library may have been opened without being in it, so it is
-** added before the first plug-in is opened.
+** taken for a build in another folder. That file is the program, or a library that holds the core (libflow.so,
+** flow.so). A plug-in finds the core's symbols in the global scope. A library may have been opened without being in it,
+** so it is added before the first plug-in is opened.
 */
 #define _GNU_SOURCE /* dladdr1 */
 #include "plugin.h"

@@ -11,8 +11,9 @@
 
 enum { FL_PLUGIN_PATH = 4096 };
 
-/* Path of flowlua-NAME.so (of "folder/NAME": folder/flowlua-NAME.so): in the folder that FLOW_PLUGINS names, else beside
-** the file that holds the core, or in lib/flowlua where that is installed. false: it is in none of these places. */
+/* Path of flowlua-NAME.so (of "folder/NAME": folder/flowlua-NAME.so): in the folder that FLOW_PLUGINS names, else
+** beside the file that holds the core, or in lib/flowlua where that is installed. false: it is in none of these
+** places. */
 bool fl_plugin_find(char *path, const char *name);
 
 /* They are in this folder; NULL: in the one that FLOW_PLUGINS names, and so on. Copied. */

@@ -1,8 +1,8 @@
 /*
 ** compress.c -- the kernels of 2-bit compression.
 **
-** The rows of a tensor (its parts along axis 0) are cut as a split over ranks cuts them, and each part begins with a word
-** of its own, so that the codes of a part can be sent alone.
+** The rows of a tensor (its parts along axis 0) are cut as a split over ranks cuts them, and each part begins with a
+** word of its own, so that the codes of a part can be sent alone.
 */
 #include "compress.h"
 #include "base/shape.h"
