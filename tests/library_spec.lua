@@ -93,6 +93,72 @@ int main() {
         assert.are.equal(0, select(2, process.output(compile(source, "-std=c++11 -pedantic " .. shared, "c++"))))
     end)
 
+    -- What tests/host/program.c prints of a program, by this one.
+    local function expected(path)
+        local flow, lines = require "flow", {}
+        local p = flow.program(path)
+        local inputs = {}
+        for i, input in ipairs(p.inputs) do
+            local value, numel = p.values[input.value], 1
+            for _, n in ipairs(value.shape) do numel = numel * n end
+            local x = (flow.arange(numel):remainder(7) - 3):to("float32"):view(value.shape):to(value.dtype)
+            inputs[i] = value.sbp and x:to_global{placement = flow.placement.all("cpu"), sbp = value.sbp} or x
+        end
+        for _, y in ipairs {p(table.unpack(inputs))} do
+            lines[#lines + 1] = ("%s%s on cpu %.4f\n"):format(y.dtype, y.shape, y:to("float64"):sum():item())
+        end
+        return table.concat(lines)
+    end
+
+    local function save_programs()
+        local flow = require "flow"
+        local nn, paths = flow.nn, {}
+        flow.manual_seed(3)
+        local net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        local everywhere = {placement = flow.placement.all("cpu"), sbp = "S(0)"}
+        local wrapped = flow.ones({2, 2}, everywhere)
+        for i, case in ipairs {
+            {function(x) return net(x):softmax(-1) end, {2, 4}},
+            {function(x)
+                local a, places = (x[{0, {0, 2}}] * 2):sort()
+                return a, places, x:max(0), x:clamp(0, math.huge):sum(0, true), flow.einsum("ij,kj->ik", x, x)
+            end, {2, 4}},
+            {function(x) return flow.cat({x, x:detach(), x}, 1):view(-1), x:max(), flow.where(x:gt(0), x, 0.5) end, {3, 2}},
+            {function(x) return (x:to_global{sbp = "B"} * 2 + wrapped):to_local() end, {2, 2}, everywhere},
+            {function(x) local y = x:clone() y:add_(1) y[{1}] = 5 return y, flow.zeros(3) + y:sum(), x:to("int64") end, {2, 2}},
+        } do
+            paths[i] = ("%s/p%d.safetensors"):format(folder, i)
+            flow.trace(case[1], {flow.spec(case[2], case[3])}):save(paths[i])
+        end
+        return paths
+    end
+
+    with(nil, "runs saved programs as scripts do, and refuses damaged ones", function()
+        local paths = save_programs()
+        local program = compile("tests/host/program.c", shared)
+        for _, path in ipairs(paths) do assert.are.equal(expected(path), (process.output(program .. " " .. path))) end
+        local random, damaged = 7, {}
+        local function draw(n)
+            random = random * 1103515245 + 12345 & 0x7fffffff
+            return random // 8 % n + 1
+        end
+        for i = 1, 60 do
+            local bytes = process.read(paths[draw(#paths)])
+            local from, to = bytes:find '"flow.program".*"version'
+            for _ = 1, draw(3) do
+                local at = from + draw(to - from)
+                if bytes:sub(at, at):find "[%w:,{}%[%]]" then
+                    bytes = bytes:sub(1, at - 1) .. ("0129-,:[]{}ax"):sub(draw(13)):sub(1, 1) .. bytes:sub(at + 1)
+                end
+            end
+            damaged[i] = process.write(("%s/d%d.safetensors"):format(folder, i), bytes)
+        end
+        local output, code = process.output(program .. " " .. table.concat(damaged, " ") .. " 2>&1")
+        assert.are.equal(0, code, output)
+        assert.is_nil(output:find("tensors left", 1, true), output)
+        assert.is_truthy(output:find("flow_program_open: ", 1, true))
+    end)
+
     with("nm", "exports nothing but its interface, and what plug-ins and ops of others need", function()
         for line in process.output(("nm -D --defined-only %s/libflow.so"):format(build)):gmatch "[^\n]+" do
             local name = line:match "%S+$"

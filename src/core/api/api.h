@@ -67,4 +67,20 @@ fl_status fl_api_place_of(fl_api_place *out, const char *who, const char *device
 /* The meta of a spec, one reference. */
 fl_status fl_api_meta(const fl_meta **out, const char *who, const flow_spec *spec);
 
+/* ---- steps of programs (call.c) ---- */
+
+typedef struct fl_api_step {
+    const char *op; /* "add_": in place */
+    bool no_grad, undraws;
+    const fl_generator *again; /* what it draws again; NULL: it draws by itself, or nothing */
+    fl_draw_note *note;        /* what it has drawn */
+    const char *device;        /* of ops that make tensors and are not given any place */
+} fl_api_step;
+
+/* Calls an op with all its results, *count of them; it may also be one of those that calls from scripts become. */
+fl_status fl_api_call_step(fl_tensor **out, int *count, const fl_api_step *step, const flow_arg *args, int nargs);
+
+/* Name of the parameter that operand `index` belongs to; the list takes all from its first on. */
+fl_status fl_api_operand_name(const char **out, bool *is_list, const char *op, int index);
+
 #endif

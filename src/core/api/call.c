@@ -15,8 +15,9 @@ struct entry {
     const fl_op *op;
     const fl_signature *signature;
     fl_attrs *defaults;
-    bool in_place; /* "add_" of the op "add" */
-    bool plain;    /* all parameters are single tensors */
+    bool in_place;   /* "add_" of the op "add" */
+    bool plain;      /* all parameters are single tensors */
+    bool of_program; /* for a step of a program, which calls more ops */
 };
 
 /* ---- names ---- */
@@ -26,29 +27,37 @@ static struct entry *table[TABLE_SIZE];
 static int entries;
 
 /* Ops that calls from scripts become; they check what they get. Others without a name in scripts trust their callers. */
-static bool may_call(const fl_op *op)
+static bool may_call(const fl_op *op, bool of_program)
 {
-    static const char *const known[] = {"max_all", "min_all", "max_axis", "min_axis"};
+    static const char *const known[] = {"max_all",     "min_all",     "max_axis",  "min_axis",
+                                        "to_global",   "to_local",    "to_device", "from_local",
+                                        "linear_relu", "linear_gelu", "wrap_index"};
     if (!(op->flags & FL_OP_HIDDEN)) return true;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < (of_program ? sizeof known / sizeof *known : 4); i++)
         if (strcmp(known[i], op->name) == 0) return true;
     return false;
 }
 
+/* Its result's place is given by options, though its signature has none. */
+static bool is_placed(const fl_op *op)
+{
+    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
+}
+
 /* The op of a name, also of "add_". */
-static const fl_op *find_op(bool *in_place, const char *name)
+static const fl_op *find_op(bool *in_place, const char *name, bool of_program)
 {
     char stem[64];
     size_t n = strlen(name);
     const fl_op *op = fl_op_find(name);
     *in_place = false;
-    if (op) return may_call(op) ? op : NULL;
+    if (op) return may_call(op, of_program) ? op : NULL;
     if (n < 2 || n > sizeof stem || name[n - 1] != '_') return NULL;
     memcpy(stem, name, n - 1);
     stem[n - 1] = '\0';
     op = fl_op_find(stem);
     *in_place = true;
-    return op && fl_op_in_place(op) && may_call(op) ? op : NULL;
+    return op && fl_op_in_place(op) && may_call(op, of_program) ? op : NULL;
 }
 
 static fl_status unknown_op(const char *name)
@@ -59,7 +68,7 @@ static fl_status unknown_op(const char *name)
     FL_FOR_EACH_OP(op)
     {
         int distance = fl_suggest_distance(name, (*op)->name);
-        if (distance < 0 || distance >= least || !may_call(*op)) continue;
+        if (distance < 0 || distance >= least || !may_call(*op, false)) continue;
         least = distance;
         best = (*op)->name;
     }
@@ -75,10 +84,10 @@ static bool is_plain(const fl_signature *signature)
     return plain;
 }
 
-static fl_status new_entry(struct entry **out, const char *name)
+static fl_status new_entry(struct entry **out, const char *name, bool of_program)
 {
     bool in_place;
-    const fl_op *op = find_op(&in_place, name);
+    const fl_op *op = find_op(&in_place, name, of_program);
     if (!op) return unknown_op(name);
     struct entry *e = calloc(1, sizeof *e);
     const fl_signature *s = fl_op_signature(op);
@@ -97,22 +106,23 @@ static fl_status new_entry(struct entry **out, const char *name)
     e->signature = s;
     e->in_place = in_place;
     e->plain = is_plain(s);
+    e->of_program = of_program;
     entries++;
     *out = e;
     return FL_OK;
 }
 
-static fl_status find_entry(struct entry **out, const char *name)
+static fl_status find_entry(struct entry **out, const char *name, bool of_program)
 {
     uint32_t hash = 2166136261u;
     for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
     size_t at = (hash ^ hash >> 15) % TABLE_SIZE;
     for (; table[at]; at = (at + 1) % TABLE_SIZE)
-        if (strcmp(table[at]->name, name) == 0) {
+        if (table[at]->of_program == of_program && strcmp(table[at]->name, name) == 0) {
             *out = table[at];
             return FL_OK;
         }
-    FL_TRY(new_entry(out, name));
+    FL_TRY(new_entry(out, name, of_program));
     table[at] = *out;
     return FL_OK;
 }
@@ -125,7 +135,8 @@ struct binding {
     fl_operand *in; /* `fixed`, or memory of its own */
     int nin;
     uint32_t given; /* parameters seen, a bit each */
-    const char *device, *placement, *sbp;
+    const char *device, *placement, *sbp, *grad_sbp;
+    const char *default_device; /* of ops that make tensors; NULL: the CPU */
     bool requires_grad;
     fl_attrs attrs;
     fl_operand fixed[FL_MAX_PARAMS];
@@ -306,14 +317,24 @@ static fl_status unknown_name(const struct binding *binding, const char *name)
                    best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
 }
 
+static bool takes_options(const struct entry *entry)
+{
+    return entry->signature->has_options || is_placed(entry->op) || entry->op == FL_OP_REF(to_local);
+}
+
+/* Where an option that is a text goes; NULL: it is none. */
+static const char **text_option(struct binding *binding, const char *name)
+{
+    if (strcmp(name, "device") == 0) return &binding->device;
+    if (strcmp(name, "placement") == 0) return &binding->placement;
+    if (strcmp(name, "sbp") == 0) return &binding->sbp;
+    return strcmp(name, "grad_sbp") == 0 && !binding->entry->signature->has_options ? &binding->grad_sbp : NULL;
+}
+
 /* dtype, device, placement, sbp, requires_grad; *known false: none of them. */
 static fl_status read_option(bool *known, struct binding *binding, const flow_arg *arg)
 {
-    const char *name = arg->name,
-               **text = strcmp(name, "device") == 0 ? &binding->device
-        : strcmp(name, "placement") == 0            ? &binding->placement
-        : strcmp(name, "sbp") == 0                  ? &binding->sbp
-                                                    : NULL;
+    const char *name = arg->name, **text = text_option(binding, name);
     bool dtype = strcmp(name, "dtype") == 0, grad = strcmp(name, "requires_grad") == 0;
     *known = text || dtype || grad;
     if (!*known) return FL_OK;
@@ -336,8 +357,10 @@ static fl_status read_named(struct binding *binding, const flow_arg *arg)
     const fl_signature *s = binding->entry->signature;
     bool known = false;
     for (int i = 0; i < s->param_count; i++)
-        if (!is_options(&s->params[i]) && strcmp(s->params[i].name, arg->name) == 0) return read_param(binding, i, arg);
-    if (s->has_options) FL_TRY(read_option(&known, binding, arg));
+        if (!is_options(&s->params[i]) && strcmp(s->params[i].name, arg->name) == 0
+            && strcmp(arg->name, "grad_sbp") != 0)
+            return read_param(binding, i, arg);
+    if (takes_options(binding->entry)) FL_TRY(read_option(&known, binding, arg));
     return known ? FL_OK : unknown_name(binding, arg->name);
 }
 
@@ -355,13 +378,45 @@ static fl_status apply_options(struct binding *binding)
 {
     fl_api_place place;
     binding->attrs.requires_grad = binding->requires_grad;
-    if (!binding->device && !binding->placement && !binding->sbp) return FL_OK;
+    if (!binding->device && !binding->placement && !binding->sbp) {
+        if (!(binding->entry->op->flags & FL_OP_SOURCE) || !binding->default_device) return FL_OK;
+        binding->device = binding->default_device;
+    }
     FL_TRY(fl_api_place_of(&place, binding->who, binding->device, binding->placement, binding->sbp, ndim_of(binding)));
     binding->attrs.has_placement = true;
     binding->attrs.is_local = place.is_local;
     binding->attrs.placement = place.placement;
     binding->attrs.nd_sbp = place.nd_sbp;
     return FL_OK;
+}
+
+/* The SBP for the gradient, of a tensor that has as many hierarchy axes. */
+static fl_status apply_grad_sbp(struct binding *binding, const fl_meta *x)
+{
+    const fl_op *op = binding->entry->op;
+    fl_nd_sbp sbp;
+    if (op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local) || x->is_local)
+        return fl_fail(FL_ERR_SBP, "%s: grad_sbp does not fit the operand", binding->who);
+    FL_TRY(fl_api_sbp(&sbp, binding->who, binding->grad_sbp, x->placement, x->shape.ndim));
+    fl_attr_set(&binding->attrs, 0, (int64_t)fl_nd_sbp_bits(sbp));
+    return FL_OK;
+}
+
+/* What is moved to another place, by a step of a program. */
+static fl_status apply_place(struct binding *binding)
+{
+    const fl_op *op = binding->entry->op;
+    fl_attrs *attrs = &binding->attrs;
+    fl_shape shape;
+    bool local = op == FL_OP_REF(to_device);
+    if (binding->grad_sbp) FL_TRY(apply_grad_sbp(binding, binding->in[0].tensor->meta));
+    if (op == FL_OP_REF(to_local)) return FL_OK;
+    if (!attrs->has_placement || attrs->is_local != local || attrs->has_dtype || attrs->requires_grad)
+        return fl_fail(FL_ERR_VALUE, "%s: must have %s", binding->who, local ? "a device" : "a placement and an sbp");
+    attrs->is_local = false;
+    if (op != FL_OP_REF(from_local)) return FL_OK;
+    if (!attrs->at[1].given) return fl_fail(FL_ERR_VALUE, "from_local: the attribute 'shape' is missing");
+    return fl_shape_make(&shape, "from_local", attrs->at[1].list, attrs->at[1].count);
 }
 
 static fl_status check_required(const struct binding *binding)
@@ -393,7 +448,9 @@ static fl_status read_args(struct binding *binding, const flow_arg *args, int na
         FL_TRY(read_named(binding, &args[at]));
     }
     FL_TRY(check_required(binding));
-    return s->has_options ? apply_options(binding) : FL_OK;
+    if (!takes_options(binding->entry)) return FL_OK;
+    FL_TRY(apply_options(binding));
+    return s->has_options ? FL_OK : apply_place(binding);
 }
 
 /* ---- calling ---- */
@@ -456,15 +513,79 @@ flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_a
     FL_API_TRY(fl_api_need(op, "flow_call", "op"));
     if (nargs > 0) FL_API_TRY(fl_api_need(args, op, "args"));
     if (count > 0) FL_API_TRY(fl_api_need(out, op, "out"));
-    FL_API_TRY(find_entry(&entry, op));
+    FL_API_TRY(find_entry(&entry, op, false));
     if (FL_LIKELY(entry->plain && nargs == entry->signature->param_count && all_positional(args, nargs)))
         return fl_api_leave(call_plain(out, count, entry, args));
     return fl_api_leave(call_any(out, count, entry, args, nargs));
 }
 
+/* ---- steps of programs ---- */
+
+static fl_status dispatch_step(fl_tensor **out, const struct binding *binding, const fl_api_step *step)
+{
+    const struct entry *entry = binding->entry;
+    fl_draw_note *before = fl_draws_noted;
+    fl_generator generator = *fl_generator_current();
+    bool enabled = fl_grad_enabled;
+    fl_draws_noted = step->note;
+    if (step->no_grad) fl_grad_enabled = false;
+    fl_status status = entry->in_place ? fl_dispatch_inplace(out, entry->op, binding->in, binding->nin, &binding->attrs)
+                                       : fl_dispatch(out, entry->op, binding->in, binding->nin, &binding->attrs);
+    fl_grad_enabled = enabled;
+    fl_draws_noted = before;
+    if (status == FL_OK && step->undraws) fl_dispatch_undraw(&generator);
+    if (status == FL_OK && binding->attrs.requires_grad) status = fl_autograd_set_requires_grad(out[0], true);
+    return status;
+}
+
+/* The seed and the counter of what is drawn again. */
+static fl_status set_again(struct binding *binding, const fl_generator *again)
+{
+    int slot = binding->entry->op->seed_slot;
+    if (!again) return FL_OK;
+    if (!slot) return fl_fail(FL_ERR_VALUE, "%s: draws nothing again", binding->who);
+    fl_attr_set(&binding->attrs, slot, (int64_t)again->seed);
+    fl_attr_set(&binding->attrs, slot + 1, (int64_t)again->counter);
+    return FL_OK;
+}
+
+fl_status fl_api_call_step(fl_tensor **out, int *count, const fl_api_step *step, const flow_arg *args, int nargs)
+{
+    struct entry *entry;
+    FL_TRY(find_entry(&entry, step->op, true));
+    const fl_signature *s = entry->signature;
+    struct binding binding = {
+        .entry = entry, .who = entry->name, .nin = s->tensor_count, .default_device = step->device};
+    binding.in = binding.fixed;
+    memcpy(&binding.attrs, entry->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
+    fl_status status = read_args(&binding, args, nargs);
+    if (status == FL_OK) status = set_again(&binding, step->again);
+    if (status == FL_OK) status = dispatch_step(out, &binding, step);
+    if (status == FL_OK) *count = entry->in_place ? 1 : entry->op->nout;
+    if (binding.in != binding.fixed) free(binding.in);
+    return status;
+}
+
+fl_status fl_api_operand_name(const char **out, bool *is_list, const char *op, int index)
+{
+    struct entry *entry;
+    FL_TRY(find_entry(&entry, op, true));
+    const fl_param *list = NULL;
+    for (int i = 0, fixed = 0; i < entry->signature->param_count; i++) {
+        const fl_param *p = &entry->signature->params[i];
+        if (!p->is_tensor) continue;
+        if (p->is_list) list = p;
+        else if (fixed++ == index) list = p, i = FL_MAX_PARAMS;
+    }
+    if (!list) return fl_fail(FL_ERR_VALUE, "%s: operand %d does not fit %s", op, index + 1, entry->op->sig);
+    *out = list->name;
+    *is_list = list->is_list;
+    return FL_OK;
+}
+
 const char *flow_signature(const char *op)
 {
     bool in_place;
-    const fl_op *found = op ? find_op(&in_place, op) : NULL;
+    const fl_op *found = op ? find_op(&in_place, op, false) : NULL;
     return found ? found->sig : NULL;
 }

@@ -315,6 +315,25 @@ FLOW_API const char *flow_file_name(const flow_file *file, int index); /* NULL p
 FLOW_API flow_status flow_file_read(flow_tensor **out, flow_file *file, const char *name, const flow_spec *where);
 FLOW_API void flow_file_close(flow_file *file);
 
+/* ---- programs ---- */
+
+typedef struct flow_program flow_program;
+typedef enum flow_part { FLOW_INPUTS, FLOW_WEIGHTS, FLOW_OUTPUTS } flow_part;
+
+/* A program that p:save(path) of a script wrote, with its weights on this device (NULL: the CPU). It is checked; what
+** p:backward() gave is not read, but results have gradients, as those of ops. Every rank calls it. */
+FLOW_API flow_status flow_program_open(flow_program **out, const char *path, const char *device);
+/* Inputs in the file's order, of the shapes that it was made for. nout: how many results are wanted. */
+FLOW_API flow_status flow_program_run(flow_tensor **out, int nout, const flow_program *program,
+                                      flow_tensor *const *inputs, int count);
+FLOW_API int flow_program_count(const flow_program *program, flow_part part);
+FLOW_API const char *flow_program_name(const flow_program *program, flow_part part, int index); /* NULL past the last */
+/* What an input must be; the texts and the shape are the program's. */
+FLOW_API flow_status flow_program_input(flow_spec *spec, const flow_program *program, int index);
+/* The weight itself, to be trained or read; one reference. */
+FLOW_API flow_tensor *flow_program_weight(const flow_program *program, int index);
+FLOW_API void flow_program_free(flow_program *program);
+
 /* ---- sharing memory with other libraries ---- */
 
 /* DLPack 1: a pointer to a DLManagedTensorVersioned. From: on success it belongs to the tensor, which calls its deleter
