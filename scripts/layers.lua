@@ -50,6 +50,8 @@ for _, folder in ipairs(through_door) do
     end
 end
 
+sees["lua/bind"]["core/api"] = {"flow.h"}
+
 local function lines_of(command)
     local pipe = assert(io.popen(command))
     local list = {}

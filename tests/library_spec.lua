@@ -159,6 +159,21 @@ int main() {
         assert.is_truthy(output:find("flow_program_open: ", 1, true))
     end)
 
+    with(nil, "serves C modules of scripts", function()
+        compile("tests/host/module.c", "-shared -fPIC $(pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4) " ..
+            ("-Isrc/core/api && cp %s/program%d %s/module.so"):format(folder, count + 1, folder))
+        local script = process.write(folder .. "/script.lua", [[
+            local flow = require "flow"
+            local module = require "module"
+            local x = flow.tensor({1, 2}, {dtype = "float32", requires_grad = true})
+            local y = module.square(x)
+            y:sum():backward()
+            print(y, x.grad, module.square(3), pcall(module.fail))
+        ]])
+        assert.are.equal("[1.0, 4.0]  float32[2] on cpu, gradient through mul\t[2.0, 4.0]  float32[2] on cpu\tnil\tfalse\t" ..
+            "flow_call: there is no op 'sqare'; did you mean 'square'?\n", (process.output(process.flowlua .. " " .. script)))
+    end)
+
     with("nm", "exports nothing but its interface, and what plug-ins and ops of others need", function()
         for line in process.output(("nm -D --defined-only %s/libflow.so"):format(build)):gmatch "[^\n]+" do
             local name = line:match "%S+$"

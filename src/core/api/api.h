@@ -8,7 +8,6 @@
 
 #include "flow.h"
 #include "base/owner.h"
-#include "core/process.h"
 #include "core/script.h"
 
 /* ---- calls ---- */

@@ -368,6 +368,17 @@ FLOW_API flow_status flow_push(const flow_task *task);
 /* message: of a failure; else NULL. Once per handle. */
 FLOW_API void flow_done(flow_handle *handle, flow_status status, const char *message);
 
+/* ---- tensors of scripts ---- */
+
+/* These two are in flowlua and in flow.so, for C modules of scripts and for hosts with a Lua of their own. Each library
+** has a core of its own, so such code takes all of this interface from there, and not from libflow.so. require "flow"
+** opens it: flow_open is not called. */
+struct lua_State;
+/* The tensor at the index, borrowed; NULL: there is none. */
+FLOW_API flow_tensor *flow_lua_tensor(struct lua_State *L, int index);
+/* Pushes the tensor with one reference more, nil for NULL; a Lua error where require "flow" was not called. */
+FLOW_API void flow_lua_push(struct lua_State *L, flow_tensor *tensor);
+
 #ifdef __cplusplus
 }
 #endif

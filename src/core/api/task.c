@@ -5,6 +5,7 @@
 ** flow_done, so there are several lanes for these, used in turn.
 */
 #include "api.h"
+#include "core/process.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 ** tensor.c -- tensors of hosts: made, borrowed, looked at, read and written.
 */
 #include "api.h"
+#include "core/process.h"
 
 #include <stdio.h>
 

@@ -2,6 +2,7 @@
 ** world.c -- opening and closing libflow in a host, its thread, its errors, its ranks.
 */
 #include "api.h"
+#include "core/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>
