@@ -20,7 +20,7 @@ static fl_outgoing read_message(lua_State *L, int body)
     fl_outgoing m = {.name = names[luaL_checkoption(L, 1, NULL, names)], .to = (int)luaL_checkinteger(L, 2)};
     m.head = luaL_checklstring(L, 3, &m.head_bytes);
     if (!lua_isnoneornil(L, body)) m.body = fl_lua_check_tensor(L, body, m.name, "body");
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_program_refuse("a message is sent to another rank"));
     return m;
 }
@@ -70,7 +70,7 @@ static int message_ask(lua_State *L)
 static int message_next(lua_State *L)
 {
     fl_incoming m;
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_message_next(&m, luaL_checknumber(L, 1)));
     if (m.from < 0) return 0;
     lua_pushinteger(L, m.from);
@@ -82,7 +82,7 @@ static int message_next(lua_State *L)
 /* _messages.read(from, out) */
 static int message_read(lua_State *L)
 {
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_message_read((int)luaL_checkinteger(L, 1), fl_lua_check_tensor(L, 2, "read", "out")));
     return 0;
 }
@@ -93,7 +93,7 @@ static int message_answer(lua_State *L)
     fl_outgoing m = {.name = "answer", .to = (int)luaL_checkinteger(L, 1)};
     m.head = luaL_checklstring(L, 2, &m.head_bytes);
     if (!lua_isnoneornil(L, 3)) m.body = fl_lua_check_tensor(L, 3, m.name, "body");
-    fl_lua_current = L;
+    fl_lua_enter(L);
     FL_CHECK(L, fl_message_answer(&m, lua_toboolean(L, 4)));
     return 0;
 }
