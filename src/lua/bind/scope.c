@@ -160,8 +160,8 @@ int fl_lua_scope_call(lua_State *L)
 
 /* ---- coroutines ---- */
 
-/* The thread at index runs from here on; what ran until now waits. */
-static void begin(lua_State *L, fl_lua_waiting *waiting, int index)
+/* This thread, at index, runs from here on; what ran until now waits. */
+static void begin(lua_State *L, fl_lua_waiting *waiting, lua_State *thread, int index)
 {
     fl_lua_instance *in = fl_lua_running;
     fl_lua_turn *now = &in->now;
@@ -177,7 +177,7 @@ static void begin(lua_State *L, fl_lua_waiting *waiting, int index)
         lua_pop(L, 2);
     }
     now->number = ++in->turns;
-    now->coroutine = lua_tothread(L, index);
+    now->coroutine = thread;
     for (int i = 0; i < FL_SETTINGS; i++) {
         waiting->value[i] = now->outer[i] = fl_lua_setting(i);
         if (now->settings && now->settings->own >> i & 1u) fl_lua_setting_set(i, now->settings->value[i]);
@@ -216,7 +216,7 @@ void fl_lua_turn_to(lua_State *L)
     if (L == (in->now.coroutine ? in->now.coroutine : in->main)) return;
     luaL_checkstack(L, 4, "flow");
     lua_pushthread(L);
-    begin(L, &in->below, -1);
+    begin(L, &in->below, L, -1);
     lua_pop(L, 1);
     in->visited = true;
 }
@@ -228,8 +228,8 @@ struct resumer {
     bool visited;
 };
 
-/* The coroutine at index runs from here on. */
-static void enter(lua_State *L, struct resumer *resumer, int index)
+/* The coroutine, at index, runs from here on. */
+static void enter(lua_State *L, struct resumer *resumer, lua_State *co, int index)
 {
     fl_lua_enter(L);
     fl_lua_instance *in = fl_lua_running;
@@ -237,8 +237,8 @@ static void enter(lua_State *L, struct resumer *resumer, int index)
     resumer->visited = in->visited;
     if (in->visited) resumer->below = in->below;
     in->visited = false;
-    begin(L, &resumer->waiting, index);
-    fl_lua_current = lua_tothread(L, index);
+    begin(L, &resumer->waiting, co, index);
+    fl_lua_current = co;
 }
 
 static void leave(lua_State *L, const struct resumer *resumer)
@@ -249,7 +249,8 @@ static void leave(lua_State *L, const struct resumer *resumer)
     end(&resumer->waiting);
     in->visited = resumer->visited;
     if (in->visited) in->below = resumer->below;
-    fl_lua_hold(L);
+    if (L == in->main) fl_lua_current = L;
+    else fl_lua_hold(L);
 }
 
 static lua_State *check_coroutine(lua_State *L)
@@ -270,7 +271,7 @@ static int resume(lua_State *L, int index, int given)
         lua_pushliteral(L, "too many arguments to resume");
         return -1;
     }
-    enter(L, &w, index);
+    enter(L, &w, co, index);
     lua_xmove(L, co, given);
     int status = lua_resume(co, L, given, &count);
     leave(L, &w);
@@ -303,7 +304,7 @@ static int reset(lua_State *L, int index)
 {
     lua_State *co = lua_tothread(L, index);
     struct resumer w;
-    enter(L, &w, index);
+    enter(L, &w, co, index);
     int status = lua_resetthread(co);
     leave(L, &w);
     if (status != LUA_OK) lua_xmove(co, L, 1);
