@@ -284,6 +284,18 @@ describe("a captured function that reads values", function()
         for i = 6, 8 do assert.are.equal(6 * i, f(false)) end
     end)
 
+    it("is captured after errors, wherever they came from", function()
+        local f = flow.capture(function(x, fails)
+            local y = x * 2
+            if fails == 1 then error "of the function" end
+            if fails == 2 then return y:matmul(y) end
+            return y:sum():item()
+        end, {strict = false})
+        for i = 1, 8 do assert.is_truthy(support.error_of(f, flow.ones(3, 2), 1 + i % 2)) end
+        for _ = 1, 3 do assert.are.equal(12, f(flow.ones(3, 2), 0)) end
+        assert.are.equal(1, pieces(f))
+    end)
+
     it("has hooks, retained gradients, flow.grad and flow.checkpoint", function()
         check(function()
             flow.manual_seed(1)

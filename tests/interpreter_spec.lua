@@ -191,7 +191,7 @@ describe("the interpreter", function()
                 assert(flow.trace(function(t) return t * 2 end, {flow.spec {5}})(x) == x * 2)
             end
         ]]
-        local cases = {
+        local functions = {
             "function() local _ <close> = (function() local s = flow.no_grad() press() return s end)()\n return 1 end",
             "function() flow.capture(function(t) local y = t + 1\n press()\n return y * 2 end)(flow.ones(3)) end",
             "function() flow.trace(function(t) local y = t + 1\n press()\n return y * 2 end, {flow.spec {3}}) end",
@@ -208,7 +208,7 @@ describe("the interpreter", function()
                 error(message, 0)
             end]],
         }
-        for i, case in ipairs(cases) do
+        for i, case in ipairs(functions) do
             local script = write("interrupted" .. i .. ".lua", interrupts .. "check(" .. case .. ")")
             assert.are.equal("false\tinterrupted!\ttrue\tfalse\n", (run(("@ %s"):format(script))), case)
         end

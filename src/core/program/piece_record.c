@@ -17,7 +17,7 @@ void fl_piece_drop_recorded(void)
     fl_program_abort();
     fl_piece_free(fl_piece_now.recorded);
     fl_piece_now.recorded = NULL;
-    if (++fl_piece_now.at->failures >= MAX_FAILURES) fl_piece_now.at->is_last = true;
+    if (!fl_piece_now.failed && ++fl_piece_now.at->failures >= MAX_FAILURES) fl_piece_now.at->is_last = true;
 }
 
 static fl_status add_value(fl_tensor *tensor, bool outside, int base)
@@ -246,6 +246,7 @@ fl_status fl_piece_record(fl_tensor **out, const fl_asked *asked, const fl_piece
     fl_status status = fl_asked_run(out, asked);
     fl_autograd_grad_watch = NULL;
     if (status == FL_OK && redone) take_given(out, redone, values);
+    fl_piece_now.failed |= status != FL_OK;
     fl_piece_now.unfit |= status != FL_OK || changed_failed || fl_answer_hooked || fl_program_has_failed();
     if (!fl_piece_now.unfit && fl_piece_now.recorded && note(asked, out, since, flags, count) != FL_OK)
         fl_piece_now.unfit = true;

@@ -25,6 +25,7 @@ typedef struct fl_piece_run {
     int position;       /* how many of its calls were made */
     fl_piece *recorded; /* owned; the one that is recorded instead; NULL: none */
     bool unfit;         /* no program can come of that one */
+    bool failed;        /* because of an error, which another call need not meet */
     bool stopped;       /* nothing is answered any more */
     bool watched;       /* fl_dispatch_watched before */
     fl_tensor **values; /* owned; of the path, NULL: gone */
@@ -80,7 +81,8 @@ bool fl_piece_begin(void);
 fl_status fl_piece_record(fl_tensor **out, const fl_asked *asked, const fl_piece_call *redone,
                           fl_tensor *const *values);
 
-/* The piece that is recorded is dropped; after some such failures no more are begun at its place. */
+/* The piece that is recorded is dropped; where that was no error's fault, after some times no more are begun at its
+** place. */
 void fl_piece_drop_recorded(void);
 
 /* Runs what is asked for as it is. */

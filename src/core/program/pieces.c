@@ -480,6 +480,7 @@ fl_status fl_pieces_begin(bool *answers, fl_pieces *pieces, fl_tensor *const *ar
 fl_status fl_pieces_end(bool failed)
 {
     fl_status status = FL_OK;
+    fl_piece_now.failed |= failed;
     if (!fl_piece_now.stopped && failed) status = answer_stop();
     else if (!fl_piece_now.stopped) status = answer_read();
     fl_answerer_now = NULL;
