@@ -235,7 +235,7 @@ describe("a function called with a colon", function()
     for _, name in ipairs {"save", "load", "show", "explain", "has"} do assert(flow[name]) end -- into the table
     local tables = {
         {flow, "flow"}, {flow.nn, "nn"}, {flow.optim, "optim"}, {flow.data, "data"}, {flow.nn.init, "nn.init"},
-        {flow.optim.schedule, "optim.schedule"}, {flow.progress, "progress"}, {flow.cli, "cli"}, {flow.sbp, "flow.sbp"},
+        {flow.optim.schedule, "optim.schedule"}, {flow.progress, "progress"}, {flow.kvstore, "kvstore"}, {flow.cli, "cli"}, {flow.sbp, "flow.sbp"},
         {flow.placement, "flow.placement"}, {flow.engine, "flow.engine"}, {flow.infer_cache, "flow.infer_cache"},
     }
     local function is_callable(value)

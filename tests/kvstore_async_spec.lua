@@ -153,7 +153,7 @@ describe("a dist_async store", function()
         local one, out = flow.ones(8), flow.zeros(8)
         kv:set_updater(function(_, pushed, stored) stored:add_(pushed) end)
         kv:init("w", flow.zeros(8))
-        if kv.rank == 1 then os.execute "sleep 1" end
+        if kv.rank == 1 then os.execute "sleep 0.5" end
         for _ = 1, 200 do kv:push("w", one) end
         kv:pull("w", out)
         local seen = out[0]:item()
