@@ -20,15 +20,17 @@ struct run {
 
 /* ---- steps ---- */
 
-static bool is_text(const flow_arg *arg, const char *name) { return arg->name && strcmp(arg->name, name) == 0; }
+static bool is_text(const flow_arg *arg, const char *name)
+{
+    return arg->kind == FLOW_TEXT && strcmp(arg->name, name) == 0;
+}
 
 /* A device or placement as it is in this run; buffer: for a placement of another type. */
 static void place_arg(flow_arg *arg, char **buffer, const struct run *run)
 {
-    bool device = is_text(arg, "device");
-    if (!device && !is_text(arg, "placement")) return;
-    const char *text = arg->value.text, *ranks = device ? "" : strchr(text, ' ');
-    size_t type = device ? strlen(text) : (size_t)(ranks - text);
+    if (!is_text(arg, "device") && !is_text(arg, "placement")) return;
+    const char *text = arg->value.text, *ranks = text + strcspn(text, " ");
+    size_t type = (size_t)(ranks - text);
     bool meta = type == 4 && strncmp(text, "meta", 4) == 0;
     if (!meta && !run->checks) return;
     size_t size = strlen(run->type) + strlen(ranks) + 1;
