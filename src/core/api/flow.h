@@ -55,7 +55,7 @@ enum { FLOW_MAX_NDIM = 8 };
 
 /* All zeros is the default of everything. */
 typedef struct flow_config {
-    int threads;         /* of CPU kernels; 0: as many as there are cores, or FLOW_THREADS */
+    int threads;         /* of CPU kernels; 0: as many as this rank has cores, or FLOW_THREADS */
     const char *plugins; /* folder of flowlua-mpi.so and flowlua-cuda.so; NULL: FLOW_PLUGINS, or beside the library */
     void *context;       /* of both functions */
     /* Warnings, one line each. NULL: standard error. */

@@ -72,7 +72,7 @@ flow_status flow_join(const void *comm)
                                     (long long)fl_tensor_count());
     if (fl_world_get()->size > 1 && !fl_world_get()->dry)
         return (flow_status)fl_fail(FL_ERR_STATE, "flow_join: this process has joined its ranks already");
-    fl_status status = fl_launch_join_host(comm);
+    fl_status status = fl_launch_join_host(comm, config.threads > 0);
     fl_world_changed();
     return (flow_status)status;
 }

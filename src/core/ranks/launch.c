@@ -228,6 +228,7 @@ static int bind_cores(int ranks, int index)
 }
 
 static bool in_host; /* another program's process: its cores and its streams are not touched */
+static bool host_chose_threads;
 
 /* Cores that a rank in a host has to itself, of those that the launcher bound it to or that all ranks share; 0: none. */
 static int host_cores(int ranks)
@@ -305,7 +306,7 @@ static bool attach_peers(const struct offer *all, const fl_transport *transport)
 static int wanted_threads(int cores)
 {
     int most = fl_team_size();
-    if (given("FLOW_THREADS")) return most;
+    if (given("FLOW_THREADS") || host_chose_threads) return most;
     if (in_host && cores) return cores < most ? cores : most;
     return cores ? most : 1;
 }
@@ -444,7 +445,11 @@ static fl_status join_in_host(const void *comm, fl_status (*alone)(const struct 
     return enter_world(&t);
 }
 
-fl_status fl_launch_join_host(const void *comm) { return join_in_host(comm, stay_alone); }
+fl_status fl_launch_join_host(const void *comm, bool chose_threads)
+{
+    host_chose_threads = chose_threads;
+    return join_in_host(comm, stay_alone);
+}
 
 fl_status fl_launch_join_module(void) { return join_in_host(NULL, warn_and_stay); }
 
