@@ -639,6 +639,14 @@ static void test_files(void)
           "flow_file_read: the file has no tensor 'weigth'; did you mean 'weight'?");
     flow_file_close(file);
     flow_file_close(NULL);
+    char wanted[128];
+    flow_program *program = NULL;
+    snprintf(wanted, sizeof wanted, "flow_program_open: %s: holds no program: p:save(path) writes one", path);
+    FAILS(flow_program_open(&program, path, NULL), FLOW_ERR_IO, wanted);
+    CHECK(flow_program_open(&program, path, "gpu") == FLOW_ERR_VALUE);
+    CHECK(flow_program_open(&program, "/no/such/file", NULL) == FLOW_ERR_IO);
+    FAILS(flow_program_run(NULL, 0, NULL, NULL, 0), FLOW_ERR_VALUE, "flow_program_run: program is NULL");
+    flow_program_free(NULL);
     FAILS(flow_save(path, same, tensors, 2), FLOW_ERR_VALUE, "flow_save: two tensors are called 'w'");
     FAILS(flow_save(path, empty, tensors, 2), FLOW_ERR_VALUE, "flow_save: tensor 0 has no name");
     CHECK(flow_save("/no/such/folder/x.safetensors", names, tensors, 2) == FLOW_ERR_IO);

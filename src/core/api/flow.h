@@ -8,7 +8,7 @@
 ** borrowed. The functions that take something back accept NULL.
 **
 ** Threads. One thread calls: the one that has called flow_open, or flow_take_over since. A call from another one is an
-** error that says so. From any thread: flow_error, flow_version, flow_fail, flow_done.
+** error that says so. From any thread: flow_unref, flow_error, flow_version, flow_fail, flow_done.
 **
 ** Time. Calls may return before the values are there. What reads values waits for them; an error of an op that ran
 ** later is reported by what needs its value, and by flow_sync.
