@@ -267,10 +267,13 @@ Libs: -L$${libdir} -lflow
 Libs.private: -rdynamic $(LDLIBS_STATIC)
 endef
 export FLOW_PC
-install: all ## install program, libflow, flow.h, flow.pc and plug-ins into PREFIX (default /usr/local)
+# What ops in shared objects include (src/core/ops/own_ops.h): into include/flowlua.
+OPS_HEADERS = $(eval OPS_HEADERS := $(shell $(CC) -MM -Isrc/core src/core/ops/own_ops.h | tr ' \\' '\n\n' | grep '^src/core' | sort -u))$(OPS_HEADERS)
+install: all ## install program, libflow, headers, flow.pc and plug-ins into PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/include" "$(LIBDIR)/pkgconfig"
 	install -m 755 $(OUT)/flowlua "$(DESTDIR)$(PREFIX)/bin/flowlua"
 	install -m 644 src/core/api/flow.h "$(DESTDIR)$(PREFIX)/include/flow.h"
+	for h in $(OPS_HEADERS); do install -D -m 644 $$h "$(DESTDIR)$(PREFIX)/include/flowlua/$${h#src/core/}"; done
 	install -m 644 $(OUT)/libflow.so "$(LIBDIR)/libflow.so.$(VERSION)"
 	ln -sf libflow.so.$(VERSION) "$(LIBDIR)/$(SONAME)"
 	ln -sf $(SONAME) "$(LIBDIR)/libflow.so"

@@ -42,6 +42,9 @@
 /* Memory shared with other libraries. */
 #include "memory/dlpack.h"
 
+/* Ops in shared objects. */
+#include "ops/library.h"
+
 /* Random numbers: generators, and the order of a shuffled data set. */
 #include "base/shuffle.h"
 #include "value/random.h"

@@ -43,6 +43,8 @@ static void describe(char *text, size_t size, int index)
              (double)p.totalGlobalMem / (1 << 30), driver / 1000, driver / 10 % 100);
 }
 
+static void *current_stream(void) { return fl_cuda_queue_current()->stream; }
+
 extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(const fl_device **out)
 {
     static fl_device table;
@@ -66,6 +68,7 @@ extern "C" __attribute__((visibility("default"))) fl_status fl_device_start(cons
     table.scratch = fl_cuda_malloc;
     table.drop_scratch = fl_cuda_free;
     table.tiles = fl_cuda_tiles;
+    table.stream = current_stream;
     table.graph_begin = fl_cuda_graph_begin;
     table.graph_end = fl_cuda_graph_end;
     table.graph_launch = fl_cuda_graph_launch;

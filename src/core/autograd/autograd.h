@@ -63,6 +63,9 @@ fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *con
 ** gradients of the outputs, `out` (out0, out1) the outputs; calls are ops; numbers; + - * / ^ unary -. */
 fl_status fl_vjp_eval(fl_grad *g);
 
+/* An error that names the place, where an op's strings cannot be read. */
+fl_status fl_vjp_check(const fl_op *op);
+
 /* Gradient of an output that nothing used. */
 fl_status fl_vjp_zeros(fl_tensor **out, const fl_meta *meta);
 

@@ -13,6 +13,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 typedef enum term_kind {
@@ -53,6 +54,8 @@ struct parser {
     const char *at;
     const fl_op *op;
     uint32_t saves_in, saves_out; /* mentioned so far */
+    fl_status status;             /* the first error */
+    const char *text;
 };
 
 static struct term *parse_sum(struct parser *parser);
@@ -63,6 +66,16 @@ static struct term *term_new(term_kind kind)
     if (!t) abort(); /* a few bytes, once per op */
     t->kind = kind;
     return t;
+}
+
+/* Notes an error, and goes on to the end of the text. */
+static struct term *fail_term(struct parser *parser, const char *what)
+{
+    if (parser->status == FL_OK)
+        parser->status = fl_fail(FL_ERR_VALUE, "%s: gradient '%s': %s before '%.20s' (character %d)", parser->op->name,
+                                 parser->text, what, parser->at, (int)(parser->at - parser->text) + 1);
+    parser->at += strlen(parser->at);
+    return term_new(TERM_INTEGER);
 }
 
 static void skip_space(struct parser *parser)
@@ -82,7 +95,6 @@ static struct term *call_term(const char *name, struct term *first, struct term 
 {
     struct term *t = term_new(TERM_CALL);
     t->call = fl_op_find(name);
-    assert(t->call && "a gradient calls an op that is not registered");
     t->args[0] = first;
     t->args[1] = second;
     t->count = second ? 2 : 1;
@@ -106,14 +118,18 @@ static struct term *parse_call(struct parser *parser, const char *name)
             t->index = i;
         }
     if (!t) t = call_term(name, NULL, NULL);
+    if (t->kind == TERM_CALL && !t->call) return fail_term(parser, "a call of an op that there is not");
+    int most = t->kind == TERM_CALL ? fl_op_signature(t->call)->param_count : MAX_ARGS;
     t->count = 0;
     uint32_t saved = parser->saves_in;
     while (!accept(parser, ')')) {
-        assert(t->count < MAX_ARGS);
+        if (t->count == MAX_ARGS || t->count == most || !*parser->at) return fail_term(parser, "too many arguments");
         saved = parser->saves_in;
         t->args[t->count++] = parse_sum(parser);
         accept(parser, ',');
     }
+    if (t->kind == TERM_LIKE && (t->count < 2 || t->args[t->count - 1]->kind != TERM_IN))
+        return fail_term(parser, "an operand must be the last argument");
     if (t->kind == TERM_LIKE) parser->saves_in = saved; /* the last argument gives only its shape */
     return t;
 }
@@ -123,10 +139,11 @@ static struct term *parse_name(struct parser *parser)
     char name[32];
     size_t n = 0;
     while (isalnum((unsigned char)*parser->at) || *parser->at == '_') {
-        assert(n + 1 < sizeof name);
+        if (n + 1 == sizeof name) return fail_term(parser, "a name that is too long");
         name[n++] = *parser->at++;
     }
     name[n] = 0;
+    if (n == 0) return fail_term(parser, "a name or a number is missing");
     if (accept(parser, '(')) return parse_call(parser, name);
     struct term *t = term_new(TERM_INTEGER);
     if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0) {
@@ -141,23 +158,21 @@ static struct term *parse_name(struct parser *parser)
     } else if (name[0] == 'g' && (!name[1] || (isdigit((unsigned char)name[1]) && !name[2]))) {
         t->kind = TERM_GRAD;
         t->index = name[1] ? name[1] - '0' : 0;
-    } else {
-        assert(strncmp(name, "out", 3) == 0 && "unknown name in a gradient");
+    } else if (strncmp(name, "out", 3) == 0 && (!name[3] || !name[4])) {
         t->kind = TERM_OUT;
         t->index = name[3] ? name[3] - '0' : 0;
-        parser->saves_out |= 1u << t->index;
-    }
-    return t;
+        parser->saves_out |= 1u << (t->index & 31);
+    } else return fail_term(parser, "an unknown name");
+    bool result = t->kind == TERM_GRAD || t->kind == TERM_OUT;
+    return result && (t->index < 0 || t->index >= parser->op->nout) ? fail_term(parser, "a result that there is not")
+                                                                    : t;
 }
 
 static struct term *parse_primary(struct parser *parser)
 {
     if (accept(parser, '(')) {
         struct term *t = parse_sum(parser);
-        bool closed = accept(parser, ')');
-        assert(closed);
-        (void)closed;
-        return t;
+        return accept(parser, ')') ? t : fail_term(parser, "a ) is missing");
     }
     if (!isdigit((unsigned char)*parser->at)) return parse_name(parser);
     char *end;
@@ -207,29 +222,40 @@ static struct term *parse_sum(struct parser *parser)
 enum { TABLE_BITS = 10, TABLE_SIZE = 1 << TABLE_BITS };
 static struct program *table[TABLE_SIZE];
 
-static struct program *parse_program(const fl_op *op)
+static fl_status parse_program(struct program **out, const fl_op *op)
 {
     struct program *g = calloc(1, sizeof *g);
-    if (!g) abort(); /* once per op */
+    if (!g) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for its gradient", op->name);
     g->op = op;
     int count = fl_op_signature(op)->tensor_count;
     for (int i = 0; i < count; i++) {
         if (!op->vjp[i]) continue;
-        struct parser p = {op->vjp[i], op, 0, 0};
+        struct parser p = {.at = op->vjp[i], .op = op, .text = op->vjp[i]};
         g->inputs[i] = parse_sum(&p);
         g->saves_in[i] = p.saves_in;
         g->saves_out[i] = p.saves_out;
-        assert(*p.at == 0 && "trailing text in a gradient");
+        if (*p.at) fail_term(&p, "an operator is missing");
+        FL_TRY(p.status); /* what was read stays: a few bytes of an op that cannot be used */
     }
-    return g;
+    *out = g;
+    return FL_OK;
 }
 
 static const struct program *program_of(const fl_op *op)
 {
     size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
     while (table[at] && table[at]->op != op) at = (at + 1) % TABLE_SIZE;
-    if (FL_UNLIKELY(!table[at])) table[at] = parse_program(op);
+    if (FL_UNLIKELY(!table[at]) && parse_program(&table[at], op) != FL_OK) {
+        fprintf(stderr, "%s\n", fl_message());
+        abort(); /* a registered op with a bad gradient, or no memory at the first use of one */
+    }
     return table[at];
+}
+
+fl_status fl_vjp_check(const fl_op *op)
+{
+    struct program *p = NULL;
+    return op->vjp ? parse_program(&p, op) : FL_OK;
 }
 
 void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out)

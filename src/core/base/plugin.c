@@ -125,3 +125,19 @@ fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, con
     *entry = found;
     return FL_OK;
 }
+
+fl_status fl_plugin_open_file(void **library, void **entry, const char *path, const char *symbol)
+{
+    char folder[FL_PLUGIN_PATH];
+    own_folder(folder); /* the core is in the global scope from here on */
+    void *opened = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!opened) return fl_fail(FL_ERR_MISSING, "'%s' cannot be opened: %s", path, dlerror());
+    void *found = dlsym(opened, symbol);
+    fl_status status = FL_OK;
+    if (!found) status = fl_fail(FL_ERR_MISSING, "'%s' has no '%s'", path, symbol);
+    else if (is_of_another(opened))
+        status = fl_fail(FL_ERR_STATE, "'%s' is bound to another copy of flowlua in this process", path);
+    *library = opened;
+    *entry = found;
+    return status;
+}

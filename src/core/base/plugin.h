@@ -24,6 +24,9 @@ fl_status fl_plugin_folder(const char *folder);
 ** FL_ERR_STATE: another copy of the core has it. */
 fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, const char *package);
 
+/* The same for a file of somebody else, which stays open; library: its handle, the same for the same file. */
+fl_status fl_plugin_open_file(void **library, void **entry, const char *path, const char *symbol);
+
 /* Once in a plug-in: shows to which copy of the core its symbols are bound. */
 #define FL_PLUGIN                                      \
     FL_EXPORT extern const void *const fl_plugin_core; \

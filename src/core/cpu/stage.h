@@ -22,12 +22,12 @@ typedef struct fl_stage {
 
 /* Floats become the compute dtype of out[0]'s dtype, integers int64, bools stay. Operands of the mask as_is are
 ** not touched: their views tell where they are. */
-fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is);
+FL_EXPORT fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is);
 
 /* Strides of operand i after staging, in elements. */
-void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i);
+FL_EXPORT void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i);
 
 /* Converts the results that were computed in scratch memory. */
-fl_status fl_stage_close(fl_stage *stage);
+FL_EXPORT fl_status fl_stage_close(fl_stage *stage);
 
 #endif

@@ -9,10 +9,11 @@
 #include "memory/tensor.h"
 
 /* The way of every op: see dispatch.c. out: op->nout slots, set on success, one reference each. */
-fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+FL_EXPORT fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
 /* Elementwise op whose result goes into operand 0 (x:add_(y)); out[0] is operand 0 with one more reference. */
-fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
+FL_EXPORT fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                                        const fl_attrs *attrs);
 
 /* The op's result written into `target`, which has its shape, dtype and SBP: by the kernel itself where it may, else as a
 ** copy of the result. Nothing is recorded: an error where a gradient would be. attrs: not NULL. */

@@ -7,6 +7,8 @@
 #ifndef FL_TEAM_H
 #define FL_TEAM_H
 
+#include "base/status.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,7 +17,7 @@ typedef void (*fl_team_body)(void *context, int64_t begin, int64_t end);
 
 /* Runs body over [0, count) in contiguous ranges, one per thread; serially when count * cost_ns (the
 ** estimated time of one unit) is too little to be worth waking the team. */
-void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context);
+FL_EXPORT void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context);
 
 /* Threads of the team: FLOW_THREADS, else the cores this process may use. */
 int fl_team_size(void);

@@ -60,3 +60,9 @@ fl_status fl_device_kernel_of(fl_kernel_fn *out, fl_device_type type, const fl_o
     *out = find(op);
     return FL_OK;
 }
+
+void *fl_device_stream(fl_device_type type)
+{
+    const fl_device *device;
+    return fl_device_get(&device, type) == FL_OK && device && device->stream ? device->stream() : NULL;
+}

@@ -61,8 +61,12 @@ typedef struct fl_device {
     fl_status (*graph_end)(fl_device_graph *graph, bool keep);
     fl_status (*graph_launch)(fl_device_graph *graph); /* issued to the compute queue, which was entered */
     void (*graph_drop)(fl_device_graph *graph);        /* NULL is fine; launches under way go on */
+    void *(*stream)(void); /* of the queue that was entered, as the device's own interface knows it: a cudaStream_t */
     const struct fl_device_comm *comm; /* device_comm.h; NULL: transfers between ranks go through host memory */
 } fl_device;
+
+/* The stream to which a kernel of the device issues its launches now; NULL: there is none. */
+FL_EXPORT void *fl_device_stream(fl_device_type type);
 
 /* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is
 ** missing and what to do. FL_CPU and FL_META have none: *out is NULL, and the call does not fail. */

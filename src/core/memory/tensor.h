@@ -32,7 +32,7 @@ static inline fl_tensor *fl_tensor_ref(fl_tensor *tensor)
     tensor->refs++;
     return tensor;
 }
-void fl_tensor_free(fl_tensor *tensor); /* the last reference is gone */
+FL_EXPORT void fl_tensor_free(fl_tensor *tensor); /* the last reference is gone */
 static inline void fl_tensor_unref(fl_tensor *tensor)
 {
     if (tensor && --tensor->refs == 0) fl_tensor_free(tensor);

@@ -131,7 +131,7 @@ typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, con
 /* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it
 ** splits are parts of one logical axis: it is taken only where the hierarchy axes before have left the same interval of
 ** each. */
-void fl_sig_add(fl_sigs *sigs, fl_body body, const fl_sbp *in_out);
+FL_EXPORT void fl_sig_add(fl_sigs *sigs, fl_body body, const fl_sbp *in_out);
 /* The same written out: FL_SIG(s, NULL, FL_S(0), FL_B, FL_S(0)) */
 #define FL_SIG(s, body, ...) fl_sig_add((s), (body), (const fl_sbp[]){__VA_ARGS__})
 
@@ -244,7 +244,12 @@ static inline bool fl_op_in_place(const fl_op *op)
 }
 
 /* NULL when there is none. */
-const fl_op *fl_op_find(const char *name);
+FL_EXPORT const fl_op *fl_op_find(const char *name);
+
+/* An op from elsewhere is found by its name from now on; its descriptor stays. Checks nothing. */
+fl_status fl_op_register(const fl_op *op);
+/* The last `count` of them are not. */
+void fl_op_forget(int count);
 
 /* The descriptor of a registered op, from C: FL_OP_REF(add). */
 #define FL_OP_REF(ident)                  \
@@ -254,12 +259,12 @@ const fl_op *fl_op_find(const char *name);
     })
 
 /* Parsed once; a signature that does not parse is a programmer's mistake (assert). */
-const fl_signature *fl_op_signature(const fl_op *op);
+FL_EXPORT const fl_signature *fl_op_signature(const fl_op *op);
 
 /* Reads a signature: "swish(x, ~beta: float = 1)". An error names the place. */
 fl_status fl_signature_parse(fl_signature *out, const char *text);
 
 /* Attribute defaults of an op filled in. */
-void fl_attrs_init(fl_attrs *attrs, const fl_op *op);
+FL_EXPORT void fl_attrs_init(fl_attrs *attrs, const fl_op *op);
 
 #endif

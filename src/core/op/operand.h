@@ -18,12 +18,12 @@ static inline bool fl_op_writes(const fl_op *op, int i, int nin, bool in_place)
 }
 
 /* Promoted dtype of all tensor and number operands (promote.h). */
-fl_dtype fl_infer_promote(const fl_infer *infer);
+FL_EXPORT fl_dtype fl_infer_promote(const fl_infer *infer);
 /* The same over the operands of a mask (bit i: operand i). */
-fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands);
+FL_EXPORT fl_dtype fl_infer_promote_some(const fl_infer *infer, uint32_t operands);
 
 /* A Lua number as a kernel sees it, in the dtype that the plan has for numbers. */
-void fl_view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype);
+FL_EXPORT void fl_view_of_number(fl_view *view, const fl_operand *operand, fl_dtype dtype);
 
 /* The number that such a view holds; FL_NONE: it has no data. */
 fl_operand fl_number_of_view(const fl_view *view);

@@ -26,10 +26,27 @@ static struct entry *entry_of(const fl_op *op)
     return &table[at];
 }
 
+/* Ops from elsewhere (ops/library.h). */
+enum { MOST_REGISTERED = 256 };
+static const fl_op *registered[MOST_REGISTERED];
+static int registered_count;
+
+fl_status fl_op_register(const fl_op *op)
+{
+    if (registered_count == MOST_REGISTERED)
+        return fl_fail(FL_ERR_VALUE, "%s: a program may load %d ops", op->name, MOST_REGISTERED);
+    registered[registered_count++] = op;
+    return FL_OK;
+}
+
+void fl_op_forget(int count) { registered_count -= count; }
+
 const fl_op *fl_op_find(const char *name)
 {
     FL_FOR_EACH_OP(op)
     if (strcmp((*op)->name, name) == 0) return *op;
+    for (int i = 0; i < registered_count; i++)
+        if (strcmp(registered[i]->name, name) == 0) return registered[i];
     return NULL;
 }
 

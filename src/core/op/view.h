@@ -71,7 +71,7 @@ static inline void fl_attr_set_number(fl_attrs *attrs, int slot, double value)
     attrs->at[slot].count = 1;
     attrs->at[slot].number = value;
 }
-void fl_attr_set_list(fl_attrs *attrs, int slot, const int64_t *values, int count);
+FL_EXPORT void fl_attr_set_list(fl_attrs *attrs, int slot, const int64_t *values, int count);
 
 /* ---- operands ---- */
 

@@ -18,14 +18,14 @@
 /* ---- inference ---- */
 
 /* out[0] gets the shape all operands broadcast to. */
-fl_status fl_infer_broadcast_shape(fl_infer *infer);
+FL_EXPORT fl_status fl_infer_broadcast_shape(fl_infer *infer);
 
 /* out[0] = in[0]. */
-fl_status fl_infer_same(fl_infer *infer);
+FL_EXPORT fl_status fl_infer_same(fl_infer *infer);
 /* "softmax: takes a float tensor, x is int64[3]" */
-fl_status fl_require_float(const fl_infer *infer, int operand);
+FL_EXPORT fl_status fl_require_float(const fl_infer *infer, int operand);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
-fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
+FL_EXPORT fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Reads an attribute of one number or two; an error names the op, the attribute and what it holds. Values lie between
@@ -34,9 +34,9 @@ fl_status fl_window_geometry_pair(int64_t pair[2], const fl_infer *infer, int sl
 
 /* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are
 ** errors. */
-fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
+FL_EXPORT fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
 /* Shape after reducing the axes of mask. */
-void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim);
+FL_EXPORT void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim);
 /* Axis of an already validated attribute. */
 static inline int fl_axis_of(const fl_attr *attr, int ndim)
 {
@@ -47,16 +47,16 @@ static inline int fl_axis_of(const fl_attr *attr, int ndim)
 
 /* Operands broadcast against out[0]: for every out axis (S(i) where the operand has that axis with that size, else B)
 ** -> S(i). Numbers and absent operands take B. */
-void fl_sbp_elementwise(fl_sigs *sigs);
+FL_EXPORT void fl_sbp_elementwise(fl_sigs *sigs);
 /* As above, and P(sum) -> P(sum) of in[0] (linear functions of it), P(max), P(min) not. */
-void fl_sbp_linear(fl_sigs *sigs);
+FL_EXPORT void fl_sbp_linear(fl_sigs *sigs);
 /* The tensors of the mask partial, the other operands B -> partial; nothing when one of the mask is a number, or when
 ** the partial would not survive the op's change of dtype. */
-void fl_sbp_partial(fl_sigs *sigs, uint32_t operands, fl_sbp partial);
+FL_EXPORT void fl_sbp_partial(fl_sigs *sigs, uint32_t operands, fl_sbp partial);
 /* True if sums commute with the conversion: same dtype, or to a wider float; never bool. */
 bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
-void fl_sbp_except(fl_sigs *sigs, uint32_t mask);
+FL_EXPORT void fl_sbp_except(fl_sigs *sigs, uint32_t mask);
 
 /* A gradient may be split although all its inputs are whole, if the value it belongs to is split. Such an op has an
 ** attribute `like`, the nd-SBP of the value: set it when dispatching the gradient, test it in the signatures (true also
@@ -65,10 +65,10 @@ void fl_attr_set_like(fl_attrs *attrs, int slot, const fl_meta *value);
 bool fl_sbp_is_like(const fl_sigs *sigs, int slot, fl_sbp sbp);
 
 /* S(i) -> S(map[i]) for every axis i of in[0] with map[i] >= 0. */
-void fl_sbp_map(fl_sigs *sigs, const int *map);
+FL_EXPORT void fl_sbp_map(fl_sigs *sigs, const int *map);
 /* All tensors P(sum), P(max) or P(min) -> the same: ops that only move values (and may add zeros: `zeros` leaves out
 ** max and min). */
-void fl_sbp_moves(fl_sigs *sigs, bool zeros);
+FL_EXPORT void fl_sbp_moves(fl_sigs *sigs, bool zeros);
 
 /* ---- copies through kernels ---- */
 

@@ -30,7 +30,8 @@ static const struct {
                 {"allclose", "compare"},
                 {"gradcheck", "gradcheck"},
                 {"autograd_function", "function"},
-                {"op", "own_op"}};
+                {"op", "own_op"},
+                {"load_ops", "own_op"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
 #define PUBLIC(X) X(cli) X(data) X(json) X(kvstore) X(nn) X(optim) X(progress) X(testing)

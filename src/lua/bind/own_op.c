@@ -684,10 +684,46 @@ static int formula_row(lua_State *L)
     return 1;
 }
 
+/* load(path, check) -> {{name, function, method or nil, x:name_ or nil}, ...}: the ops of a shared object. check(name,
+** known) raises where the name is taken. */
+static int load_library(lua_State *L)
+{
+    const fl_ops_library *library;
+    bool known;
+    lua_settop(L, 2);
+    FL_CHECK(L, fl_ops_open(&library, &known, fl_lua_check_path(L, 1, "load_ops")));
+    for (const fl_op *const *op = library->first; op < library->last; op++) {
+        lua_pushvalue(L, 2);
+        lua_pushstring(L, (*op)->name);
+        lua_pushboolean(L, known);
+        lua_call(L, 2, 0);
+    }
+    if (!known) FL_CHECK(L, fl_ops_register(library));
+    lua_newtable(L);
+    int n = 0;
+    for (const fl_op *const *op = library->first; op < library->last; op++) {
+        lua_createtable(L, 4, 0);
+        lua_pushstring(L, (*op)->name);
+        lua_rawseti(L, -2, 1);
+        fl_lua_push_op(L, *op, (*op)->name, false);
+        lua_rawseti(L, -2, 2);
+        lua_pushboolean(L, fl_lua_tensor_first(*op) && !((*op)->flags & (FL_OP_FUNCTION_ONLY | FL_OP_HIDDEN)));
+        lua_rawseti(L, -2, 3);
+        if (fl_op_in_place(*op)) {
+            lua_pushfstring(L, "%s_", (*op)->name);
+            fl_lua_push_op(L, *op, copy_text(L, -1), true);
+            lua_remove(L, -2);
+            lua_rawseti(L, -2, 4);
+        }
+        lua_rawseti(L, -2, ++n);
+    }
+    return 1;
+}
+
 void fl_lua_open_own_ops(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {
-        {"define", define}, {"parameters", parameters}, {"row", formula_row}, {NULL, NULL}};
+        {"define", define}, {"parameters", parameters}, {"row", formula_row}, {"load", load_library}, {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, flow, "_own");
 }

@@ -283,6 +283,30 @@ local function from_functions(def)
     })
 end
 
+-- ---- shared objects ----
+
+local loaded = {}       -- names of ops from shared objects, of this state
+
+---Opens a shared object with ops in C (see examples/ops) and makes functions and methods of them; the list of their
+---names. The object stays open. A path without a slash is one of the current folder.
+---@param path string
+---@return string[]
+function M.load_ops(path)
+    if path ~= "" and not path:find("/", 1, true) then path = "./" .. path end
+    local names = {}
+    local ops = own.load(path, function(name)
+        if not loaded[name] and (flow.has(name) or flow.has("x:" .. name) or flow._op[name]) then
+            check.fail("load_ops: flow has '%s' already", name)
+        end
+    end)
+    for i, op in ipairs(ops) do
+        local name = op[1]
+        if not loaded[name] then publish(name, op[2], op[3], op[4]) end
+        loaded[name], names[i] = true, name
+    end
+    return names
+end
+
 check.define_type("backward", "a function, a list of expressions, or false", function(value)
     return type(value) == "function" or value == false or type(value) == "table" and not is_tensor(value)
 end)
@@ -307,6 +331,7 @@ function M.op(opts)
 end
 
 check.takes(M, {
+    "load_ops(path: string)",
     "op({name: string, sig: string?, infer: function?, sbp: list or function?, forward: function?, " ..
         "backward: backward?, saves: list?, samples: list?, doc: string?, results: integer 1..4 = 1, " ..
         "replace: boolean = false, formula: string?, attrs: string?})",

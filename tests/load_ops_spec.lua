@@ -1,0 +1,84 @@
+-- load_ops_spec.lua -- ops in shared objects: the example, and files that are none.
+local flow = require "flow"
+local process = require "tests.process"
+local support = require "tests.support"
+local fails = support.fails
+
+local folder, write = process.folder()
+local compiler = os.getenv "CC" or "gcc"
+
+-- A shared object of this C text; its path.
+local function compile(name, text)
+    local source, path = write(name .. ".c", text), folder .. "/" .. name .. ".so"
+    local output = process.output(("%s -std=gnu11 -Isrc/core -fPIC -fvisibility=hidden -shared -o %s %s 2>&1"):format(compiler, path, source))
+    assert(process.exists(path), output)
+    return path
+end
+
+-- An object with one op; fields of its descriptor.
+local head = [[
+#include "ops/own_ops.h"
+static fl_status run(fl_kernel *kernel) { return FL_OK; }
+]]
+local function with_op(name, fields)
+    return compile(name, head .. ("FL_OP(%s) = {%s};\nFL_OPS_LIBRARY;\n"):format(name, fields))
+end
+
+describe("flow.load_ops", function()
+    teardown(function() os.execute("rm -rf " .. folder) end)
+
+    it("opens the example, whose op is like a built-in one", function()
+        local output = process.output(("make -s -C examples/ops CC='%s' NVCC= OUT=%s 2>&1"):format(compiler, folder))
+        assert.are.equal("", output)
+        assert.are.same({"rms"}, flow.load_ops(folder .. "/rms.so"))
+        assert.are.same({"rms"}, flow.load_ops(folder .. "/rms.so")) -- once more
+        assert.is_true(flow.testing.check_op "rms")
+        local x = flow.randn(3, 4)
+        assert.is_true(flow.allclose(x:rms(flow.ones(4)), x * (x:square():mean(-1, true) + 1e-6):rsqrt(), {atol = 1e-6}))
+        fails("rms: weight must have as many elements as the last axis of x", x.rms, x, flow.ones(3))
+        fails("rms: unknown option 'epsilon'; it is called 'eps' here", x.rms, x, flow.ones(4), {epsilon = 1})
+        assert.is_truthy(require("flow.help").of_callable(flow.rms):find("rms(x, weight, eps: float = 1e-6)", 1, true))
+        local step = flow.capture(function(t) return t:rms(flow.ones(4)):sum() end)
+        for _ = 1, 3 do assert.are.equal(x:rms(flow.ones(4)):sum(), step(x)) end
+        assert.are.equal("true\tfloat64\n", (process.output(("%s examples/ops/rms.lua %s/rms.so"):format(process.flowlua, folder)):match "[^\n]*\n$"))
+    end)
+
+    it("refuses what is no library of ops", function()
+        fails("'./nothing.so' cannot be opened: ./nothing.so: cannot open shared object file", flow.load_ops, "nothing.so")
+        local text = write("text.so", "no shared object")
+        fails("'" .. text .. "' cannot be opened: ", flow.load_ops, text)
+        local other = compile("other", "int other = 1;")
+        fails("'" .. other .. "' has no 'fl_ops_library_entry'", flow.load_ops, other)
+        local odd = compile("odd", "__attribute__((visibility(\"default\"))) const char fl_ops_library_entry[64] = \"odd\";")
+        fails("has an fl_ops_library_entry that is none of FL_OPS_LIBRARY's", flow.load_ops, odd)
+        local old = compile("old", [[__attribute__((visibility("default"))) const struct { char magic[8]; int abi[9]; const void *first, *last; }
+            fl_ops_library_entry = {"flowops", {0, 1}};]])
+        fails("was built for another flowlua: its ABI is 0.1.0.0.0.0.0.0.0, this one's 1.", flow.load_ops, old)
+        fails("build it again with the headers of this one", flow.load_ops, old)
+        local missing = compile("missing", head .. "void fl_not_there(void);\nvoid f(void) { fl_not_there(); }\n" ..
+            "FL_OP(a) = {.name = \"a\"};\nvoid (*used)(void) = f;\nFL_OPS_LIBRARY;\n")
+        fails("undefined symbol: fl_not_there", flow.load_ops, missing)
+        fails("load_ops: missing argument 'path'", flow.load_ops)
+        fails("load_ops: the path is empty", flow.load_ops, "")
+    end)
+
+    it("refuses descriptors that cannot work, and takes all ops of an object or none", function()
+        local good = '.name = "NAME", .sig = "NAME(x)", .doc = "Nothing.", .nout = 1, .infer = fl_infer_same, .cpu = run'
+        local n = 0
+        local function bad(message, fields)
+            n = n + 1
+            local name = "bad_op" .. n
+            fails(message, flow.load_ops, with_op(name, (fields:gsub("NAME", name))))
+            assert.is_false(flow.has(name))
+        end
+        bad("'Bad' is no name of an op", good .. ', .name = "Bad"')
+        bad('its signature must be "bad_op2(...)", it is "x(x)"', good .. ', .sig = "x(x)"')
+        bad("signature 'bad_op3(x, y: flot)': an unknown type", good .. ', .sig = "NAME(x, y: flot)"')
+        bad("bad_op4: it has no sentence of documentation", good .. ", .doc = 0")
+        bad("bad_op5: it has 9 results, 1 to 4 are possible", good .. ", .nout = 9")
+        bad("bad_op6: it has no CPU kernel", good .. ", .cpu = 0")
+        bad("bad_op7: gradient 'g * z': an unknown name before '' (character 6)", good .. ', FL_VJP("g * z")')
+        bad("relu: there is an op of this name", good .. ', .name = "relu", .sig = "relu(x)"')
+        bad("load_ops: flow has 'tensor' already", good .. ', .name = "tensor", .sig = "tensor(x)"')
+    end)
+end)
