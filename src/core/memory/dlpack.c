@@ -67,12 +67,13 @@ static fl_status read_place(const fl_placement **out, const struct description *
         return fl_fail(FL_ERR_VALUE,
                        "from_dlpack: the array is on a device of type %d; it must be on the CPU or on CUDA",
                        tensor->device_type);
-    *out = fl_placement_local(host ? FL_CPU : FL_CUDA, host ? -1 : tensor->device_index);
+    *out = fl_placement_local(FL_CPU, -1);
     if (host) return FL_OK;
     FL_TRY(fl_device_get(&device, FL_CUDA));
-    return tensor->device_index >= 0 && tensor->device_index < device->count
-        ? FL_OK
-        : fl_fail(FL_ERR_VALUE, "from_dlpack: there is no cuda:%d", tensor->device_index);
+    if (tensor->device_index < 0 || tensor->device_index >= device->count)
+        return fl_fail(FL_ERR_VALUE, "from_dlpack: there is no cuda:%d", tensor->device_index);
+    *out = fl_placement_local(FL_CUDA, tensor->device_index == device->own ? -1 : tensor->device_index);
+    return FL_OK;
 }
 
 static fl_status read_meta(const fl_meta **out, const struct managed *managed)

@@ -167,11 +167,13 @@ fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t 
                             void (*release)(void *context), void *context)
 {
     const fl_placement *place = meta->placement;
+    const fl_device *device;
+    FL_TRY(fl_device_get(&device, place->type));
     fl_tensor *t = tensor_take();
     if (!t) return out_of_memory();
     if (!strides) strides = meta->strides;
     fl_status status = fl_storage_new_foreign(&t->storage, data, span_of(meta, strides), place->type,
-                                              place->device_index, release, context);
+                                              device ? fl_device_index(device, place) : -1, release, context);
     if (status != FL_OK) {
         t->storage = (fl_storage *)pool;
         pool = t;
