@@ -160,26 +160,17 @@ static void pack(char *base, const fl_kernel *kernel, fl_kernel_fn run)
     for (int i = 0; i < kernel->nin + kernel->nout; i++) at = pack_view(base, at, &views[i]);
 }
 
-/* Adds var to list unless it is there. */
-static void add_var(fl_var **list, int *count, fl_var *var)
-{
-    for (int i = 0; i < *count; i++)
-        if (list[i] == var) return;
-    list[(*count)++] = var;
-}
-
 static void collect_vars(const fl_call *call, fl_var **reads, int *read_count, fl_var **writes, int *write_count)
 {
     *read_count = *write_count = 0;
-    for (int i = 0; i < call->nout; i++) add_var(writes, write_count, &call->out[i]->storage->var);
+    for (int i = 0; i < call->nout; i++) fl_vars_add(writes, write_count, &call->out[i]->storage->var);
     for (int i = 0; i < call->nin; i++)
-        if (call->tensors[i] && fl_call_writes(call, i)) add_var(writes, write_count, &call->tensors[i]->storage->var);
+        if (call->tensors[i] && fl_call_writes(call, i))
+            fl_vars_add(writes, write_count, &call->tensors[i]->storage->var);
     for (int i = 0; i < call->nin; i++) {
         if (!call->tensors[i] || fl_call_writes(call, i)) continue;
         fl_var *v = &call->tensors[i]->storage->var;
-        bool written = false;
-        for (int j = 0; j < *write_count; j++) written |= writes[j] == v;
-        if (!written) add_var(reads, read_count, v);
+        if (!fl_vars_have(writes, *write_count, v)) fl_vars_add(reads, read_count, v);
     }
 }
 

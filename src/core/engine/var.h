@@ -67,6 +67,18 @@ FL_OWN extern void (*fl_var_before_write)(fl_var *var);
 bool fl_var_mark_deferred_read(fl_var *var);
 void fl_var_unmark_deferred_read(fl_var *var);
 
+/* Lists in which a variable is once: those that a task reads, and writes. */
+static inline bool fl_vars_have(fl_var *const *list, int count, const fl_var *var)
+{
+    for (int i = 0; i < count; i++)
+        if (list[i] == var) return true;
+    return false;
+}
+static inline void fl_vars_add(fl_var **list, int *count, fl_var *var)
+{
+    if (!fl_vars_have(list, *count, var)) list[(*count)++] = var;
+}
+
 /* Drops the poison of the variable (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *var);
 

@@ -245,24 +245,15 @@ static bool may_record(const fl_graph *graph, const fl_program *program)
 
 /* ---- launching ---- */
 
-static bool has_var(fl_var *const *list, int count, const fl_var *var)
-{
-    for (int i = 0; i < count; i++)
-        if (list[i] == var) return true;
-    return false;
-}
-
 /* A variable is in one of the lists, once. */
 static void list_vars(fl_graph *graph)
 {
     graph->read_count = graph->write_count = 0;
     for (int i = 0; i < graph->slot_count; i++)
-        if (graph->written[i] && !has_var(graph->writes, graph->write_count, graph->vars[i]))
-            graph->writes[graph->write_count++] = graph->vars[i];
+        if (graph->written[i]) fl_vars_add(graph->writes, &graph->write_count, graph->vars[i]);
     for (int i = 0; i < graph->slot_count; i++)
-        if (!graph->written[i] && !has_var(graph->writes, graph->write_count, graph->vars[i])
-            && !has_var(graph->reads, graph->read_count, graph->vars[i]))
-            graph->reads[graph->read_count++] = graph->vars[i];
+        if (!graph->written[i] && !fl_vars_have(graph->writes, graph->write_count, graph->vars[i]))
+            fl_vars_add(graph->reads, &graph->read_count, graph->vars[i]);
 }
 
 static void take_vars(fl_graph *graph, fl_program *program)

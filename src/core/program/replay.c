@@ -175,13 +175,6 @@ static fl_status issue_run(void *payload)
     return fl_step_launch(step);
 }
 
-static void add_var(fl_var **list, int *count, fl_var *var)
-{
-    for (int i = 0; i < *count; i++)
-        if (list[i] == var) return;
-    list[(*count)++] = var;
-}
-
 /* As dispatch has it: what changes its operands is not issued on a wrong value (engine.h). */
 static unsigned flags_of(const fl_step *step)
 {
@@ -202,15 +195,13 @@ static fl_status issue(const fl_program *program, fl_step *step)
     if (count > VARIABLES) return fl_fail(FL_ERR_STATE, "%s: too many operands for a replay", step->op->name);
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (o->slot >= 0 && o->written) add_var(writes, &write_count, fl_slot_var(&program->slots[o->slot]));
+        if (o->slot >= 0 && o->written) fl_vars_add(writes, &write_count, fl_slot_var(&program->slots[o->slot]));
     }
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
         if (o->slot < 0 || o->written) continue;
         fl_var *var = fl_slot_var(&program->slots[o->slot]);
-        bool written = false;
-        for (int k = 0; k < write_count; k++) written |= writes[k] == var;
-        if (!written) add_var(reads, &read_count, var);
+        if (!fl_vars_have(writes, write_count, var)) fl_vars_add(reads, &read_count, var);
     }
     struct issued payload = {step};
     fl_graphs_count_step();
