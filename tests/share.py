@@ -17,7 +17,7 @@ for name, library, take in libraries:
     array = library.ones((2, 3), dtype=library.float32)
     x = flow.from_dlpack(array)
     assert x.shape == (2, 3) and x.dtype == "float32"
-    flow.mul_(x, 3)
+    flow.mul_(x, 3).wait()
     assert float(array[1, 2]) == 3, "flow writes into the array"
     array[0, 0] = 5
     assert flow.sum(x).item() == 20, "and sees what is written there"

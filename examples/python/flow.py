@@ -70,6 +70,11 @@ class Tensor:
     def dtype(self):
         return lib.flow_dtype(self).decode()
 
+    def wait(self):
+        """What ops write into shared memory is there afterwards."""
+        _check(lib.flow_wait(self))
+        return self
+
     def item(self):
         value = c.c_double()
         _check(lib.flow_item(c.byref(value), self))

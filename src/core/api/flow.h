@@ -114,7 +114,7 @@ FLOW_API flow_status flow_empty(flow_tensor **out, const flow_spec *spec);
 FLOW_API flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *data);
 /* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, NULL:
 ** row-major. It must stay until release(context) is called, once, when nothing uses it any more, by the thread that
-** calls; NULL: the host knows. On an error nothing is released. */
+** calls; NULL: the host knows. On an error nothing is released. What ops write is there after flow_wait. */
 FLOW_API flow_status flow_borrow(flow_tensor **out, const flow_spec *spec, void *data, const int64_t *strides,
                                  void (*release)(void *context), void *context);
 
@@ -338,7 +338,8 @@ FLOW_API void flow_program_free(flow_program *program);
 
 /* DLPack 1: a pointer to a DLManagedTensorVersioned. From: on success it belongs to the tensor, which calls its deleter
 ** once when nothing uses the memory any more; read-only memory is copied. To: waits for the value; the tensor lives
-** until the deleter is called, on any thread. Tensors on the CPU and on GPUs; of a global one this rank's part. */
+** until the deleter is called, on any thread. Tensors on the CPU and on GPUs; of a global one this rank's part. Neither
+** library orders the other's work: what ops write into shared memory is there after flow_wait of the tensor. */
 FLOW_API flow_status flow_from_dlpack(flow_tensor **out, void *managed);
 FLOW_API flow_status flow_to_dlpack(void **out, flow_tensor *tensor);
 

@@ -46,6 +46,20 @@ void fl_dlpack_drop(void *managed)
     if (m && m->deleter) m->deleter(m);
 }
 
+/* What another library holds of a tensor. */
+struct gift {
+    struct managed managed;
+    fl_tensor *tensor; /* owned */
+    int64_t shape[FL_MAX_NDIM], strides[FL_MAX_NDIM];
+};
+
+static void drop_gift(struct managed *managed)
+{
+    struct gift *gift = managed->context;
+    fl_tensor_release(gift->tensor);
+    free(gift);
+}
+
 /* ---- taking ---- */
 
 static fl_status read_dtype(fl_dtype *out, const struct description *tensor)
@@ -129,12 +143,26 @@ static fl_status copy_of(fl_tensor **out, const fl_meta *meta, const struct mana
     return FL_OK;
 }
 
+/* A tensor of ours comes back: its variable orders the ops of both. */
+static fl_status take_back(fl_tensor **out, const fl_meta *meta, struct managed *managed)
+{
+    fl_tensor *tensor = ((struct gift *)managed->context)->tensor;
+    fl_status status = fl_tensor_view(out, tensor, meta, tensor->strides, tensor->offset);
+    if (status == FL_OK) fl_dlpack_drop(managed);
+    return status;
+}
+
 fl_status fl_dlpack_take(fl_tensor **out, void *given)
 {
     struct managed *m = given;
     const fl_meta *meta;
     if (!m) return fl_fail(FL_ERR_VALUE, "from_dlpack: the array is NULL");
     FL_TRY(read_meta(&meta, m));
+    if (m->deleter == drop_gift) {
+        fl_status status = take_back(out, meta, m);
+        fl_meta_unref(meta);
+        return status;
+    }
     char *data = (char *)m->tensor.data + m->tensor.byte_offset;
     bool copies = must_copy(m, data, meta);
     fl_status status = copies ? copy_of(out, meta, m, data)
@@ -145,20 +173,6 @@ fl_status fl_dlpack_take(fl_tensor **out, void *given)
 }
 
 /* ---- giving ---- */
-
-/* What another library holds of a tensor. */
-struct gift {
-    struct managed managed;
-    fl_tensor *tensor; /* owned */
-    int64_t shape[FL_MAX_NDIM], strides[FL_MAX_NDIM];
-};
-
-static void drop_gift(struct managed *managed)
-{
-    struct gift *gift = managed->context;
-    fl_tensor_release(gift->tensor);
-    free(gift);
-}
 
 /* The value is there, and no op is at it. */
 static fl_status settle(fl_tensor *tensor)

@@ -12,7 +12,7 @@ return {
         "creation"},
     {"from_dlpack(array)", "A tensor in memory that another library has: of a capsule of DLPack 1, of a pointer " ..
         "to a DLManagedTensorVersioned (a light userdata), or of what has a method __dlpack. Read-only memory is " ..
-        "copied.",
+        "copied. What ops write there is seen by the other library after flow.sync().",
         "creation"},
     {"spec(shape, options)", "A tensor on the device \"meta\": it has a shape and a dtype, a placement and an sbp, " ..
         "but no values. Options: dtype (also alone, instead of them), placement and sbp, requires_grad.", "creation"},
