@@ -138,6 +138,35 @@ static void test_settings_are_the_states_own(void)
     lua_close(L);
 }
 
+static void test_own_ops_are_the_states_own(void)
+{
+    static const char defines[] = "flow.op{name = 'own_scale', forward = function(x) return x * factor end,\n"
+                                  "    backward = function(ctx, g) return g * factor end}\n"
+                                  "flow.op{name = 'own_line', formula = 'x * 2 + 1'}\n"
+                                  "local x = flow.ones(1, {requires_grad = true})\n"
+                                  "local y = x:own_scale():own_line()\n"
+                                  "y:backward()\n"
+                                  "return ('%g %g'):format(y:item(), x.grad:item())";
+    lua_State *L = state_new();
+    other = state_new();
+    run(L, "factor = 3");
+    CHECK_TEXT(run(L, defines), "7 6");
+    CHECK_TEXT(run(other, "return flow.has 'own_scale'"), "false");
+    run(other, "factor = 5");
+    CHECK_TEXT(run(other, defines), "11 10"); /* the same names */
+    CHECK_TEXT(run(L, "return flow.own_scale(flow.ones(1)):item()"), "3.0");
+    CHECK_TEXT(run(other, "return flow.own_scale(flow.ones(1)):item()"), "5.0");
+    lua_close(L);
+    CHECK_TEXT(run(other, "return flow.own_scale(flow.ones(1)):item()"), "5.0");
+    lua_close(other);
+    for (int i = 0; i < 3; i++) { /* plans of closed states are no other op's */
+        L = state_new();
+        run(L, "factor = 2");
+        CHECK_TEXT(run(L, defines), "5 4");
+        lua_close(L);
+    }
+}
+
 static void test_gradients_in_both(void)
 {
     lua_State *L = state_new();
@@ -335,6 +364,7 @@ int main(void)
     RUN(test_several_at_once);
     RUN(test_own_heap_and_another);
     RUN(test_settings_are_the_states_own);
+    RUN(test_own_ops_are_the_states_own);
     RUN(test_gradients_in_both);
     RUN(test_threads_that_the_program_resumes);
     RUN(test_threads_under_a_script);

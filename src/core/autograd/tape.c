@@ -126,7 +126,7 @@ void fl_node_unref(fl_node *node)
             free(node->region);
         }
         if (FL_UNLIKELY(node->member != NULL)) free(node->member);
-        free(node->line);
+        if (FL_UNLIKELY(node->line != NULL)) free(node->line);
         free(node);
     }
     freeing = false;

@@ -5,6 +5,7 @@
 ** state, and ends with that. Inference calls Lua once per kind of operands, as the plan is kept.
 */
 #include "arguments.h"
+#include "instance.h"
 #include "members.h"
 #include "op_call.h"
 #include "own_op.h"
@@ -22,31 +23,22 @@ struct row {
 };
 
 struct own_op {
-    fl_op op;            /* first: hooks get its address */
-    lua_State *home;     /* the main thread of the state that defined it; NULL: that is closed */
-    fl_formula *formula; /* or NULL */
-    int functions;       /* registry reference: the table of infer, sbp, forward, backward */
-    bool broadcasts;     /* it has no infer */
-    int row_count;       /* of the last inference */
+    fl_op op;                  /* first: hooks get its address */
+    fl_lua_instance *instance; /* of the state that defined it: a reference */
+    fl_formula *formula;       /* or NULL */
+    int functions;             /* registry reference: the table of infer, sbp, forward, backward */
+    bool broadcasts;           /* it has no infer */
+    int row_count;             /* of the last inference */
     struct row rows[MOST_ROWS];
     const char *samples[]; /* NULL-terminated */
 };
 
 static struct own_op *ops[MOST_OPS];
 static int op_count;
-static const char guard_key; /* registry: a userdata whose finalizer ends the ops of the state */
 
 static const struct own_op *own(const fl_op *op) { return (const struct own_op *)op; }
 
 /* ---- calling Lua from the core ---- */
-
-static lua_State *main_of(lua_State *L)
-{
-    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
-    lua_State *thread = lua_tothread(L, -1);
-    lua_pop(L, 1);
-    return thread;
-}
 
 /* The error on top of the stack without the line that it will be raised at once more. */
 static const char *bare_message(lua_State *L)
@@ -61,10 +53,8 @@ static const char *bare_message(lua_State *L)
 /* Calls f(job) in the op's state, where an error of Lua's becomes one of the core. */
 static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
 {
-    lua_State *home = own(op)->home, *caller = fl_lua_current, *L = caller;
-    if (!home) return fl_fail(FL_ERR_STATE, "%s: the Lua state that defined this op is closed", op->name);
-    if (!lua_checkstack(L, 4)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
-    if (main_of(L) != home) L = home;
+    lua_State *caller = fl_lua_current, *L = fl_lua_thread_of(own(op)->instance);
+    if (!L) return fl_fail(FL_ERR_STATE, "%s: the lua_State that defined this op is closed", op->name);
     if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
     int top = lua_gettop(L);
     fl_status status = FL_OK;
@@ -72,7 +62,7 @@ static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
     lua_pushlightuserdata(L, job);
     if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = fl_fail(FL_ERR_VALUE, "%s", bare_message(L));
     lua_settop(L, top);
-    fl_lua_enter(caller);
+    fl_lua_enter(caller ? caller : L);
     return status;
 }
 
@@ -533,30 +523,6 @@ static char *copy_text(lua_State *L, int index)
     return copy;
 }
 
-/* The state is closed: its ops cannot run any more. */
-static int close_ops(lua_State *L)
-{
-    lua_State *home = main_of(L);
-    for (int i = 0; i < op_count; i++)
-        if (ops[i]->home == home) ops[i]->home = NULL;
-    return 0;
-}
-
-static void guard_ops(lua_State *L)
-{
-    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key) == LUA_TNIL) {
-        lua_pop(L, 1);
-        lua_newuserdatauv(L, 0, 0);
-        lua_createtable(L, 0, 1);
-        lua_pushcfunction(L, close_ops);
-        lua_setfield(L, -2, "__gc");
-        lua_setmetatable(L, -2);
-        lua_rawsetp(L, LUA_REGISTRYINDEX, &guard_key);
-        lua_pushnil(L);
-    }
-    lua_pop(L, 1);
-}
-
 static const char *const *copy_samples(lua_State *L, struct own_op *op, int index, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -592,7 +558,6 @@ static int define(lua_State *L)
     lua_settop(L, 1);
     lua_getfield(L, 1, "sig");
     check_signature(L, lua_tostring(L, 2));
-    guard_ops(L);
     if (op_count == MOST_OPS) FL_RAISE(L, "op: a program may define %d ops", MOST_OPS);
     lua_getfield(L, 1, "name");
     lua_getfield(L, 1, "doc");
@@ -620,7 +585,7 @@ static int define(lua_State *L)
     if (lua_getfield(L, 1, "formula") == LUA_TTABLE) read_formula(L, op, lua_gettop(L));
     op->broadcasts = !flag(L, 1, "infer");
     if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) read_rows(L, op);
-    op->home = main_of(L);
+    op->instance = fl_lua_instance_ref(fl_lua_running);
     lua_pushvalue(L, 1);
     op->functions = luaL_ref(L, LUA_REGISTRYINDEX);
     fl_lua_push_op(L, &op->op, op->op.name, false);
