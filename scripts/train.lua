@@ -56,8 +56,8 @@ local DATA, MODEL = 0, 1        -- hierarchy axes: ranks that share a batch, ran
 
 -- A store that updates the parameters; with servers, the other ranks are the world from here on.
 local function new_store(o)
-    for _, name in ipairs {"tp", "zero", "capture", "checkpoint", "resume"} do
-        if given[name] then cli.stop(arg, ("--%s and --kvstore do not go together"):format(name)) end
+    for _, name in ipairs {"tp", "zero", "checkpoint", "resume", o.kvstore == "dist_async" and "capture" or nil} do
+        if given[name] then cli.stop(arg, ("--%s and --kvstore %s do not go together"):format(name, o.kvstore)) end
     end
     if o.kvstore == "local" and flow.world_size() > 1 then
         cli.stop(arg, "--kvstore local is for one rank; several take dist_sync or dist_async")
@@ -437,7 +437,6 @@ local function learn(x, y)
     optimizer:step()
     return loss
 end
-if options.capture then learn = flow.capture(learn) end
 
 -- The same with a store. A worker's part of a batch is a part of a step where all make it together, and a step of its
 -- own where they do not.
@@ -452,6 +451,7 @@ local function learn_with_store(x, y)
     return loss
 end
 if store then learn = learn_with_store end
+if options.capture then learn = flow.capture(learn) end
 local updater = store or optimizer
 
 local val_loss

@@ -216,6 +216,26 @@ describe("an optimizer on the store", function()
         assert.are.equal(2.5, value_of(kv, 3))
     end)
 
+    it("makes the same steps when they are captured", function()
+        local seen = {}
+        for i, wrap in ipairs {function(f) return f end, flow.capture} do
+            local kv, w = flow.kvstore.create "local", all(1)
+            kv:init("w", w)
+            kv:set_optimizer("AdamW", {lr = 0.1})
+            kv:set_compression {threshold = 0.2}
+            local step = wrap(function(x)
+                kv:pushpull("w", x * 2, w)
+                return w:sum()
+            end)
+            seen[i] = {}
+            for number = 1, 6 do
+                kv:set_lr(0.1 / number)
+                seen[i][number] = step(all(0.03 * number)):item()
+            end
+        end
+        assert.are.same(seen[1], seen[2])
+    end)
+
     it("keeps its state in a file", function()
         local path = os.tmpname()
         for _, each in ipairs {false, true} do

@@ -60,9 +60,11 @@ describe("train.lua", function()
     it("has the same losses when the optimizer runs on a store of the process", function()
         local output, ok = train("--steps 6 --sample 0 --log @/plain")
         assert.is_true(ok, output)
-        output, ok = train("--steps 6 --sample 0 --log @/store --kvstore local")
-        assert.is_true(ok, output)
-        assert.are.equal(losses("plain", 1), losses("store", 1))
+        for _, more in ipairs {"", " --capture"} do
+            output, ok = train("--steps 6 --sample 0 --log @/store --kvstore local" .. more)
+            assert.is_true(ok, output)
+            assert.are.equal(losses("plain", 1), losses("store", 1))
+        end
     end)
 
     for _, kind in ipairs {"dist_sync", "dist_async"} do
@@ -193,8 +195,9 @@ describe("train.lua", function()
         {"--tp 2", "train.lua: --dp 1 --tp 2 needs 2 ranks, and there is 1; start the script with flowlua --ranks 2\n"},
         {"--dp 4 --tp 2", "train.lua: --dp 4 --tp 2 needs 8 ranks, and there is 1; start the script with flowlua --ranks 8\n"},
         {"--kvstore dist_syn", "train.lua: --kvstore: create: there is no store of type 'dist_syn'; did you mean 'dist_sync'?\n"},
-        {"--kvstore local --zero", "train.lua: --zero and --kvstore do not go together\n"},
-        {"--kvstore local --resume @/p", "train.lua: --resume and --kvstore do not go together\n"},
+        {"--kvstore local --zero", "train.lua: --zero and --kvstore local do not go together\n"},
+        {"--kvstore local --resume @/p", "train.lua: --resume and --kvstore local do not go together\n"},
+        {"--kvstore dist_async --capture", "train.lua: --capture and --kvstore dist_async do not go together\n"},
         {"--kvstore dist_async", nil, "dist_async with 1 server needs 2 ranks or more, there is 1: start the script with flowlua %-%-ranks 2\n$"},
         {"--dp 0", "train.lua: --dp takes a whole number >= 1, got '0' (see --help)\n"},
         {"--context 4000", nil, "characters of text are too few"},
