@@ -554,6 +554,7 @@ static void check_signature(lua_State *L, const char *sig)
 ** op's function, and whether it is a method. own_op.lua has checked the types. */
 static int define(lua_State *L)
 {
+    fl_lua_enter(L);
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
     lua_getfield(L, 1, "sig");
@@ -655,6 +656,7 @@ static int load_library(lua_State *L)
 {
     const fl_ops_library *library;
     bool known;
+    fl_lua_enter(L);
     lua_settop(L, 2);
     FL_CHECK(L, fl_ops_open(&library, &known, fl_lua_check_path(L, 1, "load_ops")));
     for (const fl_op *const *op = library->first; op < library->last; op++) {
