@@ -8,7 +8,7 @@ AR ?= ar
 # What a Debian or Ubuntu machine needs (`make install-deps` installs it, `make deps` prints it).
 PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libjansson-dev libopenmpi-dev libedit-dev
 PACKAGES_RUN = libdnnl-dev libedit2 openmpi-bin
-PACKAGES_TEST = lua-busted lua-check
+PACKAGES_TEST = lua-busted lua-check lua5.4
 
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
 LUA_LIB := $(shell ls /usr/lib/$$($(CC) -dumpmachine)/liblua5.4.a /usr/lib/liblua5.4.a 2>/dev/null | head -n 1)

@@ -26,7 +26,7 @@ purpose() {
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;
         libedit2 | libedit-dev) echo "editing lines in the session" ;;
-        lua-busted | lua-check | clang-format-14) echo "to test" ;;
+        lua-busted | lua-check | lua5.4 | clang-format-14) echo "to test" ;;
         *) echo "needed" ;;
     esac
 }

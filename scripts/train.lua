@@ -46,7 +46,7 @@ local options, given = cli.parse(arg, about, {
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
     {"--capture", false, "steps after the second are replayed: a little faster, the same losses"},
     {"--recompute", false, "backward computes the blocks again: less memory, more time, the same losses"},
-    {"--kvstore T", nil, "local, dist_sync or dist_async: the optimizer is on a store, ranks clip their own gradients"},
+    {"--kvstore T", nil, "local, dist_sync or dist_async: the optimizer is on a store; ranks clip what they push"},
     {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},
 })
 
