@@ -181,6 +181,11 @@ int main() {
         end
     end)
 
+    with("readelf", "takes little of the room that all libraries share for variables of threads", function()
+        local header = process.output(("readelf -lW %s/libflow.so"):format(build))
+        assert.is_true(tonumber(header:match "TLS +%S+ +%S+ +%S+ +%S+ +(%S+)") <= 128)
+    end)
+
     with("make", "is installed with header and pkg-config file", function()
         local prefix = folder .. "/usr"
         local plugin = process.exists(build .. "/flowlua-mpi.so") and build .. "/flowlua-mpi.so" or ""

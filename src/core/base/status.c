@@ -8,9 +8,11 @@
 #include "status.h"
 #include "utf8.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -18,7 +20,31 @@ enum {
     RAW_SIZE = 2 * MESSAGE_SIZE /* before escapes, which only add: longer than what is kept */
 };
 
-static _Thread_local char message[MESSAGE_SIZE];
+/* A pointer alone: a library that a host opens late has some hundred bytes for variables of threads, for all libraries
+** together. Owned by the thread, NULL before its first failure. */
+static _Thread_local char *message;
+
+static void drop_message(void *text)
+{
+    free(text);
+    message = NULL;
+}
+
+static pthread_key_t at_end; /* drops it when the thread ends */
+static void make_key(void) { pthread_key_create(&at_end, drop_message); }
+
+/* This thread's buffer; without memory one that threads share. */
+static char *message_buffer(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static char shared[MESSAGE_SIZE];
+    if (message) return message;
+    pthread_once(&once, make_key);
+    char *fresh = calloc(1, MESSAGE_SIZE);
+    if (!fresh) return shared;
+    pthread_setspecific(at_end, fresh);
+    return message = fresh;
+}
 
 /* C0, DEL and C1. */
 static bool is_control(int32_t code) { return code < 0x20 || (code >= 0x7f && code < 0xa0); }
@@ -61,7 +87,7 @@ fl_status fl_fail(fl_status code, const char *format, ...)
     va_start(args, format);
     size_t length = format_raw(text, format, args);
     va_end(args);
-    fl_text_clean(message, sizeof message, text, length, "\n\t");
+    fl_text_clean(message_buffer(), MESSAGE_SIZE, text, length, "\n\t");
     return code;
 }
 
@@ -70,14 +96,14 @@ fl_status fl_fail_prefix(fl_status code, const char *format, ...)
     char text[RAW_SIZE + MESSAGE_SIZE];
     va_list args;
     va_start(args, format);
-    size_t length = format_raw(text, format, args), rest = strlen(message);
+    size_t length = format_raw(text, format, args), rest = strlen(fl_message());
     va_end(args);
-    memcpy(text + length, message, rest);
-    fl_text_clean(message, sizeof message, text, length + rest, "\n\t");
+    memcpy(text + length, fl_message(), rest);
+    fl_text_clean(message_buffer(), MESSAGE_SIZE, text, length + rest, "\n\t");
     return code;
 }
 
-const char *fl_message(void) { return message; }
+const char *fl_message(void) { return message ? message : ""; }
 
 static struct {
     fl_warn_sink *sink;
