@@ -96,6 +96,19 @@ local cases = {
             return y, v:t(), y:view(20):narrow(0, 3, 4)
         end
     end},
+    {"writes with a gradient into views of what was computed before a read", function()
+        flow.manual_seed(1)
+        local w = flow.randn(5):requires_grad_()
+        return function(x)
+            w.grad = nil
+            local y = x * 2
+            local v = y:view(20):narrow(0, 5, 5)
+            if y:sum():item() > 0 then y:add_(1) end
+            v:copy_(w)
+            y:square():sum():backward()
+            return w.grad, y:detach()
+        end
+    end},
     {"detached tensors", n = 2, function()
         flow.manual_seed(1)
         local w = flow.randn(4, 5):requires_grad_()

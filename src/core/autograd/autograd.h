@@ -45,6 +45,15 @@ bool fl_autograd_has_graph(const fl_tensor *tensor);
 /* The tensor requires grad and has a graph that was freed: computed from leaves, by a replay. */
 fl_status fl_autograd_set_spent(fl_tensor *tensor);
 
+/* What a view was made from, and how; NULL: it is none, or of no float. The link is borrowed. */
+typedef struct tape_link fl_view_link;
+fl_tensor *fl_autograd_base_of(fl_view_link **link, const fl_tensor *tensor);
+
+/* `view` is one of `base`, made by link. */
+fl_status fl_autograd_set_view(fl_tensor *view, fl_tensor *base, fl_view_link *link);
+fl_view_link *fl_view_link_ref(fl_view_link *link);
+void fl_view_link_unref(fl_view_link *link); /* NULL is fine */
+
 /* What `from` has on the tape becomes that of `to`. */
 void fl_autograd_move(fl_tensor *to, fl_tensor *from);
 

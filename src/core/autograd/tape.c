@@ -581,10 +581,36 @@ fl_status fl_autograd_set_spent(fl_tensor *tensor)
     }
     fl_autograd *a = fl_tape_record_of(tensor);
     if (!a) return out_of_memory();
+    fl_node_unref(a->node);
     a->node = fl_node_ref(spent);
     tensor->requires_grad = true;
     return FL_OK;
 }
+
+fl_tensor *fl_autograd_base_of(fl_view_link **link, const fl_tensor *tensor)
+{
+    const fl_autograd *a = tensor->autograd;
+    if (a && a->base) *link = a->link;
+    return a ? a->base : NULL;
+}
+
+fl_status fl_autograd_set_view(fl_tensor *view, fl_tensor *base, fl_view_link *link)
+{
+    fl_autograd *a = fl_tape_record_of(view);
+    if (!a) return out_of_memory();
+    a->link = fl_view_link_ref(link);
+    a->base = fl_tensor_ref(base);
+    a->base_history = base->autograd ? base->autograd->history : 0;
+    return FL_OK;
+}
+
+fl_view_link *fl_view_link_ref(fl_view_link *link)
+{
+    link->refs++;
+    return link;
+}
+
+void fl_view_link_unref(fl_view_link *link) { link_unref(link); }
 
 void fl_autograd_move(fl_tensor *to, fl_tensor *from)
 {

@@ -52,6 +52,8 @@ void fl_piece_free(fl_piece *piece)
     for (int i = 0; i < piece->value_count; i++) {
         fl_tensor_unref(piece->values[i].outside);
         fl_meta_unref(piece->values[i].meta);
+        fl_view_link_unref(piece->values[i].link);
+        fl_tensor_unref(piece->values[i].view_base);
     }
     fl_program_free(piece->program);
     free(piece->calls);
@@ -74,6 +76,8 @@ fl_status fl_piece_add_value(fl_piece *piece, const fl_piece_value *value)
     *v = *value;
     v->meta = fl_meta_ref(value->meta);
     if (value->outside) v->outside = fl_tensor_ref(value->outside);
+    if (value->link) v->link = fl_view_link_ref(value->link);
+    if (value->view_base) v->view_base = fl_tensor_ref(value->view_base);
     return FL_OK;
 }
 

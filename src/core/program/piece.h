@@ -4,6 +4,7 @@
 #ifndef FL_PIECE_H
 #define FL_PIECE_H
 
+#include "autograd/autograd.h"
 #include "dispatch/answer.h"
 #include "pieces.h"
 
@@ -15,6 +16,9 @@ typedef struct fl_piece_value {
     int8_t device_index;
     bool moved_view, requires_grad, has_node;
     int64_t offset, strides[FL_MAX_NDIM];
+    fl_view_link *link;   /* owned; how it is a view for backward, or NULL */
+    int view_of;          /* then: the value that it is one of; -1: view_base */
+    fl_tensor *view_base; /* owned */
 } fl_piece_value;
 
 typedef enum fl_piece_kind { FL_PIECE_OP, FL_PIECE_BACKWARD, FL_PIECE_DETACH } fl_piece_kind;

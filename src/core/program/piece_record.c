@@ -31,6 +31,8 @@ static fl_status add_value(fl_tensor *tensor, bool outside, int base)
                         .has_node = !outside && !fl_autograd_is_leaf(tensor),
                         .offset = tensor->offset};
     memcpy(v.strides, tensor->strides, sizeof v.strides);
+    fl_tensor *of = outside ? NULL : fl_autograd_base_of(&v.link, tensor);
+    if (of && (v.view_of = fl_value_find(of)) < 0) v.view_base = of;
     FL_TRY(fl_values_add(tensor));
     return fl_piece_add_value(fl_piece_now.recorded, &v);
 }

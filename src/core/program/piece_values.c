@@ -77,6 +77,9 @@ static fl_status put_off(fl_tensor **out, const fl_piece_value *value, int id)
     }
     (*out)->requires_grad = value->requires_grad;
     fl_status status = value->has_node ? fl_autograd_set_spent(*out) : FL_OK;
+    if (status == FL_OK && value->link)
+        status = fl_autograd_set_view(*out, value->view_of < 0 ? value->view_base : fl_piece_now.values[value->view_of],
+                                      value->link);
     if (status != FL_OK) fl_tensor_unref(*out);
     return status;
 }
@@ -135,13 +138,25 @@ void fl_values_lose(fl_piece *piece)
 }
 /* ---- who holds them ---- */
 
+/* Views of the value that nobody but the path holds, each of which holds it. */
+static int own_views(int id)
+{
+    int count = 0;
+    fl_view_link *link;
+    for (int i = 0; i < fl_piece_now.count; i++) {
+        const fl_tensor *t = fl_piece_now.values[i];
+        count += t && i != id && t->refs == 1 && fl_autograd_base_of(&link, t) == fl_piece_now.values[id];
+    }
+    return count;
+}
+
 bool fl_value_is_held(fl_piece *piece, int base, int others)
 {
     const fl_storage *s = fl_piece_now.values[base]->storage;
     int own = others;
     for (int i = base; i < fl_piece_now.count; i++) {
         if (!fl_piece_now.values[i] || fl_piece_value_of(piece, i)->base != base) continue;
-        if (fl_piece_now.values[i]->refs > 1) return true;
+        if (fl_piece_now.values[i]->refs > 1 && fl_piece_now.values[i]->refs > 1 + own_views(i)) return true;
         own += fl_piece_now.values[i]->storage == s;
     }
     return s->refs > own;
