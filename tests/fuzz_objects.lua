@@ -115,6 +115,12 @@ kind("loader", function() return data.loader(dataset(), {batch_size = 2, shuffle
 kind("tensors", dataset, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 5})) end)
 kind("windows", function() return data.windows(flow.arange(20), 4) end, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 3})) end)
 kind("text", function() return data.text("hello") end, function(t) return table.concat(t.characters) end, function(t) return t:decode(t:encode("hole")) end)
+kind("store", function()
+    local kv = flow.kvstore.create "local"
+    kv:init({"w", 3}, {flow.ones(3, 2), flow.ones(2)})
+    kv:set_optimizer("SGD", {lr = 0.1})
+    return kv
+end, function(kv) return ("%s %d"):format(kv, #kv.order) end, function(kv) kv:pull("w", flow.zeros(3, 2)) end)
 kind("generator", function() return flow.generator(3) end)
 kind("default_generator", flow.default_generator, type)
 kind("placement", function() return pick {values.placement, values.square} end)
@@ -228,6 +234,11 @@ local good = {
     ["flow.nn.init.uniform"] = function() return flow.ones(2), 0, 1 end, ["flow.nn.init.normal"] = function() return flow.ones(2), 0, 1 end,
     ["flow.nn.init.zeros"] = function() return flow.ones(2) end, ["flow.nn.init.ones"] = function() return flow.ones(2) end,
     ["flow.nn.ModuleList"] = function() return nn.ReLU(), nn.ReLU() end, ["flow.nn.Sequential"] = function() return nn.ReLU(), nn.ReLU() end,
+    ["flow.kvstore.create"] = function() return "local" end,
+    push = function() return "w", flow.ones(3, 2) end, pull = function() return 3, flow.ones(2) end,
+    pushpull = function() return {"w", 3}, {flow.ones(3, 2), flow.ones(2)}, {flow.ones(3, 2), {flow.ones(2)}} end,
+    row_sparse_pull = function() return "w", flow.tensor {0, 2}, flow.ones(3, 2) end, set_updater = function() return function() end end,
+    set_optimizer = function() return "AdamW", {lr = 0.1} end, set_compression = function() return {type = "2bit", threshold = 0.5} end,
     ["flow.optim.SGD"] = function() return parameters(), {lr = 0.1} end, ["flow.optim.Adam"] = function() return parameters(), {betas = {0.5, 0.9}} end,
     ["flow.optim.AdamW"] = function() return {{params = parameters(), lr = 1}}, {lr = 0.1} end,
     ["flow.optim.clip_grad_norm"] = function() return parameters(), 1 end,

@@ -369,6 +369,7 @@ describe("stores refuse", function()
         {"pull: key 3 is float32[4, 4], but out[2] is float32[2]", function() kv:pull(3, {a, flow.zeros(2)}) end},
         {"pull: out was computed from tensors that require grad; write to a leaf, or to out:detach()",
             function() kv:pull(3, flow.ones(4, 4, {requires_grad = true}) * 2) end},
+        {"pushpull: key 3 is float32[4, 4], but value is float32[2]", function() kv:pushpull(3, flow.zeros(2), a) end},
         {"pushpull: key 3 is float32[4, 4], but out is float32[2]", function() kv:pushpull(3, a, flow.zeros(2)) end},
 
         {"row_sparse_pull: rows must be int64 or int32, got float32", function() kv:row_sparse_pull(3, a, a) end},
@@ -388,7 +389,7 @@ describe("stores refuse", function()
             kv:push(3, a)
         end},
         {"set_optimizer: there is no optimizer 'Sgd'; did you mean 'SGD'?", function() kv:set_optimizer "Sgd" end},
-        {"SGD: unknown option 'rate'", function() kv:set_optimizer("SGD", {rate = 1}) end},
+        {"set_optimizer: SGD: unknown option 'rate'", function() kv:set_optimizer("SGD", {rate = 1}) end},
         {"set_optimizer: optimizer must be a string or a function or an optimizer, got 3", function() kv:set_optimizer(3) end},
         {"set_optimizer: options come with a name: set_optimizer(\"SGD\", {lr = 0.1})",
             function() kv:set_optimizer(optim.SGD({a}), {lr = 1}) end},

@@ -42,8 +42,8 @@ function kvstore.create(type, options)
     for _, name in ipairs(OPTIONS) do
         if options[name] then check.fail("create: %s is an option of dist_async, not of %s", name, type) end
     end
-    if class == Store then return Store.new(class, type, 0, 1) end
-    return Store.new(class, type, flow.rank(), flow.world_size())
+    if class == Store then return Store._new(class, type, 0, 1) end
+    return Store._new(class, type, flow.rank(), flow.world_size())
 end
 
 check.methods(Store, "store", {

@@ -76,7 +76,7 @@ local function part_of(whole, part)
     return part.start and whole:narrow(0, part.start, part.count) or whole
 end
 
-function Async:keep(value, entry)
+function Async:_keep(value, entry)
     entry.text_key, entry.parts = values.key_text(entry.key), parts_of(self, entry)
     local whole = value:detach():to("cpu"):contiguous()
     for _, part in ipairs(self.rank == 0 and entry.parts or {}) do
@@ -88,7 +88,7 @@ end
 
 -- ---- pushing and pulling ----
 
-function Async:apply(updates)
+function Async:_apply(updates)
     for _, update in ipairs(updates) do
         local entry, pushed = update.entry, update.pushed
         local codes = self.threshold and compress.compress(entry, 1, pushed, #entry.parts, self.threshold):to "cpu"
@@ -100,11 +100,11 @@ function Async:apply(updates)
     end
 end
 
-function Async.reduce(_, entry, tensors)
-    return Store.sum_of(entry, tensors)
+function Async._reduce(_, entry, tensors)
+    return Store._sum_of(entry, tensors)
 end
 
-function Async:whole(entry)
+function Async:_whole(entry)
     check_open(self, "kvstore pull")
     local whole = flow.empty(entry.shape, {dtype = entry.dtype})
     for _, part in ipairs(entry.parts) do
@@ -132,14 +132,14 @@ local function fetch_rows(entry, part, index)
     return found
 end
 
-function Async:rows(entry, index)
+function Async:_rows(entry, index)
     check_open(self, "kvstore pull")
     index = index:to("cpu"):to("int64"):contiguous()
     local numbers, count = index:totable(), entry.shape[1]
     for place, row in ipairs(numbers) do
         if row < -count or row >= count then
             check.fail("row_sparse_pull: row %d is %d, but key %s has %d rows", place - 1, row,
-                Store.show(entry.key), count)
+                Store._show(entry.key), count)
         end
         if row < 0 then numbers[place] = row + count end
     end
@@ -157,7 +157,7 @@ end
 -- ---- all workers together ----
 
 -- Waits for all workers at the same call, after all of their pushes.
-function Async:meet(what)
+function Async:_meet(what)
     for _, rank in ipairs(self.servers) do
         if self.unanswered[rank] > 0 then ask(self, "kvstore barrier", rank, "F") end
         self.unanswered[rank] = 0
@@ -168,25 +168,25 @@ end
 local WORDS = 300               -- of what is said of keys
 
 -- Every worker says what it has made; the values are worker 0's.
-function Async:made(list)
+function Async:_made(list)
     local words = {}
-    for i, one in ipairs(list) do words[i] = ("key %s as %s"):format(Store.show(one.key), one.entry.text) end
+    for i, one in ipairs(list) do words[i] = ("key %s as %s"):format(Store._show(one.key), one.entry.text) end
     local text = "init of " .. table.concat(words, ", ")
     if #text > WORDS then text = ("%s... (%d keys, %x)"):format(text:sub(1, WORDS), #list, hash(text)) end
-    self:meet(text)
+    self:_meet(text)
 end
 
-function Async:tell(kind, value)
+function Async:_tell(kind, value)
     local name = "set_" .. kind
     local bytes = values.to_tensor(values.encode(value, name))
     for _, rank in ipairs(self.rank == 0 and self.servers or {}) do
         ask(self, "kvstore " .. name, rank, kind == "updater" and "U" or "O", 0, "", bytes)
     end
-    self:meet(name)
+    self:_meet(name)
 end
 
 -- Worker 0's rate counts.
-function Async:change_lr(lr)
+function Async:_change_lr(lr)
     for _, rank in ipairs(self.rank == 0 and self.servers or {}) do
         send(self, "kvstore set_lr", rank, "L", lr)
     end
@@ -225,8 +225,8 @@ local function joined(entry, by_server)
     return saved
 end
 
-function Async:states()
-    self:meet "save"
+function Async:_states()
+    self:_meet "save"
     if self.rank > 0 then return nil end
     local by_server, list = {}, {}
     for _, rank in ipairs(self.servers) do by_server[rank] = fetch_states(self, rank) end
@@ -234,13 +234,13 @@ function Async:states()
     return list
 end
 
-function Async:write(path, saved)
+function Async:_write(path, saved)
     flow.on_rank(0, flow.save, path, saved)
-    self:meet "save"
+    self:_meet "save"
 end
 
-function Async:read_states(path)
-    return flow.on_rank(0, Store.read_states, self, path, true)
+function Async:_read_states(path)
+    return flow.on_rank(0, Store._read_states, self, path, true)
 end
 
 local function send_state(self, part, saved)
@@ -257,14 +257,14 @@ local function send_state(self, part, saved)
     for name, tensor in pairs(tensors) do ask(self, "kvstore load", part.server, "Y", 0, name, tensor) end
 end
 
-function Async:take_states(by_key)
+function Async:_take_states(by_key)
     if self.rank == 0 then
         for _, entry in ipairs(self.order) do
             for _, part in ipairs(entry.parts) do send_state(self, part, by_key[entry.key]) end
         end
         for _, rank in ipairs(self.servers) do ask(self, "kvstore load", rank, "Z") end
     end
-    self:meet "load"
+    self:_meet "load"
 end
 
 -- ---- the beginning and the end ----
@@ -285,8 +285,12 @@ local made = false
 -- All ranks give the same options; ranks that differ find it here.
 local function agree(options)
     local numbers = flow.tensor({options.servers, options.staleness or -1, options.bound}, {dtype = "int64"})
-    local same = pcall(numbers.to_global, numbers, {placement = flow.placement.all "cpu", sbp = "B"})
-    if not same then check.fail("create: the ranks give different options of dist_async") end
+    local same, message = pcall(numbers.to_global, numbers, {placement = flow.placement.all "cpu", sbp = "B"})
+    if same then return end
+    if message:find("different data", 1, true) then
+        check.fail("create: the ranks give different options of dist_async")
+    end
+    check.fail("create: %s", (message:gsub("^[^\n]-:%d+: ", "")))
 end
 
 ---A store on the last ranks of the world. On these it does not return: they serve, and end when the workers have.
@@ -305,7 +309,7 @@ function Async.create(options)
         server.serve(workers, options.staleness)
         os.exit(true, true)
     end
-    local self = Store.new(Async, "dist_async", flow.rank(), workers)
+    local self = Store._new(Async, "dist_async", flow.rank(), workers)
     self.servers, self.unanswered, self.closed = {}, {}, false
     self.staleness, self.bound = options.staleness or false, options.bound
     for i = 1, options.servers do

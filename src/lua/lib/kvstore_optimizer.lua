@@ -8,7 +8,7 @@ local check = require "flow.check"
 local optim = require "flow.optim"
 local Store = require "flow.kvstore_store"
 
-local show, check_floats = Store.show, Store.check_floats
+local show, check_floats = Store._show, Store._check_floats
 
 local function optimizer_of(self, entry)
     if self.shared then return self.shared end
@@ -26,7 +26,7 @@ local function optimizer_of(self, entry)
 end
 
 -- One step of every optimizer concerned, over all of its keys that are pushed.
-function Store:step(updates)
+function Store:_step(updates)
     local lists, optimizers = {}, {}
     for _, update in ipairs(updates) do
         local entry = update.entry
@@ -62,7 +62,8 @@ local function new_shared(name, options)
     if not known then
         check.fail("set_optimizer: there is no optimizer %s%s", check.quote(name), check.suggest(name, names))
     end
-    local made = optim[name]({flow.zeros({})}, options)
+    local fits, made = pcall(optim[name], {flow.zeros({})}, options)
+    if not fits then check.fail("set_optimizer: %s", (made:gsub("^[^\n]-:%d+: ", ""))) end
     made.groups[1].params = {}
     return made
 end
@@ -94,7 +95,7 @@ function Store:set_optimizer(optimizer, options)
     if type(name) == "string" then shared = new_shared(name, options) else make = optimizer end
     for _, entry in ipairs(self.order) do entry.optimizer = nil end
     self.updater, self.shared, self.make = false, shared, make
-    self:tell("optimizer", {optimizer = make or name, options = options})
+    self:_tell("optimizer", {optimizer = make or name, options = options})
 end
 
 -- The optimizers there are with their entries, in order; of all keys.
@@ -118,10 +119,10 @@ end
 ---@param lr number
 function Store:set_lr(lr)
     if not self.shared and not self.make then check.fail("set_lr: the store has no optimizer") end
-    self:change_lr(lr)
+    self:_change_lr(lr)
 end
 
-function Store:change_lr(lr)
+function Store:_change_lr(lr)
     if self.shared then self.shared:set_lr(lr) end
     for _, one in ipairs(optimizers_of(self, "set_lr")) do one.optimizer:set_lr(lr) end
 end
@@ -131,7 +132,7 @@ end
 local KIND = "kvstore"
 
 -- The saved form: a list of {key =, optimizer = its name, options =, state = tensors and `step`}.
-function Store:states()
+function Store:_states()
     local list = {}
     for _, one in ipairs(optimizers_of(self, "save")) do
         local saved = one.optimizer:state_dict()
@@ -145,9 +146,9 @@ function Store:states()
     return list
 end
 
----Takes states as Store:states gives them, of all keys.
+---Takes states as Store:_states gives them, of all keys.
 ---@param by_key table key -> one of the list
-function Store:take_states(by_key)
+function Store:_take_states(by_key)
     for _, one in ipairs(optimizers_of(self, "load")) do
         local dict, options = {groups = {{params = {}}}, state = {}}, nil
         for i, entry in ipairs(one.entries) do
@@ -167,15 +168,15 @@ end
 ---@param path string
 function Store:save(path)
     if not self.shared and not self.make then check.fail("save: the store has no optimizer") end
-    self:write(path, {kind = KIND, keys = self:states()})
+    self:_write(path, {kind = KIND, keys = self:_states()})
 end
 
-function Store.write(_, path, saved)
+function Store._write(_, path, saved)
     flow.save(path, saved)
 end
 
 -- The entries of a file by their keys: those of the store.
-function Store:read_states(path, whole)
+function Store:_read_states(path, whole)
     local loaded, by_key = flow.load(path, {lazy = not whole}), {}
     if loaded.kind ~= KIND or type(loaded.keys) ~= "table" then
         check.fail("load: %s was not saved by a store", path)
@@ -199,5 +200,5 @@ end
 ---@param path string
 function Store:load(path)
     if not self.shared and not self.make then check.fail("load: the store has no optimizer") end
-    self:take_states(self:read_states(path))
+    self:_take_states(self:_read_states(path))
 end

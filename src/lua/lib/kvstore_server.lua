@@ -133,6 +133,7 @@ function handlers.I(self, from, text)
     local about = values.decode(text)
     local value = body_of(from, about.shape, about.dtype)
     self.counts[about.key] = {}
+    self.store:_forget(about.key) -- where workers did not agree on it before
     self.store:init(about.key, value)
     return ""
 end
@@ -140,7 +141,7 @@ end
 function handlers.P(self, from, text, _, _, answered)
     local entry = self.store.entries[values.key(text)]
     local pushed = body_of(from, entry.shape, entry.dtype)
-    self.store:apply {{entry = entry, pushed = pushed}}
+    self.store:_apply {{entry = entry, pushed = pushed}}
     return count_push(self, entry, from, answered)
 end
 
@@ -148,7 +149,7 @@ end
 function handlers.C(self, from, text, threshold, bytes, answered)
     local entry = self.store.entries[values.key(text)]
     local codes = body_of(from, {1, bytes // 4}, "int32")
-    self.store:apply {{entry = entry, pushed = compress.expand(entry, codes, entry.shape, threshold)}}
+    self.store:_apply {{entry = entry, pushed = compress.expand(entry, codes, entry.shape, threshold)}}
     return count_push(self, entry, from, answered)
 end
 
@@ -190,7 +191,7 @@ end
 
 -- The states of the optimizer: the number of bytes of their description, then these (X) and the tensors (T).
 function handlers.S(self)
-    local tensors, list = {}, self.store:states()
+    local tensors, list = {}, self.store:_states()
     for _, one in ipairs(list) do
         for name, value in pairs(one.state) do
             if check.is_tensor(value) then
@@ -224,7 +225,7 @@ end
 function handlers.Z(self)
     local by_key = self.incoming
     self.incoming = {}
-    self.store:take_states(by_key)
+    self.store:_take_states(by_key)
     return ""
 end
 
@@ -256,7 +257,7 @@ end
 function M.serve(workers, staleness)
     local _ <close> = flow.no_grad()
     local self = {
-        store = Store.new(Store, "server", 0, 1), workers = workers, left = workers, open = {}, leaving = {},
+        store = Store._new(Store, "server", 0, 1), workers = workers, left = workers, open = {}, leaving = {},
         staleness = staleness, counts = {}, waiting = {}, barrier = {}, incoming = {},
     }
     for worker = 0, workers - 1 do self.open[worker] = true end

@@ -1,7 +1,7 @@
 -- kvstore_store.lua -- a store of this process, and what all kinds of stores share: see kvstore.lua.
 --
--- The kinds differ in where a value lies (`keep`), how pushes are summed (`reduce`), how a value is read (`whole`,
--- `rows`) and how workers wait for each other (`meet`).
+-- The kinds differ in where a value lies (`_keep`), how pushes are summed (`_reduce`), how a value is read (`_whole`,
+-- `_rows`) and how workers wait for each other (`_meet`).
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -134,7 +134,7 @@ end
 
 -- ---- a store of this process ----
 
-function Store.keep(_, value)
+function Store._keep(_, value)
     return value:detach():clone()
 end
 
@@ -145,7 +145,7 @@ local function sum_of(entry, tensors)
     return sum
 end
 
-function Store:reduce(entry, tensors)
+function Store:_reduce(entry, tensors)
     if not self.threshold then return sum_of(entry, tensors) end
     local codes = {}
     for i, t in ipairs(tensors) do
@@ -154,20 +154,20 @@ function Store:reduce(entry, tensors)
     return compress.expand(entry, flow.cat(codes, 0), entry.shape, self.threshold)
 end
 
-function Store.whole(_, entry)
+function Store._whole(_, entry)
     return entry.stored
 end
 
 -- Rows of a value; `index` is a 1-d tensor of their numbers.
-function Store.rows(_, entry, index)
+function Store._rows(_, entry, index)
     return entry.stored:index_select(0, index)
 end
 
-function Store.meet() end
+function Store._meet() end
 
 -- When all values that init was given are kept, and after an updater ("updater") or an optimizer ("optimizer") was set.
-function Store.made() end
-function Store.tell() end
+function Store._made() end
+function Store._tell() end
 
 -- ---- what a push does ----
 
@@ -182,8 +182,8 @@ end
 
 ---What becomes of the values of the keys: the updater's or the optimizer's work, else the sums replace them.
 ---@param updates table[] {entry =, pushed =, shared = is `pushed` a tensor of the script?}
-function Store:apply(updates)
-    if self.shared or self.make then return self:step(updates) end
+function Store:_apply(updates)
+    if self.shared or self.make then return self:_step(updates) end
     for _, update in ipairs(updates) do
         if not self.updater then
             update.entry.stored:copy_(update.pushed)
@@ -218,12 +218,36 @@ function Store:init(key, value)
         if self.threshold then check_floats("init", one.entry, "compression takes") end
     end
     local _ <close> = flow.no_grad()
-    for _, one in ipairs(list) do one.entry.stored = self:keep(one.tensors[1], one.entry) end
-    self:made(list)
+    for _, one in ipairs(list) do one.entry.stored = self:_keep(one.tensors[1], one.entry) end
+    self:_made(list)
     for _, one in ipairs(list) do
         self.entries[one.key] = one.entry
         self.order[#self.order + 1] = one.entry
     end
+end
+
+-- Drops a key, if there is one.
+function Store:_forget(key)
+    for i, entry in ipairs(self.order) do
+        if entry.key == key then table.remove(self.order, i) end
+    end
+    self.entries[key] = nil
+end
+
+local function push(self, who, key, value)
+    local list, updates = merged(requests(who, key, "value", value)), {}
+    for _, one in ipairs(list) do
+        one.entry = entry_of(self, who, one.key)
+        check_like(who, one.entry, one)
+    end
+    local _ <close> = flow.no_grad()
+    for i, one in ipairs(list) do
+        updates[i] = {
+            entry = one.entry, pushed = self:_reduce(one.entry, one.tensors),
+            shared = #one.tensors == 1 and not self.threshold,
+        }
+    end
+    self:_apply(updates)
 end
 
 ---Gives the store tensors for keys, which are summed: those of a list, of a key that occurs several times, and those of
@@ -231,19 +255,7 @@ end
 ---@param key any as of init
 ---@param value any a tensor or a list of tensors; of a list of keys a list of them
 function Store:push(key, value)
-    local list, updates = merged(requests("push", key, "value", value)), {}
-    for _, one in ipairs(list) do
-        one.entry = entry_of(self, "push", one.key)
-        check_like("push", one.entry, one)
-    end
-    local _ <close> = flow.no_grad()
-    for i, one in ipairs(list) do
-        updates[i] = {
-            entry = one.entry, pushed = self:reduce(one.entry, one.tensors),
-            shared = #one.tensors == 1 and not self.threshold,
-        }
-    end
-    self:apply(updates)
+    push(self, "push", key, value)
 end
 
 -- The requests of a call that writes to `out`.
@@ -262,16 +274,19 @@ local function targets(self, who, key, out)
     return list
 end
 
+local function pull(self, list)
+    local _ <close> = flow.no_grad()
+    for _, one in ipairs(list) do
+        local whole = self:_whole(one.entry)
+        for _, t in ipairs(one.tensors) do t:copy_(whole) end
+    end
+end
+
 ---Writes the values of keys to tensors of their dtypes and shapes.
 ---@param key any as of init
 ---@param out any a tensor or a list of tensors; of a list of keys a list of them
 function Store:pull(key, out)
-    local list = targets(self, "pull", key, out)
-    local _ <close> = flow.no_grad()
-    for _, one in ipairs(list) do
-        local whole = self:whole(one.entry)
-        for _, t in ipairs(one.tensors) do t:copy_(whole) end
-    end
+    pull(self, targets(self, "pull", key, out))
 end
 
 ---Pushes, then pulls.
@@ -279,9 +294,9 @@ end
 ---@param value any as of push
 ---@param out any as of pull
 function Store:pushpull(key, value, out)
-    targets(self, "pushpull", key, out)
-    self:push(key, value)
-    self:pull(key, out)
+    local list = targets(self, "pushpull", key, out)
+    push(self, "pushpull", key, value)
+    pull(self, list)
 end
 
 local function check_rows(one, out)
@@ -310,7 +325,7 @@ function Store:row_sparse_pull(key, rows, out)
     for i, one in ipairs(list) do
         for k, t in ipairs(one.tensors) do
             local index = (wanted[i].tensors[k] or wanted[i].tensors[1]):detach():flatten()
-            local found = self:rows(one.entry, index:to(one.entry.device))
+            local found = self:_rows(one.entry, index:to(one.entry.device))
             t:zero_()
             t[index:to(t.device)] = found:to(t.device)
         end
@@ -321,7 +336,7 @@ end
 ---@param f function
 function Store:set_updater(f)
     self.updater, self.shared, self.make = f, false, false
-    self:tell("updater", f)
+    self:_tell("updater", f)
 end
 
 ---Pushes are compressed to 2 bits per element: what is at least the threshold counts as the threshold, what is at most
@@ -342,7 +357,7 @@ function Store.close() end
 
 ---Waits until all workers have called it.
 function Store:barrier()
-    self:meet()
+    self:_meet()
 end
 
 function Store:__tostring()
@@ -350,12 +365,12 @@ function Store:__tostring()
 end
 
 ---A store of a class.
-function Store.new(class, name, rank, workers)
+function Store._new(class, name, rank, workers)
     return setmetatable({
         type = name, rank = rank, num_workers = workers, entries = {}, order = {}, updater = false, shared = false,
         make = false, threshold = false,
     }, class)
 end
 
-Store.show, Store.sum_of, Store.check_floats = show, sum_of, check_floats
+Store._show, Store._sum_of, Store._check_floats = show, sum_of, check_floats
 return Store

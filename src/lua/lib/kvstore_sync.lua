@@ -9,7 +9,7 @@ local check = require "flow.check"
 local compress = require "flow.kvstore_compress"
 local Store = require "flow.kvstore_store"
 
-local show, sum_of = Store.show, Store.sum_of
+local show, sum_of = Store._show, Store._sum_of
 
 ---@class flow.kvstore.Sync: flow.kvstore.Store
 local Sync = setmetatable({}, {__index = Store})
@@ -24,7 +24,7 @@ local function add_up(entry, mine)
     return mine:to_global{placement = everywhere(entry), sbp = "P", check = false}:to_global{sbp = entry.sbp}
 end
 
-function Sync.keep(self, value, entry)
+function Sync._keep(self, value, entry)
     entry.rows = value:dim() > 0 and value:size(0) or 0
     entry.sbp = entry.rows >= self.num_workers and "S(0)" or "B"
     local mine = self.rank == 0 and value:detach() or flow.zeros_like(value:detach())
@@ -48,18 +48,18 @@ local function add_up_codes(self, entry, mine)
     return sum
 end
 
-function Sync:reduce(entry, tensors)
+function Sync:_reduce(entry, tensors)
     local mine = sum_of(entry, tensors)
     if self.threshold then return add_up_codes(self, entry, mine) end
     return add_up(entry, mine)
 end
 
-function Sync.whole(_, entry)
+function Sync._whole(_, entry)
     return entry.stored:to_global{sbp = "B"}:to_local()
 end
 
 -- Each rank asks for rows of its own: those of all ranks are looked up together where they are fewer than the value's.
-function Sync:rows(entry, index)
+function Sync:_rows(entry, index)
     local counts = flow.full({1}, index:numel(), {dtype = "int64"})
     local counted = counts:to_global{placement = flow.placement.all "cpu", sbp = "S(0)"}:totable()
     local before, total = 0, 0
@@ -67,13 +67,13 @@ function Sync:rows(entry, index)
         if i <= self.rank then before = before + count end
         total = total + count
     end
-    if total >= entry.rows then return self:whole(entry):index_select(0, index) end
+    if total >= entry.rows then return self:_whole(entry):index_select(0, index) end
     local asked = index:to_global{placement = everywhere(entry), sbp = "S(0)"}:to_global{sbp = "B"}
     local found = entry.stored:index_select(0, asked)
     return found:to_global{sbp = "B"}:to_local():narrow(0, before, index:numel())
 end
 
-function Sync.meet()
+function Sync._meet()
     flow.barrier()
 end
 
