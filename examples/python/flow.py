@@ -6,7 +6,8 @@
     flow.sum(flow.mul(x, x)).backward()
     print(numpy.from_dlpack(x.grad))
 
-A function of the module is an op of flow by its name; arguments are as in flow's scripts. FLOW_LIBRARY names the library.
+A function of the module is an op of flow by its name; arguments are as in flow's scripts. FLOW_LIBRARY names
+the library.
 """
 import ctypes as c
 import os

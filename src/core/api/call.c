@@ -26,7 +26,7 @@ enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
 static struct entry *table[TABLE_SIZE];
 static int entries;
 
-/* Ops that calls from scripts become; they check what they get. Others without a name in scripts trust their callers. */
+/* Ops that calls from scripts become: they check what they get. Others without a name in scripts trust callers. */
 static bool may_call(const fl_op *op, bool of_program)
 {
     static const char *const known[] = {"max_all",     "min_all",     "max_axis",  "min_axis",

@@ -304,8 +304,8 @@ FLOW_API void flow_optimizer_free(flow_optimizer *optimizer);
 
 typedef struct flow_file flow_file;
 
-/* Tensors by name in one safetensors file, which replaces an old one when all is on the disk. Every rank calls it; local
-** tensors are those of rank 0. */
+/* Tensors by name in one safetensors file, which replaces an old one when all is on the disk. Every rank calls it;
+** local tensors are those of rank 0. */
 FLOW_API flow_status flow_save(const char *path, const char *const *names, flow_tensor *const *tensors, int count);
 /* Ranks that read parts of one tensor need the same file. */
 FLOW_API flow_status flow_file_open(flow_file **out, const char *path);

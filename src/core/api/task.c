@@ -1,8 +1,8 @@
 /*
 ** task.c -- functions of the host among the ops: pushed with the variables they read and write.
 **
-** What takes the thread of a lane (run) goes to one lane. What begins something and returns (start) holds its lane until
-** flow_done, so there are several lanes for these, used in turn.
+** What takes the thread of a lane (run) goes to one lane. What begins something and returns (start) holds its lane
+** until flow_done, so there are several lanes for these, used in turn.
 */
 #include "api.h"
 #include "core/process.h"

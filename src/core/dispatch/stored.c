@@ -2,8 +2,8 @@
 ** stored.c -- files of tensors, written and read by all ranks of the world together.
 **
 ** Rank 0 makes the file and puts it in its place, every rank writes what it holds of the global tensors (of copies the
-** first holder's), rank 0 the local ones. Whatever fails on one rank ends the save on all: each step ends with fl_agree,
-** and no rank leaves between two of them. Where a rank is alone (flow.on_rank) it saves and loads alone.
+** first holder's), rank 0 the local ones. Whatever fails on one rank ends the save on all: each step ends with
+** fl_agree, and no rank leaves between two of them. Where a rank is alone (flow.on_rank) it saves and loads alone.
 */
 #include "stored.h"
 #include "base/hash.h"

@@ -230,7 +230,7 @@ static int bind_cores(int ranks, int index)
 static bool in_host; /* another program's process: its cores and its streams are not touched */
 static bool host_chose_threads;
 
-/* Cores that a rank in a host has to itself, of those that the launcher bound it to or that all ranks share; 0: none. */
+/* Cores that a rank in a host has to itself: those the launcher bound it to, or its share of all; 0: none. */
 static int host_cores(int ranks)
 {
     static struct core cores[MAX_CORES];

@@ -1,5 +1,5 @@
 /*
-** host.c -- tensors between C code that uses flow.h and a lua_State: C modules of scripts, hosts with a Lua of their own.
+** host.c -- tensors between C code that uses flow.h and a lua_State: C modules of scripts, hosts with a Lua.
 */
 #include "core/api/flow.h"
 #include "modules.h"
