@@ -26,11 +26,21 @@ typedef struct fl_formula_node {
     double absent[FL_FORMULA_ATTRS]; /* the default */
 } fl_formula_node;
 
+/* The gradient of an operand: a formula of the gradient of the result, of operands and attributes. */
+typedef struct fl_formula_gradient {
+    const fl_op *op; /* NULL: it is that of the result, or there is none */
+    bool is_given;   /* it is that of the result */
+    int nin, nattrs;
+    int in[FL_MAX_PARAMS]; /* of op: the operand, -1: the gradient of the result */
+    int attrs[FL_MAX_ATTRS];
+} fl_formula_gradient;
+
 /* The result is the last node. It computes in the float dtype that its operands are promoted to. */
 typedef struct fl_formula {
     int count;
-    bool as_ops; /* its rows may be dispatched as they are: conditions are results of comparisons */
-    bool linear; /* in operand 0, whose partial sums therefore give partial sums */
+    fl_formula_gradient *gradients; /* owned; one for each operand; NULL: the host computes them */
+    bool as_ops;                    /* its rows may be dispatched as they are: conditions are results of comparisons */
+    bool linear;                    /* in operand 0, whose partial sums therefore give partial sums */
     fl_formula_node nodes[FL_FORMULA_NODES];
 } fl_formula;
 
@@ -38,6 +48,8 @@ typedef struct fl_formula {
 fl_status fl_formula_infer(fl_infer *infer);
 void fl_formula_sbp(fl_sigs *sigs);
 fl_status fl_formula_kernel(fl_kernel *kernel);
+/* By `gradients`. */
+fl_status fl_formula_grad(fl_grad *g);
 fl_status fl_formula_on_device(fl_kernel *kernel);
 /* op->compute: row by row. */
 fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);

@@ -143,6 +143,31 @@ static fl_status build(fl_tiles *tiles, const fl_kernel *kernel)
     return FL_OK;
 }
 
+/* ---- gradients ---- */
+
+static fl_status gradient_of(fl_tensor **out, const fl_formula_gradient *gradient, const fl_grad *g, fl_tensor *given)
+{
+    fl_operand in[FL_MAX_PARAMS];
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, gradient->op);
+    for (int i = 0; i < gradient->nin; i++) in[i] = gradient->in[i] < 0 ? fl_of(given) : g->in[gradient->in[i]];
+    for (int i = 0; i < gradient->nattrs; i++)
+        fl_attr_set_number(&attrs, i, fl_attr_number(&g->attrs->at[gradient->attrs[i]]));
+    return fl_dispatch(out, gradient->op, in, gradient->nin, &attrs);
+}
+
+/* An op of one result: backward comes where its gradient is there. */
+fl_status fl_formula_grad(fl_grad *g)
+{
+    const fl_formula_gradient *gradients = g->op->formula->gradients;
+    for (int i = 0; i < g->nin; i++) {
+        if (!g->need[i]) continue;
+        if (gradients[i].is_given) g->gin[i] = fl_tensor_ref(g->gout[0]);
+        else if (gradients[i].op) FL_TRY(gradient_of(&g->gin[i], &gradients[i], g, g->gout[0]));
+    }
+    return FL_OK;
+}
+
 /* ---- as ops ---- */
 
 /* A value while the rows are dispatched: a tensor (owned where a row gave it) or a number. */

@@ -440,6 +440,7 @@ static int backward_in_lua(lua_State *L)
 
 static fl_status own_grad(fl_grad *g)
 {
+    if (g->op->formula && g->op->formula->gradients) return fl_formula_grad(g);
     fl_status status = enter(g->op, backward_in_lua, g);
     return status == FL_OK ? FL_OK : fl_fail_prefix(status, "error in the backward of %s: ", g->op->name);
 }
@@ -650,6 +651,43 @@ static int formula_row(lua_State *L)
     return 1;
 }
 
+/* The list of whole numbers in a field of the table on top; their count. */
+static int read_positions(lua_State *L, int *out, int limit, const char *name)
+{
+    lua_getfield(L, -1, name);
+    int n = (int)lua_rawlen(L, -1);
+    for (int i = 0; i < n && i < limit; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        out[i] = (int)lua_tointeger(L, -1);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    return n < limit ? n : limit;
+}
+
+/* set_gradients(f, {{op = function or nil, given = bool, operands = {-1 or position}, attrs = {positions}}, ...}): the
+** gradients of a formula's operands, from formulas */
+static int set_gradients(lua_State *L)
+{
+    struct own_op *op = (struct own_op *)fl_lua_call_of(L, 1)->op;
+    int n = (int)lua_rawlen(L, 2);
+    fl_formula_gradient *list = calloc((size_t)n, sizeof *list);
+    if (!list) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    for (int i = 0; i < n; i++) {
+        lua_rawgeti(L, 2, i + 1);
+        lua_getfield(L, -1, "op");
+        const fl_lua_call *call = fl_lua_call_of(L, -1);
+        lua_pop(L, 1);
+        list[i].op = call ? call->op : NULL;
+        list[i].is_given = flag(L, lua_gettop(L), "given");
+        list[i].nin = read_positions(L, list[i].in, FL_MAX_PARAMS, "operands");
+        list[i].nattrs = read_positions(L, list[i].attrs, FL_MAX_ATTRS, "attrs");
+        lua_pop(L, 1);
+    }
+    op->formula->gradients = list;
+    return 0;
+}
+
 /* load(path, check) -> {{name, function, method or nil, x:name_ or nil}, ...}: the ops of a shared object. check(name,
 ** known) raises where the name is taken. */
 static int load_library(lua_State *L)
@@ -689,8 +727,8 @@ static int load_library(lua_State *L)
 
 void fl_lua_open_own_ops(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {
-        {"define", define}, {"parameters", parameters}, {"row", formula_row}, {"load", load_library}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"define", define},     {"parameters", parameters},       {"row", formula_row},
+                                         {"load", load_library}, {"set_gradients", set_gradients}, {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, flow, "_own");
 }

@@ -63,7 +63,8 @@ local function value_of(node) return node and node.kind == "number" and node.val
 local folds = {
     add = function(x, y) return x + y end, sub = function(x, y) return x - y end,
     mul = function(x, y) return x * y end, div = function(x, y) return x / y end,
-    pow = function(x, y) return x ^ y end, neg = function(x) return -x end, square = function(x) return x * x end,
+    pow = function(x, y) return x ^ y end, log = math.log, exp = math.exp, sqrt = math.sqrt,
+    neg = function(x) return -x end, square = function(x) return x * x end,
 }
 
 local call
@@ -454,6 +455,13 @@ function M.gradients(formula)
     return list, g
 end
 
+-- A row of numbers: in Lua, or as the op computes it.
+local function number_of(name, args)
+    if folds[name] then return folds[name](table.unpack(args)) end
+    args[1] = flow.tensor(args[1], {dtype = "float64", device = "cpu"})
+    return flow.no_grad(flow._op[name], table.unpack(args)):item()
+end
+
 ---The value of a formula, op by op. values: by name.
 function M.evaluate(formula, values)
     local known = {}
@@ -464,7 +472,10 @@ function M.evaluate(formula, values)
             local args = {}
             for i, arg in ipairs(node) do args[i] = known[arg] end
             for i, attr in ipairs(node.attrs) do args[#node + i] = attr and known[attr] or nil end
-            known[node] = flow._op[node.row.name](table.unpack(args, 1, #node + #node.attrs))
+            local any = false
+            for i = 1, #node do any = any or flow.is_tensor(args[i]) end
+            if any then known[node] = flow._op[node.row.name](table.unpack(args, 1, #node + #node.attrs))
+            else known[node] = number_of(node.row.name, args) end
         end
     end
     return known[formula.result]

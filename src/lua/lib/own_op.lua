@@ -145,13 +145,8 @@ end
 
 local define_formula
 
--- The function that gives a gradient: called with the operands and attributes by name.
-local function gradient_function(name, operand, gradient, g)
-    if gradient.result.kind == "operand" and gradient.result.name == g then
-        return function(values) return values[g] end
-    elseif gradient.long then
-        return function(values) return formula_of.evaluate(gradient, values) end
-    end
+-- The op of a gradient.
+local function define_gradient(name, operand, gradient)
     local attrs = {}
     for i, attr in ipairs(gradient.attrs) do attrs[i] = ("~%s: float"):format(attr) end
     local def = {
@@ -159,36 +154,66 @@ local function gradient_function(name, operand, gradient, g)
         sig = signature_of(("%s_grad_%s"):format(name, operand), gradient.operands, table.concat(attrs, ", ")),
         samples = {},
     }
-    local f = define_formula(def, gradient, true)
-    flow._op[def.name] = f
-    return function(values)
-        local arguments = {}
-        for i, key in ipairs(gradient.operands) do arguments[i] = values[key] end
-        for i, key in ipairs(gradient.attrs) do arguments[#gradient.operands + i] = values[key] end
-        return f(table.unpack(arguments))
-    end
+    flow._op[def.name] = define_formula(def, gradient, true)
+    return flow._op[def.name]
 end
 
--- backward of a formula, from the formulas of its gradients; these become ops now, or when `later` at their first use.
-local function formula_backward(def, formula, later)
-    local gradients, g, functions
-    local function prepare()
-        gradients, g = formula_of.gradients(formula)
-        functions = {}
-        for operand, gradient in pairs(gradients) do
-            functions[operand] = gradient_function(def.name, operand, gradient, g)
+local function positions(names, all)
+    local list = {}
+    for i, name in ipairs(names) do
+        list[i] = -1
+        for k, other in ipairs(all) do if other == name then list[i] = k - 1 end end
+    end
+    return list
+end
+
+-- What the core needs to compute the gradients of a formula; nil where one is too long for it.
+local function gradient_list(def, formula, gradients, g)
+    local list = {}
+    for i, operand in ipairs(formula.operands) do
+        local gradient = gradients[operand]
+        if gradient and gradient.long then return nil end
+        local given = gradient and gradient.result.kind == "operand" and gradient.result.name == g
+        list[i] = {given = given or false}
+        if gradient and not given then
+            list[i].op = define_gradient(def.name, operand, gradient)
+            list[i].operands = positions(gradient.operands, formula.operands)
+            list[i].attrs = positions(gradient.attrs, formula.attrs)
         end
     end
-    if not later then prepare() end
+    return list
+end
+
+-- backward of a formula, from the formulas of its gradients, which are ops of the core where they are short enough.
+-- They are derived now, or when `later` at their first use. The second function is to be called with the op's.
+local function formula_backward(def, formula, later)
+    local gradients, g, self, ops
+    local function prepare()
+        gradients, g = formula_of.gradients(formula)
+        ops = gradient_list(def, formula, gradients, g)
+        if ops then own.set_gradients(self, ops) end
+    end
+    local function compute(i, gradient, values)
+        local f = ops and ops[i].op
+        if not f then return formula_of.evaluate(gradient, values) end
+        local arguments = {}
+        for k, name in ipairs(gradient.operands) do arguments[k] = values[name] end
+        for k, name in ipairs(gradient.attrs) do arguments[#gradient.operands + k] = values[name] end
+        return f(table.unpack(arguments))
+    end
     local function backward(ctx, grad)
-        if not functions then prepare() end
+        if not gradients then prepare() end
         local values, list = setmetatable({[g] = grad}, {__index = ctx}), {}
         for i, operand in ipairs(formula.operands) do
-            list[i] = ctx.needs[operand] and functions[operand] and functions[operand](values) or nil
+            local gradient = ctx.needs[operand] and gradients[operand]
+            list[i] = gradient and compute(i, gradient, values) or nil
         end
         return table.unpack(list, 1, #formula.operands)
     end
-    return backward, gradients
+    return backward, function(f)
+        self = f
+        if not later then prepare() end
+    end
 end
 
 -- Names of the operands that the gradients read.
@@ -204,18 +229,20 @@ end
 function define_formula(def, formula, is_gradient)
     local parameters = own.parameters(def.sig)
     local backward, mentioned = backward_of(def, parameters)
+    local publish_gradients
     if def.backward == nil then
-        local gradients
-        backward, gradients = formula_backward(def, formula, is_gradient)
-        mentioned = gradients and read_by(formula, gradients)
+        backward, publish_gradients = formula_backward(def, formula, is_gradient)
+        mentioned = not is_gradient and read_by(formula, (formula_of.gradients(formula))) or nil
     end
     def.saves = def.saves or mentioned
     local saves_in, saves_out = saved_bits(def, parameters)
-    return own.define{
+    local f, is_method, in_place = own.define{
         name = def.name, sig = def.sig, doc = def.doc, samples = def.samples, results = 1, saves_in = saves_in,
         saves_out = saves_out, differentiable = def.backward ~= false, formula = formula_of.encode(formula),
         linear = is_gradient, as_ops = formula_of.as_ops(formula), backward = backward,
     }
+    if publish_gradients then publish_gradients(f) end
+    return f, is_method, in_place
 end
 
 -- A sample for each formula: all its operands, and small ones that broadcast.
