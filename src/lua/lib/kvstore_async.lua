@@ -47,19 +47,13 @@ end
 
 -- ---- where values lie ----
 
-local function hash(text)
-    local h = 5381
-    for i = 1, #text do h = (h * 33 + text:byte(i)) & 0x7fffffff end
-    return h
-end
-
 -- Which server has which rows: {server =, start =, count =}; of a key on one server, without rows.
 local function parts_of(self, entry)
     local rows, numel = entry.shape[1] or 0, 1
     for _, size in ipairs(entry.shape) do numel = numel * size end
     local count = #self.servers
     if numel < self.bound or rows < count or count == 1 then
-        return {{server = self.servers[hash(values.key_text(entry.key)) % count + 1], shape = entry.shape}}
+        return {{server = self.servers[values.hash(values.key_text(entry.key)) % count + 1], shape = entry.shape}}
     end
     local parts, start = {}, 0
     for i, rank in ipairs(self.servers) do
@@ -165,15 +159,9 @@ function Async:_meet(what)
     ask(self, "kvstore barrier", self.servers[1], "B", 0, what or "barrier")
 end
 
-local WORDS = 300               -- of what is said of keys
-
 -- Every worker says what it has made; the values are worker 0's.
 function Async:_made(list)
-    local words = {}
-    for i, one in ipairs(list) do words[i] = ("key %s as %s"):format(Store._show(one.key), one.entry.text) end
-    local text = "init of " .. table.concat(words, ", ")
-    if #text > WORDS then text = ("%s... (%d keys, %x)"):format(text:sub(1, WORDS), #list, hash(text)) end
-    self:_meet(text)
+    self:_meet("init of " .. values.describe(list))
 end
 
 function Async:_tell(kind, value)

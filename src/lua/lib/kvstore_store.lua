@@ -165,6 +165,9 @@ end
 
 function Store._meet() end
 
+-- When init has checked what it was given.
+function Store._begin() end
+
 -- When all values that init was given are kept, and after an updater ("updater") or an optimizer ("optimizer") was set.
 function Store._made() end
 function Store._tell() end
@@ -218,6 +221,7 @@ function Store:init(key, value)
         if self.threshold then check_floats("init", one.entry, "compression takes") end
     end
     local _ <close> = flow.no_grad()
+    self:_begin(list)
     for _, one in ipairs(list) do one.entry.stored = self:_keep(one.tensors[1], one.entry) end
     self:_made(list)
     for _, one in ipairs(list) do

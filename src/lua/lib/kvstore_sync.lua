@@ -7,9 +7,10 @@
 local flow = require "flow"
 local check = require "flow.check"
 local compress = require "flow.kvstore_compress"
+local values = require "flow.kvstore_values"
 local Store = require "flow.kvstore_store"
 
-local show, sum_of = Store._show, Store._sum_of
+local sum_of = Store._sum_of
 
 ---@class flow.kvstore.Sync: flow.kvstore.Store
 local Sync = setmetatable({}, {__index = Store})
@@ -28,10 +29,22 @@ function Sync._keep(self, value, entry)
     entry.rows = value:dim() > 0 and value:size(0) or 0
     entry.sbp = entry.rows >= self.num_workers and "S(0)" or "B"
     local mine = self.rank == 0 and value:detach() or flow.zeros_like(value:detach())
-    local placement = everywhere(entry)
-    local alike, sum = pcall(mine.to_global, mine, {placement = placement, sbp = "P"}) -- dtypes and shapes are compared
-    if not alike then check.fail("init: key %s: %s", show(entry.key), (sum:gsub("^[^\n]-:%d+: ", ""))) end
-    return sum:to_global{sbp = entry.sbp}:clone()
+    return add_up(entry, mine):clone()
+end
+
+-- What is made must be the same on all ranks: each says what it is.
+function Sync._begin(_, list)
+    local size, own = values.DESCRIPTION, values.describe(list)
+    local mine = flow.frombytes(own .. (" "):rep(size - #own), "uint8", {1, size})
+    local placement = flow.placement.all "cpu"
+    local all = mine:to_global{placement = placement, sbp = "S(0)"}:to_global{sbp = "B"}:to_local():tobytes()
+    local first = all:sub(1, size)
+    for i = 1, #all // size - 1 do
+        local other = all:sub(i * size + 1, (i + 1) * size)
+        if other ~= first then
+            check.fail("init: rank 0 makes %s, rank %d makes %s", first:match "^(.-) *$", i, other:match "^(.-) *$")
+        end
+    end
 end
 
 -- The codes of every part go to its owner (S(0) -> S(1) is an all-to-all), who adds up what they stand for.

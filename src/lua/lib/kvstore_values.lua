@@ -142,6 +142,29 @@ function M.key(text)
     return text:sub(1, 1) == "s" and text:sub(2) or math.tointeger(text:sub(2))
 end
 
+---@return integer
+function M.hash(text)
+    local h = 5381
+    for i = 1, #text do h = (h * 33 + text:byte(i)) & 0x7fffffff end
+    return h
+end
+
+M.DESCRIPTION = 400             -- bytes of one at most
+local WORDS = 300
+
+---What the requests of init make, as text that differs where they do.
+---@return string
+function M.describe(list)
+    local words = {}
+    for i, one in ipairs(list) do
+        local key = type(one.key) == "string" and check.quote(one.key) or one.key
+        words[i] = ("key %s as %s"):format(key, one.entry.text)
+    end
+    local text = table.concat(words, ", ")
+    if #text <= WORDS then return text end
+    return ("%s... (%d keys, %x)"):format(text:sub(1, WORDS), #list, M.hash(text))
+end
+
 ---Bytes as a tensor, the body of a message.
 ---@return any
 function M.to_tensor(bytes)
