@@ -2,8 +2,8 @@
 ** message.c -- messages from one rank to another: see message.h.
 **
 ** The transport moves a message in pieces that do not wait (comm.h): an envelope with the head, then the body. One lane
-** sends and receives, so the pieces of a message follow one another. An error while a piece is under way leaves it to the
-** transport, and the ranks can exchange no more messages.
+** sends and receives, so the pieces of a message follow one another. An error while a piece is under way leaves it to
+** the transport, and the ranks can exchange no more messages.
 */
 #define _GNU_SOURCE
 #include "message.h"

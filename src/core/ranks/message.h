@@ -1,10 +1,10 @@
 /*
 ** message.h -- messages from one rank to another, outside of collectives.
 **
-** A message is a head, a few bytes that say what it is about, and a body, the bytes of a contiguous tensor on the CPU, or
-** nothing. Messages between two ranks arrive in the order in which they were sent. An answer is a message too, and its
-** head may be the text of an error. All of them travel on the communication lane. A wait for one rank ends with an error
-** when that rank has died or ended, or after the time-out (wait.h).
+** A message is a head, a few bytes that say what it is about, and a body, the bytes of a contiguous tensor on the CPU,
+** or nothing. Messages between two ranks arrive in the order in which they were sent. An answer is a message too, and
+** its head may be the text of an error. All of them travel on the communication lane. A wait for one rank ends with an
+** error when that rank has died or ended, or after the time-out (wait.h).
 */
 #ifndef FL_MESSAGE_H
 #define FL_MESSAGE_H
@@ -43,8 +43,8 @@ typedef struct fl_incoming {
     char head[FL_MESSAGE_HEAD];
 } fl_incoming;
 
-/* The next message from any rank; waits for it for so many seconds at most. While other ranks make progress so does this
-** one, for those who wait for it. */
+/* The next message from any rank; waits for it for so many seconds at most. While other ranks make progress so does
+** this one, for those who wait for it. */
 fl_status fl_message_next(fl_incoming *message, double seconds);
 
 /* The body of the last message of rank `from`. */
