@@ -59,8 +59,8 @@ static bool is_own(fl_tensor *tensor)
     return true;
 }
 
-/* *sum += g, taking over g's reference. A gradient that is not computed yet becomes a step of the sum: added in place it
-** would be stored first. */
+/* *sum += g, taking over g's reference. A gradient that is not computed yet becomes a step of the sum: to be added in
+** place it would be stored first. */
 static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
 {
     if (!*sum) {

@@ -15,8 +15,8 @@ FL_EXPORT fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_opera
 FL_EXPORT fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
                                         const fl_attrs *attrs);
 
-/* The op's result written into `target`, which has its shape, dtype and SBP: by the kernel itself where it may, else as a
-** copy of the result. Nothing is recorded: an error where a gradient would be. attrs: not NULL. */
+/* The op's result written into `target`, which has its shape, dtype and SBP: by the kernel itself where it may, else as
+** a copy of the result. Nothing is recorded: an error where a gradient would be. attrs: not NULL. */
 fl_status fl_dispatch_into(fl_tensor *target, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
 /* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while
