@@ -517,6 +517,28 @@ static void read_formula(lua_State *L, struct own_op *op, int index)
     op->op.compute = fl_formula_compute;
 }
 
+/* Names that functions keep for as long as the process lives, each once. */
+struct text {
+    struct text *next;
+    char chars[];
+};
+static struct text *texts;
+
+/* "name_" */
+static const char *in_place_name(lua_State *L, const char *name)
+{
+    size_t n = strlen(name);
+    for (struct text *t = texts; t; t = t->next)
+        if (strncmp(t->chars, name, n) == 0 && t->chars[n] == '_' && !t->chars[n + 1]) return t->chars;
+    struct text *t = malloc(sizeof *t + n + 2);
+    if (!t) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    memcpy(t->chars, name, n);
+    memcpy(t->chars + n, "_", 2);
+    t->next = texts;
+    texts = t;
+    return t->chars;
+}
+
 static char *copy_text(lua_State *L, int index)
 {
     char *copy = strdup(lua_tostring(L, index));
@@ -593,9 +615,7 @@ static int define(lua_State *L)
     fl_lua_push_op(L, &op->op, op->op.name, false);
     lua_pushboolean(L, fl_lua_tensor_first(&op->op));
     if (!op->formula) return 2;
-    lua_pushfstring(L, "%s_", op->op.name);
-    fl_lua_push_op(L, &op->op, copy_text(L, -1), true);
-    lua_remove(L, -2);
+    fl_lua_push_op(L, &op->op, in_place_name(L, op->op.name), true);
     return 3;
 }
 
@@ -715,9 +735,7 @@ static int load_library(lua_State *L)
         lua_pushboolean(L, fl_lua_tensor_first(*op) && !((*op)->flags & (FL_OP_FUNCTION_ONLY | FL_OP_HIDDEN)));
         lua_rawseti(L, -2, 3);
         if (fl_op_in_place(*op)) {
-            lua_pushfstring(L, "%s_", (*op)->name);
-            fl_lua_push_op(L, *op, copy_text(L, -1), true);
-            lua_remove(L, -2);
+            fl_lua_push_op(L, *op, in_place_name(L, (*op)->name), true);
             lua_rawseti(L, -2, 4);
         }
         lua_rawseti(L, -2, ++n);
