@@ -492,9 +492,9 @@ local GELU_NAMES = {none = "gelu", tanh = "gelu_tanh"}
 -- The activation that `after` is, where a Linear before it computes the same in one op; nil: it does not.
 local function joined(layer, after)
     if layer.forward ~= Linear.forward or layer.activation or not is_float[layer.weight.dtype] then return nil end
-    if module.is_hooked(layer) or module.is_hooked(after) then return nil end
-    if after.forward == nn.ReLU.forward then return "relu" end
-    return after.forward == GELU.forward and GELU_NAMES[after.approximate] or nil
+    local name = after.forward == nn.ReLU.forward and "relu"
+        or after.forward == GELU.forward and GELU_NAMES[after.approximate]
+    return name and not (module.is_hooked(layer) or module.is_hooked(after)) and name or nil
 end
 
 function Sequential:forward(x)
