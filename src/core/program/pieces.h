@@ -34,8 +34,8 @@ bool fl_pieces_fits(const fl_pieces *pieces, fl_tensor *const *args, int count);
 /* No piece of it can be recorded. */
 bool fl_pieces_is_vain(const fl_pieces *pieces);
 
-/* From now on what the script calls is answered. No op is, if the arguments are not contiguous or share memory, or a call
-** of another function is answered already: *answers. */
+/* From now on what the script calls is answered. No op is, if the arguments are not contiguous or share memory, or a
+** call of another function is answered already: *answers. */
 fl_status fl_pieces_begin(bool *answers, fl_pieces *pieces, fl_tensor *const *args, const fl_pieces_host *host);
 
 /* After begin answered and the function returned, or failed: what was put off is done. */

@@ -1,6 +1,6 @@
 /*
-** checkpoint.c -- flow._io's files of tensors: checkpoint.lua decides what goes into them, stored.h writes and reads them
-** on all ranks together.
+** checkpoint.c -- flow._io's files of tensors: checkpoint.lua decides what goes into them, stored.h writes and reads
+** them on all ranks together.
 */
 #include "core/process.h"
 #include "arguments.h"

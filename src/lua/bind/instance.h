@@ -66,10 +66,10 @@ typedef struct fl_lua_instance {
 
 /* The thread of Lua that called into the core last: hooks of the core look at its stack. NULL on other threads of the
 ** system. It cannot be collected. */
-FL_OWN FL_OWN extern _Thread_local lua_State *fl_lua_current;
+FL_OWN extern _Thread_local lua_State *fl_lua_current;
 
 /* The instance whose settings are in force; NULL: no state is open. */
-FL_OWN FL_OWN extern fl_lua_instance *fl_lua_running;
+FL_OWN extern fl_lua_instance *fl_lua_running;
 
 /* The state of L becomes the one that runs. Raises on a wrong thread of the system, and where another state is inside a
 ** function that is recorded. */

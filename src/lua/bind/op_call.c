@@ -568,7 +568,8 @@ static int call_unary(lua_State *L)
 
 /* ---- functions ---- */
 
-/* The calls of one state, freed with its instance. Not in Lua's heap, whose size says how often tensors are collected. */
+/* The calls of one state, freed with its instance. Not in Lua's heap, whose size says how often tensors are
+** collected. */
 struct fl_lua_calls {
     struct fl_lua_calls *next;
     int count;
