@@ -150,6 +150,18 @@ describe("flow.op", function()
         fails("op: flow has 'shape' already", flow.op, {name = "shape", forward = print})
     end)
 
+    it("has no limit, and a definition that fails leaves nothing", function()
+        for i = 1, 600 do
+            flow.op {name = "own_many", forward = function(x) return x * i end, replace = true}
+            fails("own_bad: sbp 'Q -> B'", flow.op, {name = "own_bad", forward = print, sbp = {"Q -> B"}})
+        end
+        assert.are.equal(600, flow.own_many(flow.ones(1)):item())
+        for _ = 1, 2000 do -- beyond the table of signatures
+            flow.op {name = "own_many", forward = function(x) return x end, replace = true}
+        end
+        assert.are.equal(1, flow.own_many(flow.ones(1)):item())
+    end)
+
     it("names what is wrong with a definition", function()
         local function bad(message, def)
             def.name, def.forward = def.name or "own_bad", def.forward or print
@@ -173,6 +185,10 @@ describe("flow.op", function()
         bad("'t' cannot be text; name the words: t: one|two", {sig = "own_bad(x, t: text)"})
         bad("options are for ops that make tensors", {sig = "own_bad(x, options)"})
         bad("a parameter cannot be called 'out'", {sig = "own_bad(x, out)"})
+        for _, name in ipairs {"g", "g1", "g4"} do
+            bad("a parameter cannot be called '" .. name .. "'", {sig = "own_bad(x, " .. name .. ")"})
+        end
+        bad("op: doc must not contain a zero byte", {doc = "d\0d"})
         bad("own_bad: sbp 'S(0) S(0)': -> is expected behind 1 operands", {sbp = {"S(0) S(0)"}})
         bad("own_bad: sbp 'Q -> B': S(axis), B, P, P(max) or P(min) is expected at 'Q -> B'", {sbp = {"Q -> B"}})
         bad("own_bad: sbp 'B -> B, B': 1 operands and 1 results are expected", {sbp = {"B -> B, B"}})

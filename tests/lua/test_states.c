@@ -167,6 +167,20 @@ static void test_own_ops_are_the_states_own(void)
     }
 }
 
+/* A formula and its gradient in one state after the other: more of them than there once was room for. */
+static void test_own_ops_have_no_limit(void)
+{
+    for (int i = 0; i < 180; i++) {
+        lua_State *L = state_new();
+        CHECK_TEXT(run(L,
+                       "local f = flow.op{name = 'swish', formula = 'x * sigmoid(x) * y'} "
+                       "local x = flow.zeros(1, {requires_grad = true}) "
+                       "f(x, flow.ones(1) * 4):backward() return x.grad:item()"),
+                   "2.0");
+        lua_close(L);
+    }
+}
+
 static void test_gradients_in_both(void)
 {
     lua_State *L = state_new();
@@ -365,6 +379,7 @@ int main(void)
     RUN(test_own_heap_and_another);
     RUN(test_settings_are_the_states_own);
     RUN(test_own_ops_are_the_states_own);
+    RUN(test_own_ops_have_no_limit);
     RUN(test_gradients_in_both);
     RUN(test_threads_that_the_program_resumes);
     RUN(test_threads_under_a_script);

@@ -41,7 +41,7 @@ typedef struct fl_formula {
     fl_formula_gradient *gradients; /* owned; one for each operand; NULL: the host computes them */
     bool as_ops;                    /* its rows may be dispatched as they are: conditions are results of comparisons */
     bool linear;                    /* in operand 0, whose partial sums therefore give partial sums */
-    fl_formula_node nodes[FL_FORMULA_NODES];
+    fl_formula_node nodes[];        /* FL_FORMULA_NODES at most */
 } fl_formula;
 
 /* Hooks of a descriptor with a formula. */

@@ -12,18 +12,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
+enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS, TABLE_LIMIT = TABLE_SIZE / 4 * 3 };
 
-static struct entry {
+struct entry {
     const fl_op *op;
     fl_signature *signature;
-} table[TABLE_SIZE];
+};
 
-static struct entry *entry_of(const fl_op *op)
+static struct entry table[TABLE_SIZE];
+static int known; /* entries of `table` */
+
+/* Ops that come when `table` is full enough, which has those of this library long before: it grows. */
+static struct {
+    struct entry *entries;
+    int bits, count;
+} late;
+
+/* The op's entry in a table of 1 << bits, or the free one for it. */
+static inline struct entry *entry_of(struct entry *entries, int bits, const fl_op *op)
 {
-    size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
-    while (table[at].op && table[at].op != op) at = (at + 1) % TABLE_SIZE;
-    return &table[at];
+    size_t mask = ((size_t)1 << bits) - 1, at = fl_hash_slot((uintptr_t)op >> 5, bits);
+    while (entries[at].op && entries[at].op != op) at = (at + 1) & mask;
+    return &entries[at];
 }
 
 /* Ops from elsewhere (ops/library.h). */
@@ -246,14 +256,42 @@ static fl_signature *parse(const fl_op *op)
     return s;
 }
 
-const fl_signature *fl_op_signature(const fl_op *op)
+static void grow_late(void)
 {
-    struct entry *e = entry_of(op);
-    if (FL_UNLIKELY(!e->op)) {
+    int bits = late.entries ? late.bits + 1 : TABLE_BITS;
+    struct entry *grown = calloc((size_t)1 << bits, sizeof *grown);
+    if (!grown) {
+        fprintf(stderr, "out of memory for the signatures of ops\n");
+        abort();
+    }
+    for (size_t i = 0; late.entries && i < (size_t)1 << late.bits; i++)
+        if (late.entries[i].op) *entry_of(grown, bits, late.entries[i].op) = late.entries[i];
+    free(late.entries);
+    late.entries = grown;
+    late.bits = bits;
+}
+
+/* The signature of an op that `table` has not, where it would lie at e. */
+static const fl_signature *new_signature(struct entry *e, const fl_op *op)
+{
+    int *count = &known;
+    if (known == TABLE_LIMIT) {
+        if (!late.entries || late.count == (1 << late.bits) / 2) grow_late();
+        e = entry_of(late.entries, late.bits, op);
+        count = &late.count;
+    }
+    if (!e->op) {
         e->signature = parse(op);
         e->op = op;
+        ++*count;
     }
     return e->signature;
+}
+
+const fl_signature *fl_op_signature(const fl_op *op)
+{
+    struct entry *e = entry_of(table, TABLE_BITS, op);
+    return FL_UNLIKELY(!e->op) ? new_signature(e, op) : e->signature;
 }
 
 /* ---- attributes ---- */

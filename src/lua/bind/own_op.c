@@ -1,8 +1,10 @@
 /*
 ** own_op.c -- ops that a script defines (own_op.lua): descriptors whose hooks call functions of Lua.
 **
-** A descriptor is never freed, because plans, tapes and captured programs name it; what it calls belongs to one Lua
-** state, and ends with that. Inference calls Lua once per kind of operands, as the plan is kept.
+** A descriptor is never freed, because plans, tapes and captured programs name it, so the list of them has no limit;
+** what it calls belongs to one Lua state, and ends with that. A formula whose gradients are derived calls nothing of
+** its own: the same definition again, in the same state or after the end of the one before, takes the descriptor that
+** is there. A definition that fails leaves nothing. Inference calls Lua once per kind of operands, as the plan is kept.
 */
 #include "arguments.h"
 #include "instance.h"
@@ -15,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OPS = 512, MOST_ROWS = 64, MOST_ENTRIES = FL_MAX_PARAMS + FL_MAX_OUT };
+enum { MOST_ROWS = 64, MOST_ENTRIES = FL_MAX_PARAMS + FL_MAX_OUT };
 
 /* A signature of one hierarchy axis: an SBP for each tensor parameter, then for each result. */
 struct row {
@@ -29,12 +31,15 @@ struct own_op {
     int functions;             /* registry reference: the table of infer, sbp, forward, backward */
     bool broadcasts;           /* it has no infer */
     int row_count;             /* of the last inference */
+    bool is_shared;            /* a formula that the same definition may take over */
+    char **samples;            /* owned; NULL-terminated */
+    struct own_op *next;       /* of `ops` */
     struct row rows[MOST_ROWS];
-    const char *samples[]; /* NULL-terminated */
 };
 
-static struct own_op *ops[MOST_OPS];
-static int op_count;
+static struct own_op *ops;
+
+#define UNFINISHED_TYPE "an unfinished op" /* a userdata: an own_op that is freed with it, or NULL */
 
 static const struct own_op *own(const fl_op *op) { return (const struct own_op *)op; }
 
@@ -218,9 +223,8 @@ static void read_row(lua_State *L, struct row *row, const char *name, const char
 }
 
 /* The rows of the list on top of the stack, which is popped. */
-static void read_rows(lua_State *L, struct own_op *op)
+static void read_rows(lua_State *L, struct own_op *op, const fl_signature *s)
 {
-    const fl_signature *s = fl_op_signature(&op->op);
     const char *name = op->op.name;
     op->row_count = 0;
     if (!lua_istable(L, -1))
@@ -246,7 +250,7 @@ static int infer_in_lua(lua_State *L)
     if (push_function(L, infer->op, "sbp") && !lua_istable(L, -1)) {
         int n = push_arguments(L, infer->op, infer->in, infer->nin, infer->attrs, push_spec, false);
         lua_call(L, n, 1);
-        read_rows(L, op);
+        read_rows(L, op, fl_op_signature(&op->op));
     }
     return 0;
 }
@@ -455,6 +459,13 @@ static bool flag(lua_State *L, int index, const char *name)
     return value;
 }
 
+static void *allocate(lua_State *L, size_t bytes)
+{
+    void *block = calloc(1, bytes);
+    if (!block) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    return block;
+}
+
 /* The number in a field of the table at index. */
 static lua_Integer integer_field(lua_State *L, int index, const char *name)
 {
@@ -498,8 +509,7 @@ static void read_formula(lua_State *L, struct own_op *op, int index)
 {
     int n = (int)lua_rawlen(L, index);
     if (n > FL_FORMULA_NODES) FL_RAISE(L, "%s: the formula is too long", op->op.name);
-    op->formula = calloc(1, sizeof *op->formula);
-    if (!op->formula) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    op->formula = allocate(L, sizeof *op->formula + sizeof *op->formula->nodes * (size_t)n);
     op->formula->count = n;
     op->formula->linear = flag(L, 1, "linear");
     op->formula->as_ops = flag(L, 1, "as_ops");
@@ -530,8 +540,7 @@ static const char *in_place_name(lua_State *L, const char *name)
     size_t n = strlen(name);
     for (struct text *t = texts; t; t = t->next)
         if (strncmp(t->chars, name, n) == 0 && t->chars[n] == '_' && !t->chars[n + 1]) return t->chars;
-    struct text *t = malloc(sizeof *t + n + 2);
-    if (!t) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    struct text *t = allocate(L, sizeof *t + n + 2);
     memcpy(t->chars, name, n);
     memcpy(t->chars + n, "_", 2);
     t->next = texts;
@@ -539,87 +548,185 @@ static const char *in_place_name(lua_State *L, const char *name)
     return t->chars;
 }
 
-static char *copy_text(lua_State *L, int index)
+/* A copy of the text on top of the stack, which is popped; `what` it is, for messages. */
+static char *copy_text(lua_State *L, const char *what)
 {
-    char *copy = strdup(lua_tostring(L, index));
-    if (!copy) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    size_t n;
+    const char *text = lua_tolstring(L, -1, &n);
+    if (strlen(text) != n) FL_RAISE(L, "op: %s must not contain a zero byte", what);
+    char *copy = allocate(L, n + 1);
+    memcpy(copy, text, n);
+    lua_pop(L, 1);
     return copy;
 }
 
-static const char *const *copy_samples(lua_State *L, struct own_op *op, int index, int count)
+static char *copy_field(lua_State *L, const char *field)
 {
+    lua_getfield(L, 1, field);
+    return copy_text(L, field);
+}
+
+static void copy_samples(lua_State *L, struct own_op *op)
+{
+    lua_getfield(L, 1, "samples");
+    int count = (int)lua_rawlen(L, -1);
+    op->samples = allocate(L, sizeof *op->samples * (size_t)(count + 1));
+    op->op.samples = (const char *const *)op->samples;
     for (int i = 0; i < count; i++) {
-        lua_rawgeti(L, index, i + 1);
-        op->samples[i] = copy_text(L, -1);
-        lua_pop(L, 1);
+        lua_rawgeti(L, -1, i + 1);
+        op->samples[i] = copy_text(L, "a sample");
     }
-    op->samples[count] = NULL;
-    return op->samples;
+    lua_pop(L, 1);
+}
+
+/* g, g1 to g4: what gradients as text call the gradients of the results. */
+static bool is_gradient_name(const char *name)
+{
+    return name[0] == 'g' && (!name[1] || (name[1] >= '1' && name[1] <= '4' && !name[2]));
 }
 
 /* Checks a signature: what an op of a script cannot have. */
-static void check_signature(lua_State *L, const char *sig)
+static void check_signature(lua_State *L, fl_signature *s, const char *sig)
 {
-    fl_signature s;
-    FL_CHECK(L, fl_signature_parse(&s, sig));
-    if (s.has_options) FL_RAISE(L, "op: signature '%s': options are for ops that make tensors", sig);
-    if (s.tensor_count == 0) FL_RAISE(L, "op: signature '%s': an op takes at least one tensor", sig);
-    for (int i = 0; i < s.param_count; i++) {
-        const fl_param *p = &s.params[i];
+    FL_CHECK(L, fl_signature_parse(s, sig));
+    if (s->has_options) FL_RAISE(L, "op: signature '%s': options are for ops that make tensors", sig);
+    if (s->tensor_count == 0) FL_RAISE(L, "op: signature '%s': an op takes at least one tensor", sig);
+    for (int i = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
         if (!p->is_tensor && p->type == FL_ATTR_TEXT)
             FL_RAISE(L, "op: signature '%s': '%s' cannot be text; name the words: %s: one|two", sig, p->name, p->name);
-        if (strcmp(p->name, "out") == 0 || strcmp(p->name, "needs") == 0)
+        if (strcmp(p->name, "out") == 0 || strcmp(p->name, "needs") == 0 || is_gradient_name(p->name))
             FL_RAISE(L, "op: signature '%s': a parameter cannot be called '%s'", sig, p->name);
     }
 }
 
-/* define{name, sig, doc, samples, results, saves_in, saves_out, differentiable, infer, sbp, forward, backward}: the
-** op's function, and whether it is a method. own_op.lua has checked the types. */
+/* ---- descriptors ---- */
+
+static void free_op(struct own_op *op)
+{
+    for (char **sample = op->samples; sample && *sample; sample++) free(*sample);
+    if (op->formula) free(op->formula->gradients);
+    free(op->formula);
+    free(op->samples);
+    free((char *)op->op.name);
+    free((char *)op->op.sig);
+    free((char *)op->op.doc);
+    free(op);
+}
+
+static int unfinished_gc(lua_State *L)
+{
+    struct own_op **handle = lua_touserdata(L, 1);
+    if (*handle) free_op(*handle);
+    *handle = NULL;
+    return 0;
+}
+
+/* A descriptor in a userdata, which is pushed and frees it. */
+static struct own_op **new_op(lua_State *L)
+{
+    struct own_op **handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    *handle = NULL;
+    luaL_setmetatable(L, UNFINISHED_TYPE);
+    *handle = allocate(L, sizeof **handle);
+    (*handle)->functions = LUA_NOREF;
+    return handle;
+}
+
+/* Fills a descriptor from the definition, the table at 1. */
+static void fill_op(lua_State *L, struct own_op *op)
+{
+    fl_signature signature;
+    op->op = (fl_op){.nout = (int)integer_field(L, 1, "results"),
+                     .saves_in = (uint32_t)integer_field(L, 1, "saves_in"),
+                     .saves_out = (uint32_t)integer_field(L, 1, "saves_out"),
+                     .flags = flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
+                     .infer = own_infer,
+                     .sbp = own_sbp,
+                     .compute = own_compute,
+                     .grad = flag(L, 1, "backward") ? own_grad : NULL};
+    op->op.sig = copy_field(L, "sig");
+    check_signature(L, &signature, op->op.sig);
+    op->op.name = copy_field(L, "name");
+    op->op.doc = copy_field(L, "doc");
+    copy_samples(L, op);
+    if (lua_getfield(L, 1, "formula") == LUA_TTABLE) read_formula(L, op, lua_gettop(L));
+    op->is_shared = op->formula && flag(L, 1, "derived");
+    op->broadcasts = !flag(L, 1, "infer");
+    if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) read_rows(L, op, &signature);
+}
+
+static bool same_samples(const struct own_op *a, const struct own_op *b)
+{
+    char **x = a->samples, **y = b->samples;
+    while (*x && *y && strcmp(*x, *y) == 0) x++, y++;
+    return !*x && !*y;
+}
+
+static bool same_formula(const struct own_op *a, const struct own_op *b)
+{
+    const fl_formula *x = a->formula, *y = b->formula;
+    return x->count == y->count && x->as_ops == y->as_ops && x->linear == y->linear
+        && memcmp(x->nodes, y->nodes, sizeof *x->nodes * (size_t)x->count) == 0;
+}
+
+/* A descriptor that computes the same and belongs to no other state that is open; NULL: there is none. */
+static struct own_op *find_same(const struct own_op *wanted)
+{
+    if (!wanted->is_shared) return NULL;
+    for (struct own_op *op = ops; op; op = op->next)
+        if (op->is_shared && (!op->instance->main || op->instance == fl_lua_running)
+            && strcmp(op->op.name, wanted->op.name) == 0 && strcmp(op->op.sig, wanted->op.sig) == 0
+            && strcmp(op->op.doc, wanted->op.doc) == 0 && op->op.flags == wanted->op.flags
+            && op->op.saves_in == wanted->op.saves_in && op->op.saves_out == wanted->op.saves_out
+            && same_samples(op, wanted) && same_formula(op, wanted))
+            return op;
+    return NULL;
+}
+
+/* The descriptor that stands for the one in the handle: another one that is the same, or that, which stays. */
+static struct own_op *keep_op(lua_State *L, struct own_op **handle)
+{
+    struct own_op *op = find_same(*handle);
+    lua_pushvalue(L, 1);
+    int functions = luaL_ref(L, LUA_REGISTRYINDEX);
+    if (!op) {
+        op = *handle;
+        *handle = NULL;
+        op->next = ops;
+        ops = op;
+    } else {
+        if (op->instance == fl_lua_running) luaL_unref(L, LUA_REGISTRYINDEX, op->functions);
+        fl_lua_instance_unref(op->instance);
+        free(op->formula->gradients); /* of ops that may have ended with the other state: they are derived again */
+        op->formula->gradients = NULL;
+    }
+    op->instance = fl_lua_instance_ref(fl_lua_running);
+    op->functions = functions;
+    return op;
+}
+
+/* define{name, sig, doc, samples, results, saves_in, saves_out, differentiable, infer, sbp, forward, backward, formula,
+** linear, as_ops, derived}: the op's function, whether it is a method, and of a formula x:name_(). own_op.lua has
+** checked the types. */
 static int define(lua_State *L)
 {
     fl_lua_enter(L);
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_settop(L, 1);
-    lua_getfield(L, 1, "sig");
-    check_signature(L, lua_tostring(L, 2));
-    if (op_count == MOST_OPS) FL_RAISE(L, "op: a program may define %d ops", MOST_OPS);
-    lua_getfield(L, 1, "name");
-    lua_getfield(L, 1, "doc");
-    lua_getfield(L, 1, "samples");
-    int samples = (int)lua_rawlen(L, 5);
-    struct own_op *op = calloc(1, sizeof *op + sizeof *op->samples * (size_t)(samples + 1));
-    if (!op) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
-    op->functions = LUA_NOREF;
-    ops[op_count++] = op; /* whatever fails from here on, the block has its place */
-    lua_getfield(L, 1, "results");
-    lua_getfield(L, 1, "saves_in");
-    lua_getfield(L, 1, "saves_out");
-    op->op = (fl_op){.name = copy_text(L, 3),
-                     .sig = copy_text(L, 2),
-                     .doc = copy_text(L, 4),
-                     .nout = (int)lua_tointeger(L, 6),
-                     .saves_in = (uint32_t)lua_tointeger(L, 7),
-                     .saves_out = (uint32_t)lua_tointeger(L, 8),
-                     .flags = flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
-                     .infer = own_infer,
-                     .sbp = own_sbp,
-                     .compute = own_compute,
-                     .grad = flag(L, 1, "backward") ? own_grad : NULL,
-                     .samples = copy_samples(L, op, 5, samples)};
-    if (lua_getfield(L, 1, "formula") == LUA_TTABLE) read_formula(L, op, lua_gettop(L));
-    op->broadcasts = !flag(L, 1, "infer");
-    if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) read_rows(L, op);
-    op->instance = fl_lua_instance_ref(fl_lua_running);
-    lua_pushvalue(L, 1);
-    op->functions = luaL_ref(L, LUA_REGISTRYINDEX);
+    struct own_op **handle = new_op(L);
+    fill_op(L, *handle);
+    const char *changing = (*handle)->formula ? in_place_name(L, (*handle)->op.name) : NULL;
+    struct own_op *op = keep_op(L, handle);
     fl_lua_push_op(L, &op->op, op->op.name, false);
     lua_pushboolean(L, fl_lua_tensor_first(&op->op));
-    if (!op->formula) return 2;
-    fl_lua_push_op(L, &op->op, in_place_name(L, op->op.name), true);
+    if (!changing) return 2;
+    fl_lua_push_op(L, &op->op, changing, true);
     return 3;
 }
 
-/* parameters(sig) -> the parameters, in order */
+/* parameters(sig) -> the parameters in order, each {name =, is_tensor =, is_value =, is_list =, takes_number =,
+** is_number =, default = a number or nil} */
 static int parameters(lua_State *L)
 {
     fl_signature s;
@@ -649,7 +756,8 @@ static int parameters(lua_State *L)
     return 1;
 }
 
-/* row(name) -> {id, sig, rule, vjp = {expressions or false}}: a row that formulas may use, nil where there is none */
+/* row(name) -> {id =, sig =, hidden =, vjp = {expressions or false}}: a row that formulas may use, nil where there is
+** none */
 static int formula_row(lua_State *L)
 {
     const fl_op *op = fl_formula_row(luaL_checkstring(L, 1));
@@ -691,8 +799,7 @@ static int set_gradients(lua_State *L)
 {
     struct own_op *op = (struct own_op *)fl_lua_call_of(L, 1)->op;
     int n = (int)lua_rawlen(L, 2);
-    fl_formula_gradient *list = calloc((size_t)n, sizeof *list);
-    if (!list) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
+    fl_formula_gradient *list = allocate(L, sizeof *list * (size_t)n);
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, 2, i + 1);
         lua_getfield(L, -1, "op");
@@ -704,12 +811,13 @@ static int set_gradients(lua_State *L)
         list[i].nattrs = read_positions(L, list[i].attrs, FL_MAX_ATTRS, "attrs");
         lua_pop(L, 1);
     }
+    free(op->formula->gradients);
     op->formula->gradients = list;
     return 0;
 }
 
-/* load(path, check) -> {{name, function, method or nil, x:name_ or nil}, ...}: the ops of a shared object. check(name,
-** known) raises where the name is taken. */
+/* load(path, check) -> {{name, function, method or nil, x:name_ or nil}, ...}: the ops of a shared object. check(name)
+** raises where the name is taken. */
 static int load_library(lua_State *L)
 {
     const fl_ops_library *library;
@@ -720,8 +828,7 @@ static int load_library(lua_State *L)
     for (const fl_op *const *op = library->first; op < library->last; op++) {
         lua_pushvalue(L, 2);
         lua_pushstring(L, (*op)->name);
-        lua_pushboolean(L, known);
-        lua_call(L, 2, 0);
+        lua_call(L, 1, 0);
     }
     if (!known) FL_CHECK(L, fl_ops_register(library));
     lua_newtable(L);
@@ -747,6 +854,10 @@ void fl_lua_open_own_ops(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"define", define},     {"parameters", parameters},       {"row", formula_row},
                                          {"load", load_library}, {"set_gradients", set_gradients}, {NULL, NULL}};
+    luaL_newmetatable(L, UNFINISHED_TYPE);
+    lua_pushcfunction(L, unfinished_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 1);
     luaL_newlib(L, functions);
     lua_setfield(L, flow, "_own");
 }

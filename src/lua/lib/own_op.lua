@@ -240,6 +240,7 @@ function define_formula(def, formula, is_gradient)
         name = def.name, sig = def.sig, doc = def.doc, samples = def.samples, results = 1, saves_in = saves_in,
         saves_out = saves_out, differentiable = def.backward ~= false, formula = formula_of.encode(formula),
         linear = is_gradient, as_ops = formula_of.as_ops(formula), backward = backward,
+        derived = def.backward == nil,
     }
     if publish_gradients then publish_gradients(f) end
     return f, is_method, in_place
