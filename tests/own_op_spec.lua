@@ -80,6 +80,19 @@ describe("flow.op", function()
         end)
     end
 
+    it("takes gradients as text with any names, strings, comments, keys and functions of flow", function()
+        local x, y = flow.tensor({2.0}, {requires_grad = true}), flow.tensor({3.0}, {requires_grad = true})
+        local function gradients(name, sig, backward)
+            x.grad, y.grad = nil, nil
+            flow.op {name = name, sig = name .. sig, forward = function(a, b) return a * b end, backward = backward}(x, y):backward()
+            return x.grad:item(), y.grad:item()
+        end
+        assert.are.same({3, 2}, {gradients("own_digits", "(x1, x2)", {"g*x2", "g*x1"})})
+        assert.are.same({3, 2}, {gradients("own_prefix", "(x, x2)", {"g*x2", "g*x"})})
+        assert.are.same({3, 2}, {gradients("own_through", "(x, y)", {"flow.log(flow.exp(g * y))", "g1:to('float32') * x"})})
+        assert.are.same({30, 2}, {gradients("own_marks", "(x, y)", {"g * y * 1e1 -- ten\n", "where(x:gt(0), g, zeros({1})) * x:sum{axis = 0} * #'z\\'z' / #[[zzz]]"})})
+    end)
+
     it("infers once for a kind of arguments", function()
         local x, y = flow.randn(7), flow.randn(6)
         local before = #inferred
@@ -197,6 +210,10 @@ describe("flow.op", function()
         bad("op: backward must hold 1 expressions, one for each tensor, got 2", {backward = {"g", "g"}})
         bad("op: gradient 1 of own_bad ('g * z') names 'z', which is no parameter, result or function", {backward = {"g * z"}})
         bad("op: gradient 1 of own_bad:1: ", {backward = {"g *"}})
+        bad("op: gradient 1 of own_bad ('g * 2, 99') must be one expression", {backward = {"g * 2, 99"}})
+        bad("op: gradient 1 of own_bad ('g2 * 2') names 'g2', which is no parameter, result or function", {backward = {"g2 * 2"}})
+        bad("op: gradient 1 of own_bad ('g:sum() + su') names 'su'", {backward = {"g:sum() + su"}})
+        bad("op: gradient 1 of own_bad ('g * x2') names 'x2'", {backward = {"g * x2"}})
         bad("op: sample 1:1: ", {samples = {"flow.("}})
         bad("op: results must be a whole number in [1, 4], got 5", {results = 5})
     end)
@@ -227,6 +244,8 @@ describe("flow.op", function()
         local leaf = flow.ones(2, {requires_grad = true})
         fails("error in the backward of own_try9: it returned float32[3] (local) as the gradient of float32[2] (local)",
             function() try({forward = same, backward = function() return flow.ones(3) end}, leaf):sum():backward() end)
+        fails("infer must return {shape =, dtype =} for each result, 1 in all, got 2 values", try,
+            {forward = same, infer = function(t) return t, t end}, x)
         fails("it must return a gradient for each of the 1 operands, got 2",
             function() try({forward = same, backward = function(_, g) return g, g end}, leaf):sum():backward() end)
         assert.is_false(try({forward = same, backward = false}, leaf).requires_grad)

@@ -166,8 +166,13 @@ static void run_infer(lua_State *L, fl_infer *infer)
         return;
     }
     int n = push_arguments(L, infer->op, infer->in, infer->nin, infer->attrs, push_spec, false);
-    lua_call(L, n, infer->nout);
-    int first = lua_gettop(L) - infer->nout + 1;
+    int first = lua_gettop(L) - n;
+    lua_call(L, n, LUA_MULTRET);
+    int given = lua_gettop(L) - first + 1;
+    if (given > infer->nout)
+        FL_RAISE(L, "%s: infer must return {shape =, dtype =} for each result, %d in all, got %d values", infer->name,
+                 infer->nout, given);
+    lua_settop(L, first + infer->nout - 1);
     for (int i = 0; i < infer->nout; i++) take_spec(L, infer, i, first + i);
 }
 

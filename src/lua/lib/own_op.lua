@@ -67,23 +67,63 @@ end
 
 -- ---- gradients as text ----
 
+local keywords = {}
+for word in ([[and break do else elseif end false for function goto if in local nil not or repeat return then true until
+    while]]):gmatch "%a+" do
+    keywords[word] = true
+end
+
+-- Where a comment or a string that begins at `at` ends; nil: none begins there.
+local function skip_text(text, at)
+    local level = text:match("^%-%-%[(=*)%[", at) or text:match("^%[(=*)%[", at)
+    if level then return select(2, text:find("]" .. level .. "]", at, true)) end
+    if text:find("^%-%-", at) then return (text:find("\n", at, true) or #text + 1) - 1 end
+    local mark = text:match("^[\"']", at)
+    if not mark then return nil end
+    at = at + 1
+    while text:sub(at, at) ~= mark do at = at + (text:sub(at, at) == "\\" and 2 or 1) end
+    return at
+end
+
+-- The variables in an expression of Lua that compiles: no members, methods, keys of tables, strings, numbers, keywords.
+local function variables(text)
+    local list, at, before = {}, 1, ""
+    while at <= #text do
+        local stop = skip_text(text, at)
+        local token = not stop and (text:match("^%d[%w.]*", at) or text:match("^%.%d[%w.]*", at)
+            or text:match("^[%a_][%w_]*", at) or text:match("^%.+", at) or text:match("^=+", at) or text:sub(at, at))
+        if not token then token = "" elseif token:find "^[%a_]" and not keywords[token] then
+            local is_key = text:find("^%s*=[^=]", at + #token)
+            if before ~= "." and before ~= ":" and not is_key then list[#list + 1] = token end
+        end
+        at = stop and stop + 1 or at + #token
+        if not token:find "^%s*$" then before = token end
+    end
+    return list
+end
+
+local function compile_expression(def, i, text)
+    local title = ("=gradient %d of %s"):format(i, def.name)
+    local head = "local ctx, g1, g2, g3, g4 = ...; local g = g1; local _ENV = ctx; return "
+    local chunk, message = load(head .. text, title, "t")
+    if not chunk then check.fail("op: %s", message) end
+    chunk = load(head .. "(" .. text .. "\n)", title, "t")
+    if not chunk then check.fail("op: gradient %d of %s ('%s') must be one expression", i, def.name, text) end
+    return chunk
+end
+
 -- "g * y": an expression in the operands, attributes and results by name, g (or g1, g2) and functions of flow. What it
 -- mentions goes into `mentioned`.
 local function compile_gradient(def, parameters, i, text, mentioned)
-    local names, tensors = {out = true, needs = true}, {out = true}
+    local names, tensors = {out = true, needs = true, g = true}, {out = true}
+    for k = 1, def.results do names["g" .. k] = true end
     for _, p in ipairs(parameters) do names[p.name], tensors[p.name] = true, p.is_tensor end
-    local chunk, message = load("local ctx, g1, g2, g3, g4 = ...; local g = g1; local _ENV = ctx; return " .. text,
-        ("=gradient %d of %s"):format(i, def.name), "t")
-    if not chunk then check.fail("op: %s", message) end
-    for word in text:gsub("%d[%w.]*", ""):gmatch("%f[%a_][%a_][%w_]*") do
-        local known = names[word] or word:find("^g[1-4]?$") or rawget(flow, word) ~= nil or word == "flow"
-            or word == "not" or word == "and" or word == "or" or word == "true" or word == "false" or word == "nil"
-        local method = text:find("[:.]%s*" .. word)
+    local chunk = compile_expression(def, i, text)
+    for _, word in ipairs(variables(text)) do
         if tensors[word] then mentioned[#mentioned + 1] = word end
-        if not known and not method then
-            local all = check.sorted_keys(names)
+        if not names[word] and word ~= "flow" and rawget(flow, word) == nil then
             check.fail("op: gradient %d of %s ('%s') names '%s', which is no parameter, result or function%s", i,
-                def.name, text, word, check.suggest(word, all))
+                def.name, text, word, check.suggest(word, check.sorted_keys(names)))
         end
     end
     return chunk
@@ -113,8 +153,8 @@ local function backward_of(def, parameters)
     return function(ctx, ...)
         local visible, gradients = setmetatable({}, {__index = function(_, key)
             local value = ctx[key]
-            if value == nil then value = rawget(flow, key) end
-            return value
+            if value ~= nil then return value end
+            return key == "flow" and flow or rawget(flow, key)
         end}), {}
         for i = 1, count do gradients[i] = chunks[i] and ctx.needs[needs[i]] and chunks[i](visible, ...) or nil end
         return table.unpack(gradients, 1, count)
