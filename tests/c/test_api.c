@@ -94,6 +94,7 @@ static void test_bad_specs(void)
         {{.device = "cpu:1"},
          "flow_empty: unknown device 'cpu:1'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\""},
         {{.ndim = 2}, "flow_empty: spec->shape is NULL"},
+        {{.ndim = -1}, "flow_empty: ndim is -1, it must not be negative"},
         {{.ndim = 9, .shape = two_three}, "flow_empty: 9 axes are too many, a tensor has at most 8"},
         {{.ndim = 1, .shape = negative}, "flow_empty: size -1 in shape [-1] is negative"},
         {{.placement = "cpu"}, "flow_empty: placement and sbp go together; sbp is missing"},
@@ -113,8 +114,8 @@ static void test_bad_specs(void)
     flow_tensor *t = NULL;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         FAILS(flow_empty(&t, &bad[i].spec),
-              i == 12                ? FLOW_ERR_SBP
-                  : i == 5 || i == 6 ? FLOW_ERR_SHAPE
+              i == 13                ? FLOW_ERR_SBP
+                  : i >= 5 && i <= 7 ? FLOW_ERR_SHAPE
                                      : FLOW_ERR_VALUE,
               bad[i].text);
     CHECK(flow_empty(&t, &(flow_spec){.placement = "cpu {0, 3}", .sbp = "B"}) != FLOW_OK);
@@ -166,7 +167,43 @@ static void test_borrowing(void)
     FAILS(flow_borrow(&t, &matrix, NULL, NULL, count_release, &released), FLOW_ERR_VALUE, "flow_borrow: data is NULL");
     FAILS(flow_borrow(&t, &matrix, data, negative, count_release, &released), FLOW_ERR_VALUE,
           "flow_borrow: stride -3 of axis 0 is negative");
+    const int64_t far[] = {INT64_C(1) << 61, 1}, further[] = {INT64_MAX, 1}, sum_far[] = {INT64_MAX / 4, INT64_MAX / 8};
+    FAILS(flow_borrow(&t, &matrix, data, far, count_release, &released), FLOW_ERR_VALUE,
+          "flow_borrow: stride 2305843009213693952 of axis 0 is too large for size 2");
+    CHECK(flow_borrow(&t, &matrix, data, further, count_release, &released) == FLOW_ERR_VALUE);
+    CHECK(flow_borrow(&t, &matrix, data, sum_far, count_release, &released) == FLOW_ERR_VALUE);
     CHECK(released == 3 && flow_tensor_count() == 0);
+
+    /* no step is made along an axis of one element, so its stride does not matter */
+    OK(flow_borrow(&t, &(flow_spec){.ndim = 2, .shape = (int64_t[]){1, 3}}, data, further, NULL, NULL));
+    OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))));
+    flow_unref(t);
+}
+
+/* Positions that share elements are read, and not written in place. */
+static void test_overlaps(void)
+{
+    float data[6], read[6];
+    const int64_t overlapping[] = {1, 1}, apart[] = {1, 2};
+    flow_tensor *t, *row;
+    memcpy(data, six, sizeof data);
+    OK(flow_borrow(&t, &matrix, data, overlapping, NULL, NULL));
+    FAILS(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))), FLOW_ERR_STATE,
+          "add_: this tensor has strides that overlap (several positions share one element), so it cannot be written "
+          "in place; use clone() first");
+    OK(flow_read(t, read, sizeof read));
+    CHECK(read[2] == 3 && read[3] == 2 && data[1] == 2);
+    OK(flow_call(&row, 1, "select", FLOW_ARGS(flow_of(t), flow_int(0), flow_int(1))));
+    OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(row), flow_int(1))));
+    OK(flow_sync());
+    CHECK(data[0] == 1 && data[1] == 3 && data[3] == 5);
+    flow_unref(row);
+    flow_unref(t);
+    OK(flow_borrow(&t, &matrix, data, apart, NULL, NULL));
+    OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))));
+    flow_unref(t);
+    OK(flow_sync());
+    CHECK(flow_tensor_count() == 0);
 }
 
 static void test_mapping(void)
@@ -249,6 +286,11 @@ static void test_bad_calls(void)
     BAD("matmul: y must be a tensor, got an integer", "matmul", FLOW_ARGS(flow_of(x), flow_int(3)));
     BAD("add: y must be a tensor or a number, got nothing", "add", FLOW_ARGS(flow_of(x), flow_of(NULL)));
     BAD("cat: xs must be a list of tensors, got a tensor", "cat", FLOW_ARGS(flow_of(x)));
+    BAD("sum: axis is NULL", "sum", FLOW_ARGS(flow_of(x), flow_ints(NULL, 3)));
+    BAD("cat: xs is NULL", "cat", FLOW_ARGS(flow_list(NULL, 2)));
+    BAD("mse_loss: reduction is NULL", "mse_loss",
+        FLOW_ARGS(flow_of(x), flow_of(x), flow_named("reduction", flow_text(NULL))));
+    BAD("neg: x is NULL", "neg", FLOW_ARGS({.kind = FLOW_TENSOR}));
     BAD("cat: entry 0 of xs is NULL", "cat", FLOW_ARGS(flow_list(&y, 1)));
     BAD("mse_loss: reduction must be one of mean|sum|none, got 'avg'", "mse_loss",
         FLOW_ARGS(flow_of(x), flow_of(x), flow_named("reduction", flow_text("avg"))));
@@ -600,14 +642,26 @@ static void test_dlpack(void)
     OK(flow_sync());
     CHECK(flow_tensor_count() == 0);
 
-    m.strides = NULL, m.byte_offset = 0;
-    m.code = 5;
+    int64_t far[] = {-(INT64_C(1) << 61), 1}, overlapping[] = {1, 1};
+    m.strides = overlapping, m.byte_offset = 0;
+    OK(flow_from_dlpack(&t, &m));
+    CHECK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))) == FLOW_ERR_STATE);
+    flow_unref(t);
+    CHECK(deleted == 3);
+    m.strides = far;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_VALUE,
+          "from_dlpack: stride -2305843009213693952 of axis 0 is too large for size 2");
+    m.strides = NULL, m.shape = NULL;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_VALUE, "from_dlpack: the array has no shape");
+    m.shape = shape, m.ndim = -1;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_SHAPE, "from_dlpack: ndim is -1, it must not be negative");
+    m.ndim = 2, m.code = 5;
     CHECK(flow_from_dlpack(&t, &m) == FLOW_ERR_DTYPE);
     m.code = 2, m.device[0] = 7;
     CHECK(flow_from_dlpack(&t, &m) == FLOW_ERR_VALUE);
     m.device[0] = 1, m.major = 2;
     FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_VALUE, "from_dlpack: the array is of DLPack 2.0, this is 1");
-    CHECK(flow_from_dlpack(&t, NULL) == FLOW_ERR_VALUE && deleted == 2);
+    CHECK(flow_from_dlpack(&t, NULL) == FLOW_ERR_VALUE && deleted == 3);
 }
 
 /* ---- files ---- */
@@ -705,6 +759,7 @@ int main(void)
     RUN(test_making_and_reading);
     RUN(test_bad_specs);
     RUN(test_borrowing);
+    RUN(test_overlaps);
     RUN(test_mapping);
     RUN(test_calls);
     RUN(test_bad_calls);

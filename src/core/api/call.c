@@ -150,8 +150,21 @@ static const char *kind_name(const flow_arg *arg)
     return (unsigned)arg->kind < sizeof names / sizeof *names ? names[arg->kind] : "an argument of no kind";
 }
 
+/* A tensor, a list or a text that is not there. */
+static bool is_null(const flow_arg *arg)
+{
+    switch (arg->kind) {
+    case FLOW_TENSOR: return !arg->value.tensor;
+    case FLOW_TENSORS: return arg->count && !arg->value.tensors;
+    case FLOW_INTS: return arg->count && !arg->value.ints;
+    case FLOW_TEXT: return !arg->value.text;
+    default: return false;
+    }
+}
+
 static fl_status wrong_kind(const struct binding *binding, const char *name, const char *wanted, const flow_arg *arg)
 {
+    if (is_null(arg)) return fl_fail(FL_ERR_VALUE, "%s: %s is NULL", binding->who, name);
     return fl_fail(FL_ERR_VALUE, "%s: %s must be %s, got %s", binding->who, name, wanted, kind_name(arg));
 }
 
@@ -172,7 +185,7 @@ static fl_status read_operand(fl_operand *operand, const struct binding *binding
 
 static fl_status read_operands(struct binding *binding, const fl_param *param, const flow_arg *arg)
 {
-    if (arg->kind != FLOW_TENSORS) return wrong_kind(binding, param->name, "a list of tensors", arg);
+    if (arg->kind != FLOW_TENSORS || is_null(arg)) return wrong_kind(binding, param->name, "a list of tensors", arg);
     if (arg->count < 0) return fl_fail(FL_ERR_VALUE, "%s: %s has %d entries", binding->who, param->name, arg->count);
     int count = param->slot + arg->count;
     if (count > FL_MAX_PARAMS) {
@@ -218,7 +231,8 @@ static fl_status read_list(fl_attr *attr, const struct binding *binding, const f
         attr->list[0] = arg->value.integer;
         return FL_OK;
     }
-    if (arg->kind != FLOW_INTS) return wrong_kind(binding, param->name, "an integer or a list of integers", arg);
+    if (arg->kind != FLOW_INTS || is_null(arg))
+        return wrong_kind(binding, param->name, "an integer or a list of integers", arg);
     if (arg->count < 0 || arg->count > FL_MAX_NDIM)
         return fl_fail(FL_ERR_VALUE, "%s: %s holds at most %d integers, got %d", binding->who, param->name, FL_MAX_NDIM,
                        arg->count);

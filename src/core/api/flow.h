@@ -112,9 +112,10 @@ typedef struct flow_spec {
 FLOW_API flow_status flow_empty(flow_tensor **out, const flow_spec *spec);
 /* A copy of data in host memory, row-major; of a global tensor this rank's part (flow_local_shape). */
 FLOW_API flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *data);
-/* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, NULL:
-** row-major. It must stay until release(context) is called, once, when nothing uses it any more, by the thread that
-** calls; NULL: the host knows. On an error nothing is released. What ops write is there after flow_wait. */
+/* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, not
+** negative, NULL: row-major; where positions share elements, no op writes in place. It must stay until release(context)
+** is called, once, when nothing uses it any more, by the thread that calls; NULL: the host knows. On an error nothing
+** is released. What ops write is there after flow_wait. */
 FLOW_API flow_status flow_borrow(flow_tensor **out, const flow_spec *spec, void *data, const int64_t *strides,
                                  void (*release)(void *context), void *context);
 

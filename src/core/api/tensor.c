@@ -78,7 +78,7 @@ flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *d
     return fl_api_leave(status);
 }
 
-/* Memory that the CPU's kernels can use: aligned as its dtype, strides that are not negative. */
+/* Memory that the CPU's kernels can use: aligned as its dtype, strides that are not negative, nor too large. */
 static fl_status check_borrowed(const fl_meta *meta, const void *data, const int64_t *strides)
 {
     size_t size = fl_dtype_size(meta->dtype);
@@ -93,7 +93,7 @@ static fl_status check_borrowed(const fl_meta *meta, const void *data, const int
     for (int i = 0; strides && i < meta->shape.ndim; i++)
         if (strides[i] < 0)
             return fl_fail(FL_ERR_VALUE, "flow_borrow: stride %lld of axis %d is negative", (long long)strides[i], i);
-    return FL_OK;
+    return strides ? fl_tensor_check_strides("flow_borrow", meta, strides) : FL_OK;
 }
 
 /* The release is called for the tensor alone: not where the call fails. */

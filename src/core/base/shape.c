@@ -22,6 +22,7 @@ const char *fl_shape_text(char *buffer, const fl_shape *shape) { return dims_tex
 fl_status fl_shape_make(fl_shape *out, const char *who, const int64_t *dims, int ndim)
 {
     char text[FL_SHAPE_TEXT];
+    if (ndim < 0) return fl_fail(FL_ERR_SHAPE, "%s: ndim is %d, it must not be negative", who, ndim);
     if (ndim > FL_MAX_NDIM)
         return fl_fail(FL_ERR_SHAPE, "%s: %d axes are too many, a tensor has at most %d", who, ndim, FL_MAX_NDIM);
     int64_t numel = 1; /* an empty axis counts as 1, so that strides stay in range too */

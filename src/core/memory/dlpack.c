@@ -101,13 +101,14 @@ static fl_status read_meta(const fl_meta **out, const struct managed *managed)
                        managed->minor, MAJOR);
     FL_TRY(read_dtype(&dtype, t));
     FL_TRY(read_place(&place, t));
+    if (t->ndim > 0 && !t->shape) return fl_fail(FL_ERR_VALUE, "from_dlpack: the array has no shape");
     FL_TRY(fl_shape_make(&shape, "from_dlpack", t->shape, t->ndim));
     FL_TRY(fl_meta_get(out, dtype, &shape, place, fl_nd_sbp_fill(FL_B, 1), true));
-    if ((*out)->numel && !t->data) {
-        fl_meta_unref(*out);
-        return fl_fail(FL_ERR_VALUE, "from_dlpack: the array has no memory");
-    }
-    return FL_OK;
+    fl_status status = t->strides ? fl_tensor_check_strides("from_dlpack", *out, t->strides) : FL_OK;
+    if (status == FL_OK && (*out)->numel && !t->data)
+        status = fl_fail(FL_ERR_VALUE, "from_dlpack: the array has no memory");
+    if (status != FL_OK) fl_meta_unref(*out);
+    return status;
 }
 
 static bool must_copy(const struct managed *managed, const char *data, const fl_meta *meta)

@@ -155,12 +155,27 @@ fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, 
     return FL_OK;
 }
 
+fl_status fl_tensor_check_strides(const char *who, const fl_meta *meta, const int64_t *strides)
+{
+    int64_t element = (int64_t)fl_dtype_size(meta->dtype), bytes = element;
+    for (int i = 0; i < meta->shape.ndim && meta->local_numel; i++) {
+        int64_t size = meta->window.size[i], reach;
+        if (size < 2) continue;
+        if (__builtin_mul_overflow(size - 1, strides[i], &reach) || __builtin_mul_overflow(reach, element, &reach)
+            || __builtin_sub_overflow(bytes, reach < 0 ? reach : -reach, &bytes))
+            return fl_fail(FL_ERR_VALUE, "%s: stride %lld of axis %d is too large for size %lld", who,
+                           (long long)strides[i], i, (long long)size);
+    }
+    return FL_OK;
+}
+
 /* Bytes from the first local element to behind the last. */
 static size_t span_of(const fl_meta *meta, const int64_t *strides)
 {
     int64_t last = 0;
+    if (!meta->local_numel) return 0;
     for (int i = 0; i < meta->shape.ndim; i++) last += (meta->window.size[i] - 1) * strides[i];
-    return meta->local_numel ? (size_t)(last + 1) * fl_dtype_size(meta->dtype) : 0;
+    return (size_t)(last + 1) * fl_dtype_size(meta->dtype);
 }
 
 fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t *strides, void *data,
@@ -171,8 +186,10 @@ fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t 
     FL_TRY(fl_device_get(&device, place->type));
     fl_tensor *t = tensor_take();
     if (!t) return out_of_memory();
-    if (!strides) strides = meta->strides;
-    fl_status status = fl_storage_new_foreign(&t->storage, data, span_of(meta, strides), place->type,
+    memcpy(t->strides, meta->strides, sizeof t->strides); /* where no step is made, the one given may be any number */
+    for (int i = 0; strides && meta->local_numel && i < meta->shape.ndim; i++)
+        if (meta->window.size[i] > 1) t->strides[i] = strides[i];
+    fl_status status = fl_storage_new_foreign(&t->storage, data, span_of(meta, t->strides), place->type,
                                               device ? fl_device_index(device, place) : -1, release, context);
     if (status != FL_OK) {
         t->storage = (fl_storage *)pool;
@@ -182,7 +199,6 @@ fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t 
     }
     t->meta = fl_meta_ref(meta);
     t->offset = 0;
-    memcpy(t->strides, strides, sizeof *strides * (size_t)meta->shape.ndim);
     update_contiguous(t);
     *out = t;
     return FL_OK;

@@ -57,9 +57,12 @@ fl_status fl_tensor_empty_for(fl_tensor **out, const fl_meta *meta, int queue);
 fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape *shape);
 
 /* Of this meta and these strides (of the local part, in elements; NULL: contiguous), on memory of the host program
-** (fl_storage_new_foreign); the first local element is at `data`. Strides are not negative. */
+** (fl_storage_new_foreign); the first local element is at `data`. Strides are checked, and not negative. */
 fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t *strides, void *data,
                             void (*release)(void *context), void *context);
+
+/* Error: with these strides, of any sign, the local part's elements lie further apart than addresses count. */
+fl_status fl_tensor_check_strides(const char *who, const fl_meta *meta, const int64_t *strides);
 
 /* Shares storage; no autograd record. */
 fl_status fl_tensor_view(fl_tensor **out, fl_tensor *base, const fl_meta *meta, const int64_t *strides, int64_t offset);
