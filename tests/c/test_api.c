@@ -472,6 +472,8 @@ static flow_status refuse(void *context, void *const *data)
     ((struct work *)context)->runs++;
     CHECK(data[0] != NULL);
     CHECK(flow_empty(&t, &vector) == FLOW_ERR_STATE); /* not on this thread */
+    FAILS(flow_take_over(), FLOW_ERR_STATE,
+          "flow_take_over: called on a thread of libflow's, as by a task; a thread of the host takes over");
     return flow_fail(FLOW_ERR_IO, "the disk is full");
 }
 

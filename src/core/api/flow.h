@@ -82,7 +82,7 @@ FLOW_API flow_status flow_join(const void *comm);
 ** afterwards, and nothing else. Returns an error that nobody has asked for. flow_open may follow. */
 FLOW_API flow_status flow_close(void);
 
-/* The calling thread is the one that may call from now on. The other one must not be inside a call. */
+/* The calling thread, one of the host's, may call from now on. The other one must not be inside a call. */
 FLOW_API flow_status flow_take_over(void);
 
 /* Message of this thread's last failure; never NULL. */

@@ -101,6 +101,10 @@ flow_status flow_take_over(void)
 {
     if (!fl_owner_is_known())
         return (flow_status)fl_fail(FL_ERR_STATE, "flow_take_over: flow_open was not called, or flow_close since");
+    if (fl_owner_is_never())
+        return (flow_status)fl_fail(FL_ERR_STATE,
+                                    "flow_take_over: called on a thread of libflow's, as by a task; a thread of the "
+                                    "host takes over");
     fl_owner_take();
     fl_tensors_reclaim();
     return FLOW_OK;

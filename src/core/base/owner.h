@@ -15,6 +15,11 @@
 FL_OWN extern _Thread_local uint32_t fl_owner_mine;
 FL_OWN extern uint32_t fl_owner_now;
 
+/* The calling thread, one of the core's own, is never the owner. */
+enum { FL_OWNER_NEVER = -1 };
+static inline void fl_owner_never(void) { fl_owner_mine = (uint32_t)FL_OWNER_NEVER; }
+static inline bool fl_owner_is_never(void) { return fl_owner_mine == (uint32_t)FL_OWNER_NEVER; }
+
 /* The calling thread is the owner from now on. */
 void fl_owner_take(void);
 

@@ -11,6 +11,7 @@
 */
 #define _GNU_SOURCE
 #include "engine_internal.h"
+#include "base/owner.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -138,6 +139,7 @@ static bool await_work(fl_lane *lane, uint64_t seq)
 static void *lane_main(void *argument)
 {
     fl_lane *lane = argument;
+    fl_owner_never(); /* what hosts call refuses their functions that run here */
     for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
         fl_slot *slot = slot_at(lane, seq);
         for (int i = 0; i < slot->need_count; i++) await_need(&slot->needs[i]);
