@@ -69,27 +69,40 @@ local folds = {
 
 local call
 
--- The simpler form of a call, or nil. In a derivative a factor 0 makes 0.
+-- Of +0 alone: x - 0 is x, x + 0 is not where x is -0.
+local function is_zero(node)
+    local value = value_of(node)
+    return value == 0 and 1 / value > 0
+end
+
+-- True if x * a * b is x * (a * b) but for the last bits: neither overflows nor underflows where the other does not.
+local function may_join(a, b)
+    local x, y = math.abs(a), math.abs(b)
+    return (x >= 1 and y >= 1 and x * y < 1e30) or (x <= 1 and y <= 1 and x * y > 1e-30)
+end
+
+-- The simpler form of a call, or nil: with the same bits, and in a derivative the same but for the last ones and the
+-- sign of 0. A factor 0 stays, as 0 * inf is nan.
 local simpler = {
     add = function(pool, x, y)
-        if value_of(x) == 0 then return y elseif value_of(y) == 0 then return x end
+        if pool.derives and value_of(x) == 0 then return y elseif pool.derives and value_of(y) == 0 then return x end
         if y.kind == "row" and y.row.name == "neg" then return call(pool, "sub", {x, y[1]}) end
     end,
     sub = function(pool, x, y)
-        if value_of(y) == 0 then return x elseif value_of(x) == 0 then return call(pool, "neg", {y}) end
-        if pool.derives and x == y then return number(pool, 0) end
+        if is_zero(y) then return x end
+        if pool.derives and value_of(x) == 0 then return call(pool, "neg", {y}) end
     end,
     mul = function(pool, x, y)
         if value_of(x) == 1 then return y elseif value_of(y) == 1 then return x end
         if value_of(x) == -1 then return call(pool, "neg", {y}) end
         if value_of(y) == -1 then return call(pool, "neg", {x}) end
-        if pool.derives and (value_of(x) == 0 or value_of(y) == 0) then return number(pool, 0) end
-        local factor = x.kind == "row" and x.row.name == "mul" and value_of(x[2])
-        if factor and value_of(y) then return call(pool, "mul", {x[1], number(pool, factor * value_of(y))}) end
+        local factor = pool.derives and x.kind == "row" and x.row.name == "mul" and value_of(x[2])
+        if factor and value_of(y) and may_join(factor, value_of(y)) then
+            return call(pool, "mul", {x[1], number(pool, factor * value_of(y))})
+        end
     end,
-    div = function(pool, x, y)
+    div = function(_, x, y)
         if value_of(y) == 1 then return x end
-        if pool.derives and value_of(x) == 0 then return x end
     end,
     neg = function(_, x)
         if x.kind == "row" and x.row.name == "neg" then return x[1] end
@@ -101,6 +114,7 @@ local simpler = {
     pow_backward = function(pool, g, x, y)      -- g y x^(y - 1)
         local exponent = value_of(y)
         if not exponent then return nil end
+        if exponent == 0 then return number(pool, 0) end
         local power = call(pool, "pow", {x, number(pool, exponent - 1)})
         return call(pool, "mul", {call(pool, "mul", {g, power}), y})
     end,
@@ -122,7 +136,6 @@ function call(pool, name, nodes, attrs)
     if numbers and folds[name] then return number(pool, folds[name](table.unpack(numbers))) end
     local simple = simpler[name] and simpler[name](pool, nodes[1], nodes[2], nodes[3])
     if simple then return simple end
-    if pool.derives and value_of(nodes[1]) == 0 and name:find("_backward", 1, true) then return nodes[1] end
     local node, key = {kind = "row", row = row, attrs = attrs or {}}, name
     for i, arg in ipairs(nodes) do
         node[i] = arg
@@ -314,7 +327,7 @@ local function derive(pool, result, g)
     for id = result.id, 1, -1 do
         local node = pool.nodes[id]
         local adjoint = seen[node] and adjoints[node]
-        if adjoint and node.kind == "row" and value_of(adjoint) ~= 0 then
+        if adjoint and node.kind == "row" then
             for i, gradient in pairs(row_gradients(pool, node, adjoint)) do
                 local arg = node[i]
                 if gradient and arg and seen[arg] then
@@ -327,7 +340,7 @@ local function derive(pool, result, g)
     pool.derives = false
     local gradients = {}
     for node, adjoint in pairs(adjoints) do
-        if node.kind == "operand" and value_of(adjoint) ~= 0 then gradients[node.name] = adjoint end
+        if node.kind == "operand" then gradients[node.name] = adjoint end
     end
     return gradients
 end
@@ -478,7 +491,8 @@ function M.evaluate(formula, values)
             else known[node] = number_of(node.row.name, args) end
         end
     end
-    return known[formula.result]
+    local result = known[formula.result] -- a number: the gradient of floor(x) is 0
+    return flow.is_tensor(result) and result or flow._op.full_like(values[formula.operands[1]], result)
 end
 
 M.encode = encode
