@@ -252,6 +252,36 @@ describe("flow.op", function()
         local shared = try({forward = function(t) return t end}, x)
         shared:add_(1)
         assert.are.same({1, 1}, x:totable())
+        fails("forward changed t in place; let it work on a clone()", try,
+            {sig = "(x, t)", forward = function(_, t) return t:mul_(2) + 0 end}, x, flow.ones(2))
+        fails("forward changed ts in place", try, {sig = "(x, ts...)", forward = function(_, ts) ts[2]:mul_(2) return ts[1] + 0 end},
+            x, {x, flow.ones(2)})
+    end)
+
+    it("gives every result memory of its own", function()
+        local count = 0
+        local function results(forward, n, x)
+            count = count + 1
+            return flow.op {name = "own_memory" .. count, forward = forward, results = n,
+                infer = n > 1 and function(t) return t, t end or nil}(x)
+        end
+        local kept = flow.zeros(4)
+        for _, x in ipairs {flow.ones(4), flow.ones(4, {requires_grad = true})} do
+            for i, forward in ipairs {
+                function(t) local r = t * 2; return r, r end, function(t) local r = t * 2; return r, r:view(4) end,
+                function(t) local r = t * 2; return r:view(4), r end, function(t) return kept, t * 2 end,
+                function() return kept, kept:view(4) end, function(t) kept:add_(0); return kept, t end,
+            } do
+                local first, second = results(forward, 2, x)
+                flow.no_grad(function() first:add_(1) end)
+                assert.is_true(flow.allclose(second, flow.full({4}, i == 5 and 0 or i == 6 and 1 or 2)), i)
+                assert.are.same({0, 0, 0, 0}, kept:totable())
+            end
+        end
+        local x = flow.ones(50000)
+        local y = results(function(t) local r = t * 2; kept = r:view(50000); return r end, 1, x)
+        y:add_(1)
+        assert.are.equal(2, kept[0]:item())
     end)
 end)
 

@@ -107,7 +107,9 @@ fl_status fl_tensor_deferred(fl_tensor **out, const fl_meta *meta, int device_in
     fl_storage *storage;
     size_t bytes = (size_t)meta->local_numel * fl_dtype_size(meta->dtype);
     FL_TRY(fl_storage_new_deferred(&storage, bytes, meta->placement->type, device_index, stamp));
-    return tensor_over(out, meta, storage);
+    FL_TRY(tensor_over(out, meta, storage));
+    if (FL_UNLIKELY(fl_tensor_made != NULL)) fl_tensor_made(*out);
+    return FL_OK;
 }
 
 fl_status fl_tensor_empty(fl_tensor **out, const fl_meta *meta)

@@ -44,7 +44,7 @@ void fl_tensor_release(fl_tensor *tensor);
 FL_OWN extern void *fl_tensors_released; /* atomic: NULL when nothing is noted */
 void fl_tensors_reclaim(void);
 
-/* Set while a program is recorded: called with every tensor that gets memory of its own. */
+/* Set while a program is recorded or an op of a script runs: called with every tensor that gets memory of its own. */
 FL_OWN extern void (*fl_tensor_made)(fl_tensor *tensor);
 
 /* Uninitialised contiguous tensor of this meta. */

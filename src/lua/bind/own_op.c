@@ -315,13 +315,47 @@ static void own_sbp(fl_sigs *sigs)
 
 /* ---- forward ---- */
 
+enum { LAST_MADE = 16 };
+
+/* A call of forward. */
 struct forward {
     const fl_op *op;
     const fl_operand *in;
     int nin;
     const fl_attrs *attrs;
     fl_tensor **out;
+    bool recorded;
+    /* storages of the tensors that it made last */
+    const fl_storage *made[LAST_MADE];
+    unsigned made_count;
+    void (*made_before)(fl_tensor *); /* fl_tensor_made */
+    struct forward *outer;
 };
+
+static struct forward *forward_now;
+
+static void note_made(fl_tensor *tensor)
+{
+    for (struct forward *call = forward_now; call; call = call->outer) {
+        call->made[call->made_count++ % LAST_MADE] = tensor->storage;
+        if (call->made_before && call->made_before != note_made) call->made_before(tensor);
+    }
+}
+
+static void begin_forward(struct forward *call)
+{
+    call->outer = forward_now;
+    call->made_before = fl_tensor_made;
+    forward_now = call;
+    fl_tensor_made = note_made;
+}
+
+/* Whoever listened meanwhile has replaced note_made: what was made then is not known, and is copied. */
+static void end_forward(struct forward *call)
+{
+    if (fl_tensor_made == note_made) fl_tensor_made = call->made_before;
+    forward_now = call->outer;
+}
 
 static void push_operand(lua_State *L, const void *in, int i)
 {
@@ -335,38 +369,79 @@ static void push_operand(lua_State *L, const void *in, int i)
     }
 }
 
-/* A result that is an operand, or part of one, would share its memory: it becomes a tensor of its own. */
-static fl_status own_result(fl_tensor **out, fl_tensor *t, const struct forward *call)
+static bool is_made(const struct forward *call, const fl_storage *storage)
 {
-    for (int i = 0; i < call->nin; i++)
-        if (call->in[i].kind == FL_TENSOR && call->in[i].tensor->storage == t->storage && t->storage)
-            return FL_CALL(out, clone, fl_of(t));
+    for (unsigned i = 0; i < call->made_count && i < LAST_MADE; i++)
+        if (call->made[i] == storage) return true;
+    return false;
+}
+
+/* True if the memory of result i may be that of an operand, of another result or of what the script keeps. What is
+** recorded is held by the tape, too, so there the count of references says nothing. */
+static bool is_shared(const struct forward *call, const fl_tensor *t, int i)
+{
+    if (!t->storage) return false;
+    for (int k = 0; k < call->nin; k++)
+        if (call->in[k].kind == FL_TENSOR && call->in[k].tensor->storage == t->storage) return true;
+    for (int k = 0; k < i; k++)
+        if (call->out[k]->storage == t->storage) return true;
+    if (!call->recorded && t->storage->refs > 1 + fl_storage_watchers) return true;
+    return !is_made(call, t->storage);
+}
+
+/* A result that shares memory becomes a tensor of its own. (Not found is one that this call has made and keeps.) */
+static fl_status own_result(fl_tensor **out, fl_tensor *t, const struct forward *call, int i)
+{
+    if (is_shared(call, t, i)) return FL_CALL(out, clone, fl_of(t));
     *out = fl_tensor_ref(t);
     return FL_OK;
 }
 
+static const char *operand_name(const fl_op *op, int i)
+{
+    const fl_signature *s = fl_op_signature(op);
+    for (int k = s->param_count - 1; k >= 0; k--)
+        if (s->params[k].is_tensor && s->params[k].slot <= i) return s->params[k].name;
+    return "?";
+}
+
+static uint32_t version_of(const fl_operand *operand)
+{
+    return operand->kind == FL_TENSOR && operand->tensor->storage ? operand->tensor->storage->var.version : 0;
+}
+
 static int forward_in_lua(lua_State *L)
 {
+    enum { FIRST = 3 }; /* result, behind the job and the versions */
     struct forward *call = lua_touserdata(L, 1);
     const fl_op *op = call->op;
     push_function(L, op, "forward");
+    uint32_t *versions = lua_newuserdatauv(L, sizeof *versions * (size_t)call->nin, 0);
+    lua_insert(L, 2);
+    for (int i = 0; i < call->nin; i++) versions[i] = version_of(&call->in[i]);
     int n = push_arguments(L, op, call->in, call->nin, call->attrs, push_operand, true);
     lua_call(L, n, LUA_MULTRET);
-    int count = lua_gettop(L) - 1;
+    for (int i = 0; i < call->nin; i++)
+        if (version_of(&call->in[i]) != versions[i])
+            FL_RAISE(L, "%s: forward changed %s in place; let it work on a clone()", op->name, operand_name(op, i));
+    int count = lua_gettop(L) - FIRST + 1;
     if (count != op->nout) FL_RAISE(L, "%s: forward must return %d tensors, got %d values", op->name, op->nout, count);
     for (int i = 0; i < op->nout; i++)
-        if (!fl_lua_to_tensor(L, 2 + i))
+        if (!fl_lua_to_tensor(L, FIRST + i))
             FL_RAISE(L, "%s: forward must return tensors, result %d is %s", op->name, i + 1,
-                     fl_lua_type_name(L, 2 + i));
-    for (int i = 0; i < op->nout; i++) FL_CHECK(L, own_result(&call->out[i], fl_lua_to_tensor(L, 2 + i), call));
+                     fl_lua_type_name(L, FIRST + i));
+    for (int i = 0; i < op->nout; i++) FL_CHECK(L, own_result(&call->out[i], fl_lua_to_tensor(L, FIRST + i), call, i));
     return 0;
 }
 
 static fl_status own_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    struct forward call = {op, in, nin, attrs, out};
+    struct forward call = {
+        .op = op, .in = in, .nin = nin, .attrs = attrs, .out = out, .recorded = fl_record_wanted(op, in, nin)};
     for (int i = 0; i < op->nout; i++) out[i] = NULL;
+    begin_forward(&call);
     fl_status status = enter(op, forward_in_lua, &call);
+    end_forward(&call);
     for (int i = 0; i < op->nout && status != FL_OK; i++) {
         fl_tensor_unref(out[i]);
         out[i] = NULL;
