@@ -214,7 +214,12 @@ static void test_mapping(void)
     OK(flow_map(&data, t, FLOW_READ | FLOW_WRITE));
     CHECK(((float *)data)[5] == 6);
     ((float *)data)[5] = 60;
+    FAILS(flow_unmap(t, FLOW_READ), FLOW_ERR_STATE,
+          "flow_unmap: the tensor is mapped with FLOW_READ | FLOW_WRITE, not with FLOW_READ");
     OK(flow_unmap(t, FLOW_READ | FLOW_WRITE));
+    FAILS(flow_unmap(t, FLOW_READ | FLOW_WRITE), FLOW_ERR_STATE, "flow_unmap: the tensor is not mapped");
+    for (int i = 0; i < 20; i++) OK(flow_map(&data, t, 1 + i % 3)); /* one tensor may have several */
+    for (int i = 0; i < 20; i++) OK(flow_unmap(t, 1 + i % 3));
     flow_tensor *sum, *old;
     OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))));
     OK(flow_call(&old, 1, "sum", FLOW_ARGS(flow_of(before))));
@@ -224,7 +229,9 @@ static void test_mapping(void)
     for (int i = 0; i < 4; i++) flow_unref(all[i]);
     OK(flow_empty(&t, &(flow_spec){.device = "meta"}));
     CHECK(flow_map(&data, t, FLOW_READ) == FLOW_ERR_STATE);
+    FAILS(flow_unmap(t, FLOW_READ), FLOW_ERR_STATE, "flow_unmap: the tensor is not mapped");
     flow_unref(t);
+    CHECK(flow_tensor_count() == 0);
 }
 
 static void test_calls(void)
@@ -264,11 +271,80 @@ static void test_calls(void)
     CHECK(flow_tensor_count() == 0);
 }
 
+/* Results in a tensor that is there already, as {out = c} of scripts. */
+static void test_out(void)
+{
+    float read[6];
+    flow_tensor *x = make(&matrix, six), *c = make(&matrix, six), *v = make(&vector, six), *y = NULL;
+#define CALL(count, op, ...) flow_call(&y, count, op, FLOW_ARGS(__VA_ARGS__))
+    OK(CALL(1, "mul", flow_of(x), flow_int(2), flow_named("out", flow_of(c))));
+    CHECK(y == c);
+    flow_unref(y);
+    OK(CALL(0, "add", flow_of(c), flow_of(x), flow_named("out", flow_of(c))));
+    OK(CALL(0, "sum", flow_of(c), flow_int(0), flow_named("out", flow_of(v))));
+    OK(flow_read(v, read, 12));
+    CHECK(read[0] == 15 && read[2] == 27);
+    OK(CALL(0, "max", flow_of(x), flow_of(c), flow_named("out", flow_of(x))));
+    OK(CALL(1, "neg", flow_of(x), flow_named("out", flow_nothing())));
+    CHECK(y != x);
+    flow_unref(y);
+    FAILS(CALL(1, "add_", flow_of(x), flow_of(c), flow_named("out", flow_of(c))), FLOW_ERR_VALUE,
+          "add_: writes its operand, and takes no out");
+    FAILS(CALL(1, "sort", flow_of(x), flow_named("out", flow_of(c))), FLOW_ERR_VALUE, "sort: takes no out");
+    FAILS(CALL(1, "neg", flow_of(x), flow_named("out", flow_int(3))), FLOW_ERR_VALUE,
+          "neg: out must be a tensor, got an integer");
+    FAILS(CALL(1, "neg", flow_of(x), flow_named("out", flow_of(c)), flow_named("out", flow_of(c))), FLOW_ERR_VALUE,
+          "neg: 'out' is given twice");
+    FAILS(CALL(1, "neg", flow_of(x), flow_named("out", flow_of(v))), FLOW_ERR_SHAPE,
+          "neg: out is float32[3] on cpu (local), the result is float32[2, 3] on cpu (local)");
+    FAILS(CALL(1, "neg", flow_of(x), flow_named("outt", flow_of(v))), FLOW_ERR_VALUE,
+          "neg: it has no argument 'outt'; did you mean 'out'?");
+    FAILS(CALL(2, "neg", flow_of(x), flow_named("out", flow_of(c))), FLOW_ERR_VALUE,
+          "neg: it has 1 results, 2 were asked for");
+#undef CALL
+    flow_unref(x);
+    flow_unref(c);
+    flow_unref(v);
+    CHECK(flow_tensor_count() == 0);
+}
+
+/* max and min are several ops, as in scripts. */
+static void test_max(void)
+{
+    float read[3];
+    flow_tensor *x = make(&matrix, six), *y, *pair[2];
+    OK(flow_call(&y, 1, "max", FLOW_ARGS(flow_of(x))));
+    CHECK(flow_ndim(y) == 0 && item(y) == 6);
+    flow_unref(y);
+    OK(flow_call(&y, 1, "min", FLOW_ARGS(flow_of(x), flow_nothing())));
+    CHECK(item(y) == 1);
+    flow_unref(y);
+    OK(flow_call(pair, 2, "max", FLOW_ARGS(flow_of(x), flow_int(0))));
+    OK(flow_read(pair[0], read, sizeof read));
+    CHECK(read[0] == 4 && read[2] == 6);
+    CHECK_TEXT(flow_dtype(pair[1]), "int64");
+    flow_unref(pair[0]);
+    flow_unref(pair[1]);
+    OK(flow_call(&y, 1, "min", FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(1)))));
+    CHECK(flow_numel(y) == 2);
+    flow_unref(y);
+    OK(flow_call(&y, 1, "max", FLOW_ARGS(flow_of(x), flow_of(x))));
+    CHECK(flow_numel(y) == 6);
+    flow_unref(y);
+    CHECK_TEXT(flow_signature("max"), "max(x), max(x, axis: axis, keepdim: bool = false) or max(x, y)");
+    CHECK(flow_call(&y, 1, "max", NULL, 0) == FLOW_ERR_VALUE);
+    flow_unref(x);
+    CHECK(flow_tensor_count() == 0);
+}
+
 static void test_bad_calls(void)
 {
     flow_tensor *x = make(&matrix, six), *v = make(&vector, six), *y = NULL;
 #define BAD(text, ...) FAILS(flow_call(&y, 1, __VA_ARGS__), FLOW_ERR_VALUE, text)
     BAD("flow_call: there is no op 'matmull'; did you mean 'matmul'?", "matmull", FLOW_ARGS(flow_of(x)));
+    BAD("flow_call: 'to' is no op; call cast or flow_to_device", "to", FLOW_ARGS(flow_of(x)));
+    BAD("flow_call: 'split' is no op; call narrow for each part", "split", FLOW_ARGS(flow_of(x)));
+    BAD("sum: the name of an argument is NULL or empty", "sum", FLOW_ARGS(flow_of(x), flow_named(NULL, flow_int(0))));
     BAD("flow_call: there is no op 'adamw_step'", "adamw_step", NULL, 0);
     BAD("flow_call: op is NULL", NULL, NULL, 0);
     BAD("sum: missing argument 'x': sum(x, axis: axes = nil, keepdim: bool = false)", "sum", NULL, 0);
@@ -301,6 +377,8 @@ static void test_bad_calls(void)
     FAILS(flow_call((flow_tensor *[2]){NULL}, 2, "add", FLOW_ARGS(flow_of(x), flow_of(x))), FLOW_ERR_VALUE,
           "add: it has 1 results, 2 were asked for");
     CHECK(flow_call(&y, 1, "matmul", FLOW_ARGS(flow_of(x), flow_of(x))) == FLOW_ERR_SHAPE);
+    FAILS(flow_call(&y, -1, "neg", FLOW_ARGS(flow_of(x))), FLOW_ERR_VALUE, "neg: the number of out is -1");
+    FAILS(flow_call(&y, 1, "neg", NULL, -1), FLOW_ERR_VALUE, "neg: the number of args is -1");
     CHECK(y == NULL);
     flow_unref(x);
     flow_unref(v);
@@ -764,6 +842,8 @@ int main(void)
     RUN(test_overlaps);
     RUN(test_mapping);
     RUN(test_calls);
+    RUN(test_out);
+    RUN(test_max);
     RUN(test_bad_calls);
     RUN(test_gradients);
     RUN(test_optimizers);

@@ -66,6 +66,9 @@ fl_status fl_api_place_of(fl_api_place *out, const char *who, const char *device
 /* The meta of a spec, one reference. */
 fl_status fl_api_meta(const fl_meta **out, const char *who, const flow_spec *spec);
 
+/* What the host has mapped and not unmapped is let go (tensor.c). */
+void fl_api_drop_maps(void);
+
 /* ---- steps of programs (call.c) ---- */
 
 typedef struct fl_api_step {

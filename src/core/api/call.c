@@ -18,9 +18,46 @@ struct entry {
     bool in_place;   /* "add_" of the op "add" */
     bool plain;      /* all parameters are single tensors */
     bool of_program; /* for a step of a program, which calls more ops */
+    const struct form *form;
 };
 
 /* ---- names ---- */
+
+/* Names that stand for several ops: over everything, along an axis, of two tensors. `along` is the entry's op. */
+static const struct form {
+    const char *name, *all, *along, *pair, *sig;
+} forms[] = {
+    {"max", "max_all", "max_axis", "maximum", "max(x), max(x, axis: axis, keepdim: bool = false) or max(x, y)"},
+    {"min", "min_all", "min_axis", "minimum", "min(x), min(x, axis: axis, keepdim: bool = false) or min(x, y)"},
+};
+
+static const struct form *find_form(const char *name)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(forms[i].name, name) == 0) return &forms[i];
+    return NULL;
+}
+
+/* What scripts have as functions that are no ops, and hosts call in their place. */
+static const struct {
+    const char *name, *instead;
+} elsewhere[] = {
+    {"split", "narrow for each part"},
+    {"chunk", "narrow for each part"},
+    {"to", "cast or flow_to_device"},
+    {"to_global", "flow_to_global or flow_from_local"},
+    {"to_local", "flow_to_local"},
+    {"to_device", "flow_to_device"},
+    {"from_local", "flow_from_local"},
+    {"tensor", "flow_copy_in"},
+    {"detach", "flow_detach"},
+    {"repeat", "rep"},
+    {"from_dlpack", "flow_from_dlpack"},
+    {"manual_seed", "flow_seed"},
+    {"item", "flow_item"},
+    {"save", "flow_save"},
+    {"load", "flow_file_read"},
+};
 
 enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
 static struct entry *table[TABLE_SIZE];
@@ -65,6 +102,9 @@ static fl_status unknown_op(const char *name)
     char shown[FL_SHOWN_TEXT];
     const char *best = NULL;
     int least = 99;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strcmp(elsewhere[i].name, name) == 0)
+            return fl_fail(FL_ERR_VALUE, "flow_call: '%s' is no op; call %s", name, elsewhere[i].instead);
     FL_FOR_EACH_OP(op)
     {
         int distance = fl_suggest_distance(name, (*op)->name);
@@ -87,7 +127,8 @@ static bool is_plain(const fl_signature *signature)
 static fl_status new_entry(struct entry **out, const char *name, bool of_program)
 {
     bool in_place;
-    const fl_op *op = find_op(&in_place, name, of_program);
+    const struct form *form = of_program ? NULL : find_form(name);
+    const fl_op *op = find_op(&in_place, form ? form->along : name, of_program);
     if (!op) return unknown_op(name);
     struct entry *e = calloc(1, sizeof *e);
     const fl_signature *s = fl_op_signature(op);
@@ -107,6 +148,7 @@ static fl_status new_entry(struct entry **out, const char *name, bool of_program
     e->in_place = in_place;
     e->plain = is_plain(s);
     e->of_program = of_program;
+    e->form = form;
     entries++;
     *out = e;
     return FL_OK;
@@ -135,6 +177,7 @@ struct binding {
     fl_operand *in; /* `fixed`, or memory of its own */
     int nin;
     uint32_t given; /* parameters seen, a bit each */
+    fl_tensor *out; /* borrowed; NULL: the result is a new tensor */
     const char *device, *placement, *sbp, *grad_sbp;
     const char *default_device; /* of ops that make tensors; NULL: the CPU */
     bool requires_grad;
@@ -315,11 +358,12 @@ static fl_status read_param(struct binding *binding, int i, const flow_arg *arg)
 
 static fl_status unknown_name(const struct binding *binding, const char *name)
 {
-    static const char *const options[] = {"dtype", "device", "placement", "sbp", "requires_grad"};
+    static const char *const options[] = {"out", "dtype", "device", "placement", "sbp", "requires_grad"};
     const fl_signature *s = binding->entry->signature;
     char shown[FL_SHOWN_TEXT];
     const char *best = NULL;
-    int count = s->param_count + (s->has_options ? 5 : 0), least = 99;
+    int count = s->param_count + (s->has_options ? 6 : 1), least = 99;
+    if (!*name) return fl_fail(FL_ERR_VALUE, "%s: the name of an argument is NULL or empty", binding->who);
     for (int i = 0; i < count; i++) {
         const char *known = i < s->param_count ? s->params[i].name : options[i - s->param_count];
         int distance = fl_suggest_distance(name, known);
@@ -366,6 +410,18 @@ static fl_status read_option(bool *known, struct binding *binding, const flow_ar
     return FL_OK;
 }
 
+/* The tensor that the result is written into. */
+static fl_status read_out(struct binding *binding, const flow_arg *arg)
+{
+    if (arg->kind == FLOW_NONE) return FL_OK;
+    if (arg->kind != FLOW_TENSOR || is_null(arg)) return wrong_kind(binding, "out", "a tensor", arg);
+    if (binding->out) return fl_fail(FL_ERR_VALUE, "%s: 'out' is given twice", binding->who);
+    if (binding->entry->in_place)
+        return fl_fail(FL_ERR_VALUE, "%s: writes its operand, and takes no out", binding->who);
+    binding->out = fl_api_in(arg->value.tensor);
+    return FL_OK;
+}
+
 static fl_status read_named(struct binding *binding, const flow_arg *arg)
 {
     const fl_signature *s = binding->entry->signature;
@@ -374,6 +430,7 @@ static fl_status read_named(struct binding *binding, const flow_arg *arg)
         if (!is_options(&s->params[i]) && strcmp(s->params[i].name, arg->name) == 0
             && strcmp(arg->name, "grad_sbp") != 0)
             return read_param(binding, i, arg);
+    if (!binding->entry->of_program && strcmp(arg->name, "out") == 0) return read_out(binding, arg);
     if (takes_options(binding->entry)) FL_TRY(read_option(&known, binding, arg));
     return known ? FL_OK : unknown_name(binding, arg->name);
 }
@@ -486,6 +543,15 @@ static fl_status run(flow_tensor **out, int count, const struct entry *entry, co
     return status;
 }
 
+/* The result goes into binding->out, which is given with one reference more. */
+static fl_status run_into(flow_tensor **out, int count, const struct binding *binding)
+{
+    if (count > 1) return fl_fail(FL_ERR_VALUE, "%s: it has 1 results, %d were asked for", binding->who, count);
+    FL_TRY(fl_dispatch_into(binding->out, binding->entry->op, binding->in, binding->nin, &binding->attrs));
+    if (count) out[0] = fl_api_out(fl_tensor_ref(binding->out));
+    return FL_OK;
+}
+
 /* An op whose parameters are all tensors, each given by its position. */
 static fl_status call_plain(flow_tensor **out, int count, const struct entry *entry, const flow_arg *args)
 {
@@ -508,7 +574,9 @@ static fl_status call_any(flow_tensor **out, int count, const struct entry *entr
     binding.in = binding.fixed;
     memcpy(&binding.attrs, entry->defaults, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count);
     fl_status status = read_args(&binding, args, nargs);
-    if (status == FL_OK) status = run(out, count, entry, binding.in, binding.nin, &binding.attrs);
+    if (status == FL_OK)
+        status = binding.out ? run_into(out, count, &binding)
+                             : run(out, count, entry, binding.in, binding.nin, &binding.attrs);
     if (binding.in != binding.fixed) free(binding.in);
     return status;
 }
@@ -520,16 +588,37 @@ static bool all_positional(const flow_arg *args, int nargs)
     return true;
 }
 
+/* The entry that these arguments of a form mean: an axis or keepdim, a second tensor, or none of them. */
+static fl_status pick_form(struct entry **entry, const flow_arg *args, int *nargs)
+{
+    const struct form *form = (*entry)->form;
+    const flow_arg *second = NULL;
+    for (int i = 1; i < *nargs && !second; i++)
+        if (!args[i].name || strcmp(args[i].name, "out") != 0) second = &args[i];
+    if (second && second->kind == FLOW_NONE && *nargs == 2) second = NULL, *nargs = 1;
+    const char *name = !second ? form->all : second->kind == FLOW_TENSOR ? form->pair : form->along;
+    return find_entry(entry, name, false);
+}
+
+/* So many of what is called `name` are given; of none NULL may be. */
+static inline fl_status check_counted(const void *given, int count, const char *op, const char *name)
+{
+    if (FL_LIKELY(count > 0 && given)) return FL_OK;
+    if (count < 0) return fl_fail(FL_ERR_VALUE, "%s: the number of %s is %d", op, name, count);
+    return count ? fl_api_need(given, op, name) : FL_OK;
+}
+
 flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs)
 {
     struct entry *entry;
     FL_API_ENTER("flow_call");
     FL_API_TRY(fl_api_need(op, "flow_call", "op"));
-    if (nargs > 0) FL_API_TRY(fl_api_need(args, op, "args"));
-    if (count > 0) FL_API_TRY(fl_api_need(out, op, "out"));
+    FL_API_TRY(check_counted(args, nargs, op, "args"));
+    FL_API_TRY(check_counted(out, count, op, "out"));
     FL_API_TRY(find_entry(&entry, op, false));
     if (FL_LIKELY(entry->plain && nargs == entry->signature->param_count && all_positional(args, nargs)))
         return fl_api_leave(call_plain(out, count, entry, args));
+    if (entry->form) FL_API_TRY(pick_form(&entry, args, &nargs));
     return fl_api_leave(call_any(out, count, entry, args, nargs));
 }
 
@@ -600,6 +689,8 @@ fl_status fl_api_operand_name(const char **out, bool *is_list, const char *op, i
 const char *flow_signature(const char *op)
 {
     bool in_place;
+    const struct form *form = op ? find_form(op) : NULL;
+    if (form) return form->sig;
     const fl_op *found = op ? find_op(&in_place, op, false) : NULL;
     return found ? found->sig : NULL;
 }

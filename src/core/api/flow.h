@@ -145,8 +145,9 @@ FLOW_API flow_status flow_read(const flow_tensor *tensor, void *buffer, size_t b
 /* The value of a tensor of one element; of a global one every rank calls this. */
 FLOW_API flow_status flow_item(double *value, const flow_tensor *tensor);
 
-/* This rank's part in place, on the CPU (strides: flow_strides). FLOW_WRITE waits for all that still uses it, and no op
-** may use it until flow_unmap; reading waits for its value. */
+/* This rank's part in place, on the CPU (strides: flow_strides). FLOW_WRITE waits for all that still uses it, and the
+** host lets no op use it until flow_unmap, which is not looked at; reading waits for its value. Each flow_map has its
+** flow_unmap of the same access; in between it holds a reference. */
 enum { FLOW_READ = 1, FLOW_WRITE = 2 };
 FLOW_API flow_status flow_map(void **data, flow_tensor *tensor, int access);
 FLOW_API flow_status flow_unmap(flow_tensor *tensor, int access);
@@ -183,10 +184,12 @@ typedef struct flow_arg {
     } value;
 } flow_arg;
 
-/* Calls an op by the name it has in scripts: "add", "sum", "matmul", "cross_entropy"; "add_" writes into its first
-** operand. Arguments in the order of the op's signature (flow_signature), then those with names. Where scripts take a
-** number in place of a tensor, so does this. Ops that make tensors take dtype, device, placement, sbp (texts, as in
-** flow_spec) and requires_grad by name. count: how many results are wanted, at most as many as the op has.
+/* Calls an op by the name it has in scripts: "add", "sum", "max", "matmul"; "add_" writes into its first operand.
+** Functions of scripts that are no ops ("split", "to") are errors that name what to call. Arguments in the order of the
+** op's signature (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does
+** this. Ops that make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
+** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
+** count: how many results are wanted, at most as many as the op has.
 **
 **     flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(0)))) */
 FLOW_API flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs);
@@ -249,7 +252,7 @@ static inline flow_arg flow_text(const char *value)
 }
 static inline flow_arg flow_named(const char *name, flow_arg arg)
 {
-    arg.name = name;
+    arg.name = name ? name : "";
     return arg;
 }
 
@@ -289,9 +292,9 @@ FLOW_API flow_status flow_detach(flow_tensor **out, flow_tensor *tensor);
 
 typedef struct flow_optimizer flow_optimizer;
 
-/* kind: "SGD", "Adam", "AdamW". params: leaves; it holds references. options: "lr=1e-3, weight_decay=0.1" of lr,
-** momentum, dampening, nesterov (SGD), beta1, beta2, eps (Adam, AdamW), weight_decay, maximize; NULL: the defaults of
-** scripts. */
+/* kind: "SGD", "Adam", "AdamW". params: leaves, also frozen ones; it holds references. options: "lr=1e-3,
+** weight_decay=0.1" of lr, momentum, dampening, nesterov (SGD), beta1, beta2, eps (Adam, AdamW), weight_decay,
+** maximize; NULL: the defaults of scripts. */
 FLOW_API flow_status flow_optimizer_new(flow_optimizer **out, const char *kind, flow_tensor *const *params, int count,
                                         const char *options);
 /* One step with the gradients that are there. */

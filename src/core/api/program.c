@@ -355,7 +355,7 @@ flow_status flow_program_run(flow_tensor **out, int nout, const flow_program *pr
     FL_API_TRY(fl_api_need(program, "flow_program_run", "program"));
     if (count > 0) FL_API_TRY(fl_api_need(inputs, "flow_program_run", "inputs"));
     if (nout > 0) FL_API_TRY(fl_api_need(out, "flow_program_run", "out"));
-    if (nout > program->output_count)
+    if (nout < 0 || nout > program->output_count)
         return (flow_status)fl_fail(FL_ERR_VALUE, "flow_program_run: the program has %d results, %d were asked for",
                                     program->output_count, nout);
     fl_status status = begin_run(&run, program);

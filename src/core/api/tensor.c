@@ -5,6 +5,7 @@
 #include "core/process.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- making ---- */
 
@@ -265,6 +266,51 @@ static fl_status check_access(const char *who, int access)
     return fl_fail(FL_ERR_VALUE, "%s: access must be FLOW_READ, FLOW_WRITE or both, got %d", who, access);
 }
 
+/* Maps that are open; the tensors are owned. */
+static struct map {
+    fl_tensor *tensor;
+    int access;
+} * maps;
+static int map_count, map_capacity;
+
+static fl_status note_map(fl_tensor *tensor, int access)
+{
+    if (map_count == map_capacity) {
+        int capacity = map_capacity ? 2 * map_capacity : 8;
+        struct map *more = realloc(maps, sizeof *more * (size_t)capacity);
+        if (!more) return fl_fail(FL_ERR_MEMORY, "flow_map: out of memory");
+        maps = more;
+        map_capacity = capacity;
+    }
+    maps[map_count++] = (struct map){fl_tensor_ref(tensor), access};
+    return FL_OK;
+}
+
+/* Closes the latest map of the tensor with this access. */
+static fl_status end_map(fl_tensor *tensor, int access)
+{
+    static const char *const names[] = {"nothing", "FLOW_READ", "FLOW_WRITE", "FLOW_READ | FLOW_WRITE"};
+    int mapped = 0;
+    for (int i = map_count - 1; i >= 0; i--) {
+        if (maps[i].tensor != tensor) continue;
+        mapped = maps[i].access;
+        if (mapped != access) continue;
+        maps[i] = maps[--map_count];
+        fl_tensor_unref(tensor);
+        return FL_OK;
+    }
+    if (!mapped) return fl_fail(FL_ERR_STATE, "flow_unmap: the tensor is not mapped");
+    return fl_fail(FL_ERR_STATE, "flow_unmap: the tensor is mapped with %s, not with %s", names[mapped], names[access]);
+}
+
+void fl_api_drop_maps(void)
+{
+    while (map_count > 0) fl_tensor_unref(maps[--map_count].tensor);
+    free(maps);
+    maps = NULL;
+    map_capacity = 0;
+}
+
 flow_status flow_map(void **data, flow_tensor *tensor, int access)
 {
     FL_API_ENTER("flow_map");
@@ -279,6 +325,7 @@ flow_status flow_map(void **data, flow_tensor *tensor, int access)
     fl_tensor_data(t); /* a deferred value is computed, and gets its place */
     if (access & FLOW_READ) FL_API_TRY(fl_tensor_wait(t));
     if (access & FLOW_WRITE) FL_API_TRY(make_writable(t));
+    FL_API_TRY(note_map(t, access));
     *data = t->meta->local_numel ? fl_tensor_data(t) : NULL;
     return FLOW_OK;
 }
@@ -287,7 +334,8 @@ flow_status flow_unmap(flow_tensor *tensor, int access)
 {
     FL_API_ENTER("flow_unmap");
     FL_API_TRY(fl_api_need(tensor, "flow_unmap", "tensor"));
-    return (flow_status)check_access("flow_unmap", access);
+    FL_API_TRY(check_access("flow_unmap", access));
+    return (flow_status)end_map(fl_api_in(tensor), access);
 }
 
 flow_status flow_wait(const flow_tensor *tensor)

@@ -82,6 +82,7 @@ flow_status flow_close(void)
 {
     FL_API_ENTER("flow_close");
     while (flow_no_grad_end() == FLOW_OK) continue;
+    fl_api_drop_maps();
     fl_status status = fl_engine_wait_all();
     char message[1024];
     snprintf(message, sizeof message, "%s", status == FL_OK ? "" : fl_message());
