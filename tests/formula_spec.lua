@@ -109,6 +109,33 @@ describe("a formula", function()
         assert.are.equal(0, flow.grad(g, x):item())
     end)
 
+    it("promotes integers, bools and conditions as its ops do", function()
+        local x, y = flow.tensor({16777217, 9007199254740993}, {dtype = "int64"}), flow.tensor({1.5, -2.0}, {dtype = "float16"})
+        local m, f = flow.tensor {true, false}, flow.tensor {1.0, 4.0}
+        for _, case in ipairs {
+            {"x + 1", x + 1, x}, {"x * 2 - 1", x * 2 - 1, x}, {"x * 1.0", x * 1.0, x}, {"x / 1", x / 1, x}, {"x", x, x}, {"abs(x)", x:abs(), x},
+            {"x ^ 2", (x - x + 3) ^ 2, x - x + 3}, {"x < 3", f:lt(3), f}, {"x < 9007199254740993", x:lt(9007199254740993), x},
+            {"tanh(x) + y", x:tanh() + y, x, y}, {"x + y", x + y, x, y}, {"where(m, x, y)", flow.where(m, x, f), m, x, f},
+            {"where(x > 16777217, x, 0)", flow.where(x:gt(16777217), x, 0), x}, {"(x > 2) * y", flow.gt(f, 2) * f, f, f},
+            {"x * m", f * m, f, m}, {"exp(x)", x:exp(), x}, {"logical_and(x > 2, y < 5)", f:gt(2):logical_and(f:lt(5)), f, f},
+            {"x * k", x * 3, x, 3},
+        } do
+            local op = define(case[1], {attrs = case[1] == "x * k" and "k: int = 1" or nil})
+            local got = op(table.unpack(case, 3))
+            assert.are.equal(case[2].dtype, got.dtype, case[1])
+            assert.are.equal(tostring(case[2]), tostring(got), case[1])
+            assert.are.equal(case[2], got, case[1])
+        end
+        local same = define "x"
+        same(x):add_(1)
+        assert.are.equal(16777217, x[0]:item())
+        local g = flow.tensor({2.0}, {requires_grad = true})
+        define "x * y"(flow.tensor {3}, g):backward()
+        assert.are.equal(3, g.grad:item())
+        local _, name = define "x + 1"
+        fails("a formula of integers has no loop in place; write x:copy_(" .. name .. "(x))", function() x[name .. "_"](x) end)
+    end)
+
     it("takes its operands from sig, too", function()
         local f = define("y - x", {sig = ("formula%d(x, y|n)"):format(count + 1)})
         assert.are.same({2, 1}, f(flow.tensor {1.0, 2.0}, 3):totable())

@@ -348,7 +348,10 @@ static bool waits_as_ops(const struct build *build)
 static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
     plan->body = build->choice.body ? build->choice.body : build->op->body;
-    if (build->op->compute && (!build->op->formula || waits_as_ops(build))) plan->body = computed;
+    if (build->op->compute && (!build->op->formula || build->c.as_ops || waits_as_ops(build))) plan->body = computed;
+    if (build->c.as_ops && build->in_place)
+        return fl_fail(FL_ERR_VALUE, "%s: a formula of integers has no loop in place; write x:copy_(%s(x))",
+                       build->name, build->op->name);
     if (plan->body) return FL_OK;
     if (build->placement->type == FL_META) return FL_OK;
     plan->kernel = build->op->cpu;

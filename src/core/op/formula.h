@@ -20,6 +20,7 @@ typedef struct fl_formula_node {
     int index;       /* of a row: its fl_ew_id */
     const fl_op *op; /* of a row */
     double number;
+    bool is_integer; /* of a number: written as one */
     int nin;
     int in[FL_FORMULA_IN];
     int attrs[FL_FORMULA_ATTRS];     /* of a row: nodes that are numbers, -1: */
@@ -35,7 +36,8 @@ typedef struct fl_formula_gradient {
     int attrs[FL_MAX_ATTRS];
 } fl_formula_gradient;
 
-/* The result is the last node. It computes in the float dtype that its operands are promoted to. */
+/* The result is the last node. Of floats it computes in the float dtype that they are promoted to; where a row gives
+** integers, or the result is a condition, its rows are dispatched, so the dtype is theirs. */
 typedef struct fl_formula {
     int count;
     fl_formula_gradient *gradients; /* owned; one for each operand; NULL: the host computes them */

@@ -110,6 +110,7 @@ typedef struct fl_infer {
     int nin;
     fl_spec out[FL_MAX_OUT]; /* to be filled; kind is preset to FL_TENSOR */
     int nout;                /* preset to op->nout */
+    bool as_ops;             /* to be set: fl_op.compute runs it, no kernel */
 } fl_infer;
 
 /* Collects the legal signatures of one hierarchy axis. `parts` ranks share this axis; shapes are those left

@@ -10,6 +10,68 @@
 #include "memory/device.h"
 #include "ops.h"
 
+#include <math.h>
+
+static bool needs_dtypes(const fl_infer *infer)
+{
+    const fl_formula *formula = infer->op->formula;
+    const fl_formula_node *last = &formula->nodes[formula->count - 1];
+    for (int i = 0; i < infer->nin; i++)
+        if (infer->in[i].kind == FL_TENSOR && !fl_dtype_is_float(infer->in[i].dtype)) return true;
+    return last->kind == FL_FORMULA_ROW && fl_ew_is_predicate(fl_ew_rows[last->index].rule);
+}
+
+static fl_spec spec_of(const fl_formula_node *node, const fl_infer *infer)
+{
+    bool integer = node->is_integer;
+    if (node->kind == FL_FORMULA_OPERAND) return infer->in[node->index];
+    if (node->kind == FL_FORMULA_ATTR) integer = infer->attrs->at[node->index].kind == FL_NUM_INT;
+    return integer ? (fl_spec){.kind = FL_NUM_INT, .dtype = FL_INT64}
+                   : (fl_spec){.kind = FL_NUM_FLOAT, .dtype = FL_FLOAT32};
+}
+
+/* The spec of a row from those of its operands, by the row's own inference. *as_ops: integers are computed. */
+static bool infer_row(fl_spec *out, const fl_formula_node *node, const fl_spec *specs, bool *as_ops)
+{
+    fl_spec in[FL_FORMULA_IN];
+    fl_attrs attrs;
+    bool tensors = false, integers = false;
+    fl_attrs_init(&attrs, node->op);
+    for (int i = 0; i < FL_FORMULA_ATTRS; i++)
+        if (node->attrs[i] >= 0) fl_attr_set_number(&attrs, i, 0);
+    for (int i = 0; i < node->nin; i++) {
+        in[i] = specs[node->in[i]];
+        tensors = tensors || in[i].kind == FL_TENSOR;
+        integers = integers || (in[i].kind == FL_TENSOR && fl_dtype_is_integer(in[i].dtype));
+    }
+    *out = (fl_spec){.kind = FL_NUM_FLOAT, .dtype = FL_FLOAT32};
+    if (!tensors) return true;
+    fl_infer row = {.op = node->op, .name = node->op->name, .attrs = &attrs, .in = in, .nin = node->nin, .nout = 1};
+    row.out[0].kind = FL_TENSOR;
+    if (node->op->infer(&row) != FL_OK) return false;
+    *out = row.out[0];
+    bool test = fl_ew_is_predicate(fl_ew_rows[node->index].rule);
+    *as_ops = *as_ops || (test ? integers : !fl_dtype_is_float(out->dtype));
+    return true;
+}
+
+/* The dtype that the rows give one by one, which is left as it is where they cannot be dispatched so. */
+static void infer_dtype(fl_infer *infer)
+{
+    const fl_formula *formula = infer->op->formula;
+    fl_spec specs[FL_FORMULA_NODES] = {{.kind = FL_NONE}};
+    bool as_ops = false;
+    for (int i = 0; i < formula->count; i++) {
+        const fl_formula_node *node = &formula->nodes[i];
+        if (node->kind != FL_FORMULA_ROW) specs[i] = spec_of(node, infer);
+        else if (!infer_row(&specs[i], node, specs, &as_ops)) return;
+    }
+    fl_dtype dtype = specs[formula->count - 1].dtype;
+    if (specs[formula->count - 1].kind != FL_TENSOR) return;
+    infer->out[0].dtype = dtype;
+    infer->as_ops = as_ops || !fl_dtype_is_float(dtype);
+}
+
 fl_status fl_formula_infer(fl_infer *infer)
 {
     fl_shape shape = {0, {0}};
@@ -18,6 +80,7 @@ fl_status fl_formula_infer(fl_infer *infer)
             FL_TRY(fl_shape_broadcast(&shape, infer->name, &shape, &infer->in[i].shape));
     infer->out[0].shape = shape;
     infer->out[0].dtype = fl_dtype_to_float(fl_infer_promote(infer));
+    if (needs_dtypes(infer)) infer_dtype(infer);
     return FL_OK;
 }
 
@@ -208,6 +271,14 @@ static fl_status dispatch_row(struct term *out, const fl_formula_node *node, con
     return FL_OK;
 }
 
+static fl_operand number_node(const fl_formula_node *node, const fl_attrs *attrs)
+{
+    const fl_attr *attr = node->kind == FL_FORMULA_ATTR ? &attrs->at[node->index] : NULL;
+    double number = attr ? fl_attr_number(attr) : node->number;
+    bool integer = attr ? attr->kind == FL_NUM_INT : node->is_integer;
+    return integer && fabs(number) < 0x1p63 ? fl_of_integer((int64_t)number) : fl_of_number(number);
+}
+
 fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     const fl_formula *formula = op->formula;
@@ -218,10 +289,10 @@ fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand 
         const fl_formula_node *node = &formula->nodes[i];
         if (node->kind == FL_FORMULA_ROW) status = dispatch_row(&terms[i], node, terms);
         else if (node->kind == FL_FORMULA_OPERAND) terms[i].operand = in[node->index];
-        else if (node->kind == FL_FORMULA_NUMBER) terms[i].operand = fl_of_number(node->number);
-        else terms[i].operand = fl_of_number(fl_attr_number(&attrs->at[node->index]));
+        else terms[i].operand = number_node(node, attrs);
     }
-    if (status == FL_OK) *out = fl_tensor_ref(terms[last].operand.tensor);
+    if (status == FL_OK && terms[last].owned) *out = fl_tensor_ref(terms[last].operand.tensor);
+    else if (status == FL_OK) status = FL_CALL(out, clone, terms[last].operand);
     for (int i = 0; i <= last; i++)
         if (terms[i].owned) fl_tensor_unref(terms[i].operand.tensor);
     return status;

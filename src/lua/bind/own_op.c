@@ -571,6 +571,7 @@ static void read_node(lua_State *L, fl_formula_node *node)
     }
     lua_getfield(L, at, "number");
     node->number = lua_tonumber(L, -1);
+    node->is_integer = lua_isinteger(L, -1);
     lua_pop(L, 1);
     for (int i = 0; i < FL_FORMULA_IN; i++) {
         node->in[i] = (int)integer_field(L, at, in[i]) - 1;

@@ -54,7 +54,7 @@ local function intern(pool, key, node)
 end
 
 local function number(pool, value)
-    return intern(pool, ("%a"):format(value), {kind = "number", value = value + 0.0})
+    return intern(pool, math.type(value) .. (" %a"):format(value), {kind = "number", value = value})
 end
 
 local function value_of(node) return node and node.kind == "number" and node.value or nil end
@@ -69,10 +69,10 @@ local folds = {
 
 local call
 
--- Of +0 alone: x - 0 is x, x + 0 is not where x is -0.
-local function is_zero(node)
+-- True where the number leaves the dtype of an integer as it is; in a derivative all is float.
+local function is(pool, node, wanted)
     local value = value_of(node)
-    return value == 0 and 1 / value > 0
+    return value == wanted and (pool.derives or math.type(value) == "integer")
 end
 
 -- True if x * a * b is x * (a * b) but for the last bits: neither overflows nor underflows where the other does not.
@@ -89,27 +89,27 @@ local simpler = {
         if y.kind == "row" and y.row.name == "neg" then return call(pool, "sub", {x, y[1]}) end
     end,
     sub = function(pool, x, y)
-        if is_zero(y) then return x end
+        if is(pool, y, 0) then return x end -- but x + 0 is not x where that is -0
         if pool.derives and value_of(x) == 0 then return call(pool, "neg", {y}) end
     end,
     mul = function(pool, x, y)
-        if value_of(x) == 1 then return y elseif value_of(y) == 1 then return x end
-        if value_of(x) == -1 then return call(pool, "neg", {y}) end
-        if value_of(y) == -1 then return call(pool, "neg", {x}) end
+        if is(pool, x, 1) then return y elseif is(pool, y, 1) then return x end
+        if is(pool, x, -1) then return call(pool, "neg", {y}) end
+        if is(pool, y, -1) then return call(pool, "neg", {x}) end
         local factor = pool.derives and x.kind == "row" and x.row.name == "mul" and value_of(x[2])
         if factor and value_of(y) and may_join(factor, value_of(y)) then
             return call(pool, "mul", {x[1], number(pool, factor * value_of(y))})
         end
     end,
-    div = function(_, x, y)
-        if value_of(y) == 1 then return x end
+    div = function(pool, x, y)
+        if pool.derives and value_of(y) == 1 then return x end
     end,
     neg = function(_, x)
         if x.kind == "row" and x.row.name == "neg" then return x[1] end
     end,
     pow = function(pool, x, y)
-        if value_of(y) == 1 then return x end
-        if value_of(y) == 2 then return call(pool, "square", {x}) end
+        if is(pool, y, 1) then return x end
+        if is(pool, y, 2) then return call(pool, "square", {x}) end
     end,
     pow_backward = function(pool, g, x, y)      -- g y x^(y - 1)
         local exponent = value_of(y)
