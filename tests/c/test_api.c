@@ -118,7 +118,9 @@ static void test_bad_specs(void)
                   : i >= 5 && i <= 7 ? FLOW_ERR_SHAPE
                                      : FLOW_ERR_VALUE,
               bad[i].text);
-    CHECK(flow_empty(&t, &(flow_spec){.placement = "cpu {0, 3}", .sbp = "B"}) != FLOW_OK);
+    FAILS(
+        flow_empty(&t, &(flow_spec){.placement = "cpu {0, 3}", .sbp = "B"}), FLOW_ERR_SBP,
+        "flow_empty: rank 3 does not exist: the world has 1 rank; flow_join joins others, and \"cpu\" alone means all");
     CHECK(flow_empty(&t, &(flow_spec){.placement = "cpu", .sbp = "B, B"}) != FLOW_OK);
     FAILS(flow_empty(&t, NULL), FLOW_ERR_VALUE, "flow_empty: spec is NULL");
     FAILS(flow_empty(NULL, &matrix), FLOW_ERR_VALUE, "flow_empty: out is NULL");

@@ -101,6 +101,19 @@ static bool read_list(struct reader *reader, int depth)
     return n > 0 && reader->hierarchy[depth] == n;
 }
 
+/* Worded for hosts: the core speaks of scripts. */
+static fl_status check_ranks(const char *who, const struct reader *reader, fl_device_type type)
+{
+    int size = fl_world_get()->size;
+    for (int i = 0; i < reader->count && type != FL_META; i++)
+        if (reader->ranks[i] >= size)
+            return fl_fail(FL_ERR_SBP,
+                           "%s: rank %d does not exist: the world has %d rank%s; flow_join joins others, and \"%s\" "
+                           "alone means all",
+                           who, reader->ranks[i], size, size == 1 ? "" : "s", fl_device_type_name(type));
+    return FL_OK;
+}
+
 static fl_status read_ranks(const fl_placement **out, const char *who, const char *text, fl_device_type type,
                             const char *rest)
 {
@@ -114,7 +127,7 @@ static fl_status read_ranks(const fl_placement **out, const char *who, const cha
                          "%s: '%s' is no placement; one is \"cpu\" (all ranks), \"cpu {0, 1}\" or "
                          "\"cuda {{0, 1}, {2, 3}}\"",
                          who, fl_text_name(shown, text));
-    else {
+    else if ((status = check_ranks(who, &reader, type)) == FL_OK) {
         status = fl_placement_get(out, type, reader.ranks, reader.count, reader.hierarchy, reader.ndim);
         if (status != FL_OK) fl_fail_prefix(status, "%s: ", who);
     }
