@@ -1,5 +1,6 @@
 -- dlpack_spec.lua -- memory shared by DLPack, from Lua: both ways within this program, and what is refused.
 local flow = require "flow"
+local support = require "tests.support"
 
 describe("DLPack", function()
     it("shares memory both ways", function()
@@ -19,6 +20,12 @@ describe("DLPack", function()
             assert.are.same(x:totable(), y:totable())
         end)
     end
+
+    it("writes nothing in place where positions share elements", function()
+        local y = flow.from_dlpack(flow.zeros(2, 1):expand(2, 3))
+        support.fails("add_: this tensor is expanded (several positions share one element), so it cannot be written in " ..
+            "place; use clone() first", function() y:add_(1) end)
+    end)
 
     it("keeps strides, sizes of 0 and 1, and no axes", function()
         local x = flow.arange(24):view(2, 3, 4):permute({2, 0, 1})

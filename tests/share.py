@@ -42,6 +42,33 @@ frozen.setflags(write=False)
 copy = flow.from_dlpack(frozen)
 flow.fill_(copy, 7)
 assert frozen[1] == 1
+for number in 2, 2.0, np.float32(2), np.int64(2), np.float64(2), np.array(2):
+    assert flow.mul(copy, number).dtype == "float64" and flow.sum(flow.mul(copy, number)).item() == 56
+assert flow.sum(copy, keepdim=np.bool_(True)).shape == (1,)
+assert flow.zeros([np.int64(2), 3]).shape == (2, 3)
+assert flow.max(copy, 0).item() == 7 and flow.call("max", copy, 0, results=2)[1].dtype == "int64"
+assert flow.mul(copy, 1, out=copy).shape == (4,)
+ones = flow.ones([3])
+apart, shared = np.from_dlpack(ones, copy=True), np.from_dlpack(ones)
+flow.fill_(ones, 2).wait()
+assert apart[0] == 1 and shared[0] == 2
+lapped = flow.from_dlpack(np.lib.stride_tricks.as_strided(np.zeros(4), (3, 2), (8, 8), writeable=True))
+only = "flow takes tensors, numbers, texts, and lists of tensors or of integers, not "
+for wrong, kind, text in ((lambda: flow.mul(copy, 2**70), OverflowError, "does not fit in 64 bits"),
+                          (lambda: flow.zeros([2**64 + 3]), OverflowError, "does not fit in 64 bits"),
+                          (lambda: flow.mul(copy, object()), TypeError, only + "object"),
+                          (lambda: flow.mul(copy, 2j), TypeError, only + "complex"),
+                          (lambda: flow.cat([copy, 3]), TypeError, only + "list"),
+                          (lambda: flow.sum(copy, [0.5]), TypeError, only + "list"),
+                          (lambda: flow.mul(copy, frozen), TypeError, "flow.from_dlpack makes a tensor of it"),
+                          (lambda: flow.call("neg", copy, results=9), flow.Error, "9 were asked for"),
+                          (lambda: flow.add_(lapped, 1), flow.Error, "add_: this tensor has strides that overlap")):
+    try:
+        wrong()
+    except kind as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(text)
 for wrong, text in ((lambda: flow.from_dlpack(np.ones(2, complex)), "no dtype is like"),
                     (lambda: flow.matmul(copy, 3), "matmul: y must be a tensor, got an integer"),
                     (lambda: flow.call("matmull"), "did you mean 'matmul'?")):
@@ -51,7 +78,7 @@ for wrong, text in ((lambda: flow.from_dlpack(np.ones(2, complex)), "no dtype is
         assert text in str(e), e
     else:
         raise AssertionError(text)
-del reverse, copy
+del reverse, copy, ones, apart, shared, lapped
 gc.collect()
 assert flow.lib.flow_sync() == 0
 print("tensors left:", flow.lib.flow_tensor_count())

@@ -10,10 +10,10 @@ A function of the module is an op of flow by its name; arguments are as in flow'
 the library.
 """
 import ctypes as c
+import operator
 import os
 
 lib = c.CDLL(os.environ.get("FLOW_LIBRARY", "libflow.so.0"))
-MAX_RESULTS = 4
 NONE, TENSOR, TENSORS, INT, INTS, FLOAT, BOOL, TEXT = range(8)
 
 
@@ -100,8 +100,10 @@ class Tensor:
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         if not max_version or max_version[0] < 1:
             raise BufferError("flow gives DLPack 1: it needs NumPy 2.1 or PyTorch 2.8")
+        if dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(f"flow gives memory of device {self.__dlpack_device__()}, not of {dl_device}")
         managed = c.c_void_p()
-        _check(lib.flow_to_dlpack(c.byref(managed), self))
+        _check(lib.flow_to_dlpack(c.byref(managed), call("clone", self) if copy else self))
         return _api.PyCapsule_New(managed, _FRESH, None)
 
 
@@ -118,27 +120,60 @@ def from_dlpack(array):
     return Tensor(out.value)
 
 
+def _int64(value):
+    value = operator.index(value)
+    if not -2**63 <= value < 2**63:
+        raise OverflowError(f"{value} does not fit in 64 bits")
+    return value
+
+
+def _number(value):
+    """The int or float that a value of any library is; None: it is none."""
+    if getattr(value, "ndim", 0):
+        return None
+    try:
+        return _int64(value)
+    except TypeError:
+        return float(value) if hasattr(value, "__float__") else None
+
+
+def _is_bool(value):
+    return isinstance(value, bool) or getattr(value, "dtype", None) == bool and getattr(value, "ndim", 1) == 0
+
+
+def _pack_list(arg, value, keep):
+    if hasattr(value, "__dlpack__"):
+        raise TypeError(f"flow takes no {type(value).__name__} as an argument; flow.from_dlpack makes a tensor of it")
+    try:
+        items = list(value)
+        tensors = any(isinstance(v, Tensor) for v in items)
+        items = [v._as_parameter_.value if tensors else _int64(v) for v in items]
+    except (TypeError, AttributeError):
+        raise TypeError("flow takes tensors, numbers, texts, and lists of tensors or of integers, "
+                        f"not {type(value).__name__}") from None
+    array = ((c.c_void_p if tensors else c.c_int64) * len(items))(*items)
+    keep.append(array)
+    arg.kind, arg.count = TENSORS if tensors else INTS, len(items)
+    arg.value.tensor = c.addressof(array)
+
+
 def _pack(value, name, keep):
     arg = _Arg(name=name and name.encode())
+    number = _number(value)
     if value is None:
         arg.kind = NONE
     elif isinstance(value, Tensor):
         arg.kind, arg.value.tensor = TENSOR, value._as_parameter_.value
-    elif isinstance(value, bool):
-        arg.kind, arg.value.integer = BOOL, value
-    elif isinstance(value, int):
-        arg.kind, arg.value.integer = INT, value
-    elif isinstance(value, float):
-        arg.kind, arg.value.number = FLOAT, value
+    elif _is_bool(value):
+        arg.kind, arg.value.integer = BOOL, bool(value)
+    elif isinstance(number, int):
+        arg.kind, arg.value.integer = INT, number
+    elif isinstance(number, float):
+        arg.kind, arg.value.number = FLOAT, number
     elif isinstance(value, str):
         arg.kind, arg.value.text = TEXT, value.encode()
     else:
-        tensors = any(isinstance(v, Tensor) for v in value)
-        items = [v._as_parameter_.value if tensors else v for v in value]
-        array = ((c.c_void_p if tensors else c.c_int64) * len(items))(*items)
-        keep.append(array)
-        arg.kind, arg.count = TENSORS if tensors else INTS, len(items)
-        arg.value.tensor = c.addressof(array)
+        _pack_list(arg, value, keep)
     return arg
 
 
@@ -146,7 +181,7 @@ def call(op, *args, results=1, **named):
     """Calls an op by its name; `results` tensors, one alone or in a list."""
     keep = []
     packed = [_pack(v, None, keep) for v in args] + [_pack(v, k, keep) for k, v in named.items()]
-    out = (c.c_void_p * MAX_RESULTS)()
+    out = (c.c_void_p * max(results, 0))()
     _check(lib.flow_call(out, results, op.encode(), (_Arg * len(packed))(*packed), len(packed)))
     made = [Tensor(out[i]) for i in range(results)]
     return made[0] if results == 1 else made
