@@ -158,6 +158,10 @@ describe("flow.autograd_function", function()
             function(_, t) return t:mul_(2) + 1 end)
         fails("autograd_function: ctx.kept is a tensor; keep it with ctx:save(...), for backward in ctx.saved", try,
             function(ctx, t) ctx.kept = t; return t * 2 end)
+        for _, key in ipairs {"save", "saved", "needs"} do
+            fails("autograd_function: ctx." .. key .. " is not for forward to set; keep tensors with ctx:save(...)", try,
+                function(ctx, t) ctx[key] = 5; return t * 2 end)
+        end
         fails("save: argument 2 must be a tensor, got 3", try, function(ctx, t) ctx:save(t, 3); return t * 2 end)
         fails("save: called before; write one ctx:save(...) with all tensors", try, function(ctx, t)
             ctx:save(t)

@@ -152,10 +152,19 @@ describe("flow.op", function()
         end
         define(2)
         local x = flow.ones(1, {requires_grad = true})
+        local function call(t) return t:own_again() end
+        local programs = {flow.trace(call, {flow.spec {1}}), flow.capture(call)}
+        local path = os.tmpname()
+        programs[1]:save(path)
+        programs[3] = flow.program(path)
+        for _, program in ipairs(programs) do program(flow.ones(1)) end
         local y = x:own_again()
         fails("op: 'own_again' is defined already; another name, or replace = true for the new one in its place", define, 3)
         define(3, true)
         assert.are.equal(3, x:own_again():item())
+        for i, program in ipairs(programs) do assert.are.equal(2, program(flow.ones(1)):item(), i) end -- with what it was made
+        assert.are.equal(3, flow.program(path)(flow.ones(1)):item())
+        os.remove(path)
         y:backward()
         assert.are.equal(2, x.grad:item())
         fails("op: flow has 'relu' already; an op of your own needs another name", flow.op,

@@ -201,8 +201,10 @@ int fl_lua_call_step(lua_State *L)
     lua_getfield(L, STEP, "n");
     int count = (int)luaL_checkinteger(L, -1);
     const struct mode mode = {field(L, STEP, "in_place"), field(L, STEP, "no_grad"), field(L, STEP, "undraws")};
-    lua_pushvalue(L, NAME);
-    lua_rawget(L, lua_upvalueindex(1));
+    if (lua_getfield(L, STEP, "f") == LUA_TNIL) { /* the op that the program was made with, which may be replaced */
+        lua_pushvalue(L, NAME);
+        lua_rawget(L, lua_upvalueindex(1));
+    }
     const fl_lua_call *call = fl_lua_call_of(L, -1);
     if (!call) FL_RAISE(L, "there is no op '%.40s'", name);
     const fl_op *op = call->op;

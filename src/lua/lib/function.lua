@@ -31,8 +31,13 @@ function Context:save(...)
     end
 end
 
--- A tensor in a field would be kept alive by what keeps itself alive.
+-- A tensor in a field would be kept alive by what keeps itself alive; some fields are ours.
 local function check_fields(who, ctx)
+    for _, key in ipairs {"save", "saved", "needs"} do
+        if rawget(ctx, key) ~= nil then
+            check.fail("%s: ctx.%s is not for forward to set; keep tensors with ctx:save(...)", who, key)
+        end
+    end
     for key, value in pairs(ctx) do
         if is_tensor(value) then
             check.fail("%s: ctx.%s is a tensor; keep it with ctx:save(...), for backward in ctx.saved", who,

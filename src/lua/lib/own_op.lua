@@ -11,6 +11,7 @@ local M = {}
 
 local ALL = 0xffffffff
 local defined = {}      -- names of ops of this state
+local loaded = {}       -- names of ops from shared objects, of this state
 
 -- The bits of what backward reads: {"x", "out"} names what is saved; nil: all operands and results.
 local function saved_bits(def, parameters)
@@ -45,6 +46,9 @@ local function check_name(def)
     local word = def.sig:match("^%s*([%w_]*)")
     if word ~= name then
         check.fail("op: the signature must begin with the name '%s', got %s", name, check.quote(word))
+    end
+    if loaded[name] then
+        check.fail("op: '%s' is an op of a shared object, which stays; an op of your own needs another name", name)
     end
     if defined[name] and def.replace then return end
     if defined[name] then
@@ -352,8 +356,6 @@ local function from_functions(def)
 end
 
 -- ---- shared objects ----
-
-local loaded = {}       -- names of ops from shared objects, of this state
 
 ---Opens a shared object with ops in C (see examples/ops) and makes functions and methods of them; the list of their
 ---names. The object stays open. A path without a slash is one of the current folder.

@@ -331,7 +331,8 @@ local function decode_step(job, t, i)
     if op ~= "detach" and not flow._op[op] then wrong(job, where, "there is no such op") end
     if is_internal(op) then wrong(job, where, "is an op that only gradients and optimizers call") end
     local step = {
-        op = op, in_place = flag(job, t, "in_place", where), no_grad = flag(job, t, "no_grad", where), operands = {},
+        op = op, f = flow._op[op], in_place = flag(job, t, "in_place", where),
+        no_grad = flag(job, t, "no_grad", where), operands = {},
         undraws = flag(job, t, "undraws", where), attrs = decode_attrs(job, t.attrs, where),
         options = decode_options(job, t.options, where), outputs = {},
         line = type(t.line) == "string" and io_.clean(t.line:sub(1, 200)) or "",

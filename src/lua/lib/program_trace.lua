@@ -83,8 +83,8 @@ local function heard(job, event)
         return
     end
     local step = {
-        op = event.op, in_place = event.in_place or false, elementwise = event.elementwise, n = event.n,
-        attrs = event.attrs, options = event.options, redraws = event.redraws, no_grad = event.no_grad,
+        op = event.op, f = flow._op[event.op], in_place = event.in_place or false, elementwise = event.elementwise,
+        n = event.n, attrs = event.attrs, options = event.options, redraws = event.redraws, no_grad = event.no_grad,
         line = event.line, draws = event.draws, operands = {}, outputs = {},
     }
     for i = 1, event.n do step.operands[i] = operand_of(job, event, i) end
