@@ -46,7 +46,7 @@ describe("flow.load_ops", function()
     end)
 
     it("refuses what is no library of ops", function()
-        fails("'./nothing.so' cannot be opened: ./nothing.so: cannot open shared object file", flow.load_ops, "nothing.so")
+        fails("load_ops: './nothing.so' cannot be opened: cannot open shared object file", flow.load_ops, "nothing.so")
         local text = write("text.so", "no shared object")
         fails("'" .. text .. "' cannot be opened: ", flow.load_ops, text)
         local other = compile("other", "int other = 1;")

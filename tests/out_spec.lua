@@ -109,6 +109,15 @@ describe("out", function()
         fails("add: unknown option 'oout'; did you mean 'out'?", a.add, a, b, {oout = a})
         fails("sort: takes no out", a.sort, a, {out = b})
         fails("add_: writes its operand, and takes no out", a.add_, a, b, {out = b})
-        fails("this tensor is expanded", a.add, a, b, {out = flow.zeros(1, 3):expand(4, 3)})
+        fails("add: out is expanded", a.add, a, b, {out = flow.zeros(1, 3):expand(4, 3)})
+    end)
+
+    it("is refused where it cannot be written, by the name of the function", function()
+        fails("add: out is expanded (several positions share one element); give it memory with clone()", flow.add, flow.ones(3), 1,
+            {out = flow.zeros(1):expand(3)})
+        fails("max: takes no out", flow.max, flow.tensor {{1.0}}, 0, {out = flow.tensor {1.0}})
+        local outside = flow.zeros(2)
+        fails("add: out has memory, the result is on the meta device, as in a traced function", flow.trace,
+            function(x) return flow.add(x, 1, {out = outside}) end, {flow.spec {2}})
     end)
 end)

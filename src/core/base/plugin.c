@@ -131,7 +131,12 @@ fl_status fl_plugin_open_file(void **library, void **entry, const char *path, co
     char folder[FL_PLUGIN_PATH];
     own_folder(folder); /* the core is in the global scope from here on */
     void *opened = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!opened) return fl_fail(FL_ERR_MISSING, "'%s' cannot be opened: %s", path, dlerror());
+    if (!opened) {
+        const char *why = dlerror();
+        size_t n = strlen(path);
+        bool names = strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0;
+        return fl_fail(FL_ERR_MISSING, "'%s' cannot be opened: %s", path, names ? why + n + 2 : why);
+    }
     void *found = dlsym(opened, symbol);
     fl_status status = FL_OK;
     if (!found) status = fl_fail(FL_ERR_MISSING, "'%s' has no '%s'", path, symbol);

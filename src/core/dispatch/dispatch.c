@@ -564,10 +564,24 @@ static fl_status check_into(const fl_op *op, const fl_tensor *target, const fl_o
                    op->name, fl_requires_grad(target) ? "it" : "an operand");
 }
 
+static fl_status check_out(const fl_op *op, const fl_tensor *target)
+{
+    if (target->contiguous && !target->moved_view) return FL_OK;
+    if (!is_nested(target))
+        return fl_fail(FL_ERR_STATE, "%s: out %s (several positions share one element); give it memory with clone()",
+                       op->name, is_expanded(target) ? "is expanded" : "has strides that overlap");
+    return check_target(op, target);
+}
+
 static fl_status check_fits(const fl_op *op, const fl_meta *target, const fl_meta *result)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (target == result) return FL_OK;
+    if (result->placement->type == FL_META && target->placement->type != FL_META)
+        return fl_fail(FL_ERR_STATE,
+                       "%s: out has memory, the result is on the meta device, as in a traced function, which returns "
+                       "results instead of writing tensors from outside",
+                       op->name);
     return fl_fail(FL_ERR_SHAPE, "%s: out is %s (%s), the result is %s (%s)", op->name,
                    fl_meta_placed_text(have, target), target->is_local ? "local" : "global",
                    fl_meta_placed_text(want, result), result->is_local ? "local" : "global");
@@ -643,7 +657,7 @@ fl_status fl_dispatch_into(fl_tensor *target, const fl_op *op, const fl_operand 
     fl_tensor *result = NULL, *tensors[FL_CALL_OPERANDS];
     bool done = false;
     FL_TRY(check_into(op, target, in, nin));
-    FL_TRY(check_target(op, target));
+    FL_TRY(check_out(op, target));
     if (!op->body && nin <= FL_CALL_OPERANDS) {
         fl_call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .tensors = tensors};
         if (op->check) FL_TRY(op->check(in, nin, attrs));

@@ -316,6 +316,8 @@ static void read_out(lua_State *L, struct binding *binding, int index)
     fl_box *box = fl_lua_box(L, index);
     if (!box) FL_RAISE(L, "%s: out must be a tensor, got %s", binding->call->name, fl_lua_type_name(L, index));
     if (binding->call->in_place) FL_RAISE(L, "%s: writes its operand, and takes no out", binding->call->name);
+    if (binding->call->op->nout != 1 || binding->call->op->mutates)
+        FL_RAISE(L, "%s: takes no out", binding->call->name);
     binding->out = box->tensor;
 }
 

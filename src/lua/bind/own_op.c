@@ -206,6 +206,14 @@ static const char *read_sbp(fl_sbp *out, const char *at)
     return NULL;
 }
 
+static const char *plural(int n) { return n == 1 ? "" : "s"; }
+
+static void fail_counts(lua_State *L, const char *name, const char *text, int inputs, int outputs)
+{
+    FL_RAISE(L, "%s: sbp '%s': %d operand%s and %d result%s are expected", name, text, inputs, plural(inputs), outputs,
+             plural(outputs));
+}
+
 /* Reads "S(0), B -> S(0)": inputs entries, then outputs. */
 static void read_row(lua_State *L, struct row *row, const char *name, const char *text, int inputs, int outputs)
 {
@@ -213,18 +221,17 @@ static void read_row(lua_State *L, struct row *row, const char *name, const char
     for (int i = 0; i < inputs + outputs; i++) {
         bool last = i == inputs - 1 || i == inputs + outputs - 1;
         if (i == inputs && !(at[0] == '-' && at[1] == '>'))
-            FL_RAISE(L, "%s: sbp '%s': -> is expected behind %d operands", name, text, inputs);
+            FL_RAISE(L, "%s: sbp '%s': -> is expected behind %d operand%s", name, text, inputs, plural(inputs));
         const char *next = read_sbp(&row->at[i], i == inputs ? at + 2 : at);
         if (!next)
             FL_RAISE(L, "%s: sbp '%s': S(axis), B, P, P(max) or P(min) is expected at '%s'", name, text,
                      i == inputs ? at + 2 : at);
         at = next;
         if (last) continue;
-        if (*at != ',')
-            FL_RAISE(L, "%s: sbp '%s': %d operands and %d results are expected", name, text, inputs, outputs);
+        if (*at != ',') fail_counts(L, name, text, inputs, outputs);
         at++;
     }
-    if (*at) FL_RAISE(L, "%s: sbp '%s': %d operands and %d results are expected", name, text, inputs, outputs);
+    if (*at) fail_counts(L, name, text, inputs, outputs);
 }
 
 /* The rows of the list on top of the stack, which is popped. */
@@ -425,7 +432,9 @@ static int forward_in_lua(lua_State *L)
         if (version_of(&call->in[i]) != versions[i])
             FL_RAISE(L, "%s: forward changed %s in place; let it work on a clone()", op->name, operand_name(op, i));
     int count = lua_gettop(L) - FIRST + 1;
-    if (count != op->nout) FL_RAISE(L, "%s: forward must return %d tensors, got %d values", op->name, op->nout, count);
+    if (count != op->nout)
+        FL_RAISE(L, "%s: forward must return %d tensor%s, got %d value%s", op->name, op->nout, plural(op->nout), count,
+                 plural(count));
     for (int i = 0; i < op->nout; i++)
         if (!fl_lua_to_tensor(L, FIRST + i))
             FL_RAISE(L, "%s: forward must return tensors, result %d is %s", op->name, i + 1,
@@ -488,7 +497,8 @@ static void take_gradients(lua_State *L, fl_grad *g, int first)
     const fl_signature *s = fl_op_signature(g->op);
     int given = lua_gettop(L) - first + 1, at = 0;
     if (given > s->tensor_count)
-        FL_RAISE(L, "it must return a gradient for each of the %d operands, got %d", s->tensor_count, given);
+        FL_RAISE(L, "it must return a gradient for each of the %d operand%s, got %d", s->tensor_count,
+                 plural(s->tensor_count), given);
     lua_settop(L, first + s->tensor_count - 1);
     for (int i = 0; i < s->param_count; i++) {
         const fl_param *p = &s->params[i];
@@ -905,13 +915,14 @@ static int load_library(lua_State *L)
     bool known;
     fl_lua_enter(L);
     lua_settop(L, 2);
-    FL_CHECK(L, fl_ops_open(&library, &known, fl_lua_check_path(L, 1, "load_ops")));
+    fl_status status = fl_ops_open(&library, &known, fl_lua_check_path(L, 1, "load_ops"));
+    if (status != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "load_ops: "));
     for (const fl_op *const *op = library->first; op < library->last; op++) {
         lua_pushvalue(L, 2);
         lua_pushstring(L, (*op)->name);
         lua_call(L, 1, 0);
     }
-    if (!known) FL_CHECK(L, fl_ops_register(library));
+    if (!known && (status = fl_ops_register(library)) != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "load_ops: "));
     lua_newtable(L);
     int n = 0;
     for (const fl_op *const *op = library->first; op < library->last; op++) {

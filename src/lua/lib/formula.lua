@@ -13,7 +13,8 @@ local own = flow._own
 local M = {}
 
 local KINDS = {operand = 0, attr = 1, number = 2, row = 3}
-local MOST_NODES, MOST_ROWS = 64, 40
+local MOST_NODES, MOST_ROWS, MOST_LEVELS = 64, 40, 100
+local MOST_READ = 1000      -- nodes while a formula is read: those that no kernel runs by far
 
 -- ---- rows ----
 
@@ -150,8 +151,11 @@ end
 
 -- ---- reading ----
 
+-- As messages show it.
+local function shown(text) return #text > 200 and text:sub(1, 200) .. "..." or text end
+
 local function fail(reader, at, format, ...)
-    check.fail("%s: formula '%s', character %d: %s", reader.who, reader.text, at, format:format(...))
+    check.fail("%s: formula '%s', character %d: %s", reader.who, shown(reader.text), at, format:format(...))
 end
 
 local operators = {
@@ -190,7 +194,7 @@ local function expect(reader, sign)
     if kind ~= sign then fail(reader, at, "%s is expected, got %s", sign, check.quote(word)) end
 end
 
-local sum, comparison
+local sum, comparison, signed
 
 local function names_of_rows()
     local names = {}
@@ -215,7 +219,9 @@ local function read_call(reader, name, at)
     if name == "zeros_like" and reader.inner then return number(reader.pool, 0) end
     local count = #row.tensors
     if #args < count or #args > count + #row.attrs then
-        fail(reader, at, "%s takes %d to %d arguments, got %d", row.sig, count, count + #row.attrs, #args)
+        local most = count + #row.attrs
+        fail(reader, at, "%s takes %s%d argument%s, got %d", row.sig:gsub("|n%f[%W]", ""):gsub("~", ""),
+            most > count and count .. " to " or "", most, most == 1 and "" or "s", #args)
     end
     local attrs = {table.unpack(args, count + 1)}
     for i, attr in ipairs(attrs) do
@@ -251,7 +257,17 @@ local function primary(reader)
     fail(reader, at, "unknown name %s%s", check.quote(word), check.suggest(word, reader.names))
 end
 
+-- One level deeper; each text has an end.
 local function unary(reader)
+    local _, _, at = peek(reader)
+    reader.depth = reader.depth + 1
+    if reader.depth > MOST_LEVELS then fail(reader, at, "more than %d levels of parentheses and signs", MOST_LEVELS) end
+    local node = signed(reader)
+    reader.depth = reader.depth - 1
+    return node
+end
+
+function signed(reader)
     if peek(reader) == "-" then
         take(reader)
         return call(reader.pool, "neg", {unary(reader)})
@@ -268,6 +284,9 @@ local function joined(reader, operand, signs)
     while signs[peek(reader)] do
         local sign = take(reader)
         node = call(reader.pool, operators[sign], {node, operand(reader)})
+        if not reader.inner and #reader.pool.nodes > MOST_READ then
+            fail(reader, reader.at, "more than %d steps, one kernel runs %d", MOST_READ, MOST_ROWS)
+        end
     end
     return node
 end
@@ -285,7 +304,8 @@ end
 
 -- lookup(name): the node that a name stands for, or nil. inner: a gradient of ours, which may use hidden rows.
 local function read(pool, who, text, lookup, names, inner)
-    local reader = {pool = pool, who = who, text = text, at = 1, lookup = lookup, names = names or {}, inner = inner}
+    local reader = {pool = pool, who = who, text = text, at = 1, lookup = lookup, names = names or {}, inner = inner,
+        depth = 0}
     local node = comparison(reader)
     local kind, word, at = take(reader)
     if kind ~= "end" then fail(reader, at, "an operator is expected, got %s", check.quote(word)) end
@@ -440,9 +460,9 @@ function M.read(who, text, operands, attrs)
     end, names)
     local list, count = needed(result)
     if not fits(list, count) then
-        check.fail("%s: formula '%s': has %d steps, one kernel runs %d", who, text, count, MOST_ROWS)
+        check.fail("%s: formula '%s': has %d steps, one kernel runs %d", who, shown(text), count, MOST_ROWS)
     end
-    if #found == 0 then check.fail("%s: formula '%s': has no operand", who, text) end
+    if #found == 0 then check.fail("%s: formula '%s': has no operand", who, shown(text)) end
     return {pool = pool, result = result, operands = found, attrs = attrs}
 end
 

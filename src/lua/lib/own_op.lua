@@ -36,13 +36,16 @@ local function saved_bits(def, parameters)
     return ins, outs
 end
 
-local function check_name(def)
-    local name = def.name
+local function check_word(name)
     if not name:find("^%l[%w_]*$") or #name > 40 then
         check.fail("op: a name is lower-case letters, digits and _, at most 40, got %s", check.quote(name))
     elseif name:sub(-1) == "_" then
         check.fail("op: '%s': a name with _ at its end is for what changes its operand", name)
     end
+end
+
+local function check_name(def)
+    local name = def.name
     local word = def.sig:match("^%s*([%w_]*)")
     if word ~= name then
         check.fail("op: the signature must begin with the name '%s', got %s", name, check.quote(word))
@@ -143,7 +146,8 @@ local function backward_of(def, parameters)
         if p.is_tensor then count = count + 1 end
     end
     if #def.backward ~= count then
-        check.fail("op: backward must hold %d expressions, one for each tensor, got %d", count, #def.backward)
+        check.fail("op: backward must hold %d expression%s, one for each tensor, got %d", count,
+            count == 1 and "" or "s", #def.backward)
     end
     local needs = {}
     for _, p in ipairs(parameters) do if p.is_tensor then needs[#needs + 1] = p.name end end
@@ -322,7 +326,10 @@ local function from_formula(def)
     local operands, attrs, defaults
     if def.sig then operands, attrs, defaults = split_names(own.parameters(def.sig), def.name)
     else
-        local _, names, have = split_names(own.parameters(signature_of(def.name, {"x_"}, def.attrs)), def.name)
+        local tensors, names, have = split_names(own.parameters(("%s(%s)"):format(def.name, def.attrs or "")), def.name)
+        if tensors[1] then
+            check.fail("op: attrs: '%s' has no type; write %s: float", tensors[1], tensors[1])
+        end
         attrs, defaults = names, have
     end
     local formula = formula_of.read("op", def.formula, operands, attrs)
@@ -396,6 +403,7 @@ end)
 ---replace: boolean, formula: string, attrs: string}
 ---@return function
 function M.op(opts)
+    check_word(opts.name)
     if opts.formula then return from_formula(opts) end
     return from_functions(opts)
 end
