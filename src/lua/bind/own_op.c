@@ -11,6 +11,7 @@
 #include "members.h"
 #include "op_call.h"
 #include "own_op.h"
+#include "own_op_parts.h"
 #include "tensors.h"
 #include "trace.h"
 
@@ -541,7 +542,7 @@ static fl_status own_grad(fl_grad *g)
 
 /* ---- defining ---- */
 
-static bool flag(lua_State *L, int index, const char *name)
+bool fl_own_flag(lua_State *L, int index, const char *name)
 {
     lua_getfield(L, index, name);
     bool value = lua_toboolean(L, -1);
@@ -549,73 +550,19 @@ static bool flag(lua_State *L, int index, const char *name)
     return value;
 }
 
-static void *allocate(lua_State *L, size_t bytes)
+void *fl_own_allocate(lua_State *L, size_t bytes)
 {
     void *block = calloc(1, bytes);
     if (!block) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "op: out of memory"));
     return block;
 }
 
-/* The number in a field of the table at index. */
-static lua_Integer integer_field(lua_State *L, int index, const char *name)
+lua_Integer fl_own_integer(lua_State *L, int index, const char *name)
 {
     lua_getfield(L, index, name);
     lua_Integer value = lua_tointeger(L, -1);
     lua_pop(L, 1);
     return value;
-}
-
-/* The node in the table on top: {kind =, index =, number =, row =, in1 =, ..., attr1 =, absent1 =, ...}; positions from
-** 1, 0: none. */
-static void read_node(lua_State *L, fl_formula_node *node)
-{
-    static const char *const in[] = {"in1", "in2", "in3"}, *const attrs[] = {"attr1", "attr2"},
-                             *const absent[] = {"absent1", "absent2"};
-    int at = lua_gettop(L);
-    node->kind = (fl_formula_kind)integer_field(L, at, "kind");
-    node->index = (int)integer_field(L, at, "index");
-    if (node->kind == FL_FORMULA_ROW) {
-        lua_getfield(L, at, "row");
-        node->op = fl_formula_row(lua_tostring(L, -1));
-        lua_pop(L, 1);
-    }
-    lua_getfield(L, at, "number");
-    node->number = lua_tonumber(L, -1);
-    node->is_integer = lua_isinteger(L, -1);
-    lua_pop(L, 1);
-    for (int i = 0; i < FL_FORMULA_IN; i++) {
-        node->in[i] = (int)integer_field(L, at, in[i]) - 1;
-        if (node->in[i] >= 0) node->nin = i + 1;
-    }
-    for (int i = 0; i < FL_FORMULA_ATTRS; i++) {
-        node->attrs[i] = (int)integer_field(L, at, attrs[i]) - 1;
-        lua_getfield(L, at, absent[i]);
-        node->absent[i] = lua_tonumber(L, -1);
-        lua_pop(L, 1);
-    }
-}
-
-/* The list of nodes at index, which formula.lua has made. */
-static void read_formula(lua_State *L, struct own_op *op, int index)
-{
-    int n = (int)lua_rawlen(L, index);
-    if (n > FL_FORMULA_NODES) FL_RAISE(L, "%s: the formula is too long", op->op.name);
-    op->formula = allocate(L, sizeof *op->formula + sizeof *op->formula->nodes * (size_t)n);
-    op->formula->count = n;
-    op->formula->linear = flag(L, 1, "linear");
-    op->formula->as_ops = flag(L, 1, "as_ops");
-    for (int i = 0; i < n; i++) {
-        lua_rawgeti(L, index, i + 1);
-        read_node(L, &op->formula->nodes[i]);
-        lua_pop(L, 1);
-    }
-    op->op.formula = op->formula;
-    op->op.flags |= FL_OP_ELEMENTWISE;
-    op->op.infer = fl_formula_infer;
-    op->op.sbp = fl_formula_sbp;
-    op->op.cpu = fl_formula_kernel;
-    op->op.on_device = fl_formula_on_device;
-    op->op.compute = fl_formula_compute;
 }
 
 /* Names that functions keep for as long as the process lives, each once. */
@@ -625,13 +572,12 @@ struct text {
 };
 static struct text *texts;
 
-/* "name_" */
-static const char *in_place_name(lua_State *L, const char *name)
+const char *fl_own_in_place_name(lua_State *L, const char *name)
 {
     size_t n = strlen(name);
     for (struct text *t = texts; t; t = t->next)
         if (strncmp(t->chars, name, n) == 0 && t->chars[n] == '_' && !t->chars[n + 1]) return t->chars;
-    struct text *t = allocate(L, sizeof *t + n + 2);
+    struct text *t = fl_own_allocate(L, sizeof *t + n + 2);
     memcpy(t->chars, name, n);
     memcpy(t->chars + n, "_", 2);
     t->next = texts;
@@ -645,7 +591,7 @@ static char *copy_text(lua_State *L, const char *what)
     size_t n;
     const char *text = lua_tolstring(L, -1, &n);
     if (strlen(text) != n) FL_RAISE(L, "op: %s must not contain a zero byte", what);
-    char *copy = allocate(L, n + 1);
+    char *copy = fl_own_allocate(L, n + 1);
     memcpy(copy, text, n);
     lua_pop(L, 1);
     return copy;
@@ -661,7 +607,7 @@ static void copy_samples(lua_State *L, struct own_op *op)
 {
     lua_getfield(L, 1, "samples");
     int count = (int)lua_rawlen(L, -1);
-    op->samples = allocate(L, sizeof *op->samples * (size_t)(count + 1));
+    op->samples = fl_own_allocate(L, sizeof *op->samples * (size_t)(count + 1));
     op->op.samples = (const char *const *)op->samples;
     for (int i = 0; i < count; i++) {
         lua_rawgeti(L, -1, i + 1);
@@ -719,31 +665,45 @@ static struct own_op **new_op(lua_State *L)
     struct own_op **handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = NULL;
     luaL_setmetatable(L, UNFINISHED_TYPE);
-    *handle = allocate(L, sizeof **handle);
+    *handle = fl_own_allocate(L, sizeof **handle);
     (*handle)->functions = LUA_NOREF;
     return handle;
+}
+
+static void use_formula(struct own_op *op)
+{
+    op->op.formula = op->formula;
+    op->op.flags |= FL_OP_ELEMENTWISE;
+    op->op.infer = fl_formula_infer;
+    op->op.sbp = fl_formula_sbp;
+    op->op.cpu = fl_formula_kernel;
+    op->op.on_device = fl_formula_on_device;
+    op->op.compute = fl_formula_compute;
 }
 
 /* Fills a descriptor from the definition, the table at 1. */
 static void fill_op(lua_State *L, struct own_op *op)
 {
     fl_signature signature;
-    op->op = (fl_op){.nout = (int)integer_field(L, 1, "results"),
-                     .saves_in = (uint32_t)integer_field(L, 1, "saves_in"),
-                     .saves_out = (uint32_t)integer_field(L, 1, "saves_out"),
-                     .flags = flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
+    op->op = (fl_op){.nout = (int)fl_own_integer(L, 1, "results"),
+                     .saves_in = (uint32_t)fl_own_integer(L, 1, "saves_in"),
+                     .saves_out = (uint32_t)fl_own_integer(L, 1, "saves_out"),
+                     .flags = fl_own_flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
                      .infer = own_infer,
                      .sbp = own_sbp,
                      .compute = own_compute,
-                     .grad = flag(L, 1, "backward") ? own_grad : NULL};
+                     .grad = fl_own_flag(L, 1, "backward") ? own_grad : NULL};
     op->op.sig = copy_field(L, "sig");
     check_signature(L, &signature, op->op.sig);
     op->op.name = copy_field(L, "name");
     op->op.doc = copy_field(L, "doc");
     copy_samples(L, op);
-    if (lua_getfield(L, 1, "formula") == LUA_TTABLE) read_formula(L, op, lua_gettop(L));
-    op->is_shared = op->formula && flag(L, 1, "derived");
-    op->broadcasts = !flag(L, 1, "infer");
+    if (lua_getfield(L, 1, "formula") == LUA_TTABLE) {
+        fl_own_read_formula(L, &op->formula, op->op.name, lua_gettop(L));
+        use_formula(op);
+    }
+    op->is_shared = op->formula && fl_own_flag(L, 1, "derived");
+    op->broadcasts = !fl_own_flag(L, 1, "infer");
     if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) read_rows(L, op, &signature);
 }
 
@@ -752,13 +712,6 @@ static bool same_samples(const struct own_op *a, const struct own_op *b)
     char **x = a->samples, **y = b->samples;
     while (*x && *y && strcmp(*x, *y) == 0) x++, y++;
     return !*x && !*y;
-}
-
-static bool same_formula(const struct own_op *a, const struct own_op *b)
-{
-    const fl_formula *x = a->formula, *y = b->formula;
-    return x->count == y->count && x->as_ops == y->as_ops && x->linear == y->linear
-        && memcmp(x->nodes, y->nodes, sizeof *x->nodes * (size_t)x->count) == 0;
 }
 
 /* A descriptor that computes the same and belongs to no other state that is open; NULL: there is none. */
@@ -770,7 +723,7 @@ static struct own_op *find_same(const struct own_op *wanted)
             && strcmp(op->op.name, wanted->op.name) == 0 && strcmp(op->op.sig, wanted->op.sig) == 0
             && strcmp(op->op.doc, wanted->op.doc) == 0 && op->op.flags == wanted->op.flags
             && op->op.saves_in == wanted->op.saves_in && op->op.saves_out == wanted->op.saves_out
-            && same_samples(op, wanted) && same_formula(op, wanted))
+            && same_samples(op, wanted) && fl_own_same_formula(op->formula, wanted->formula))
             return op;
     return NULL;
 }
@@ -807,7 +760,7 @@ static int define(lua_State *L)
     lua_settop(L, 1);
     struct own_op **handle = new_op(L);
     fill_op(L, *handle);
-    const char *changing = (*handle)->formula ? in_place_name(L, (*handle)->op.name) : NULL;
+    const char *changing = (*handle)->formula ? fl_own_in_place_name(L, (*handle)->op.name) : NULL;
     struct own_op *op = keep_op(L, handle);
     fl_lua_push_op(L, &op->op, op->op.name, false);
     lua_pushboolean(L, fl_lua_tensor_first(&op->op));
@@ -847,105 +800,14 @@ static int parameters(lua_State *L)
     return 1;
 }
 
-/* row(name) -> {id =, sig =, hidden =, vjp = {expressions or false}}: a row that formulas may use, nil where there is
-** none */
-static int formula_row(lua_State *L)
-{
-    const fl_op *op = fl_formula_row(luaL_checkstring(L, 1));
-    if (!op) return 0;
-    lua_createtable(L, 0, 4);
-    lua_pushinteger(L, op->row);
-    lua_setfield(L, -2, "id");
-    lua_pushstring(L, op->sig);
-    lua_setfield(L, -2, "sig");
-    lua_pushboolean(L, op->flags & FL_OP_HIDDEN);
-    lua_setfield(L, -2, "hidden");
-    lua_newtable(L);
-    for (int i = 0; op->vjp && i < fl_op_signature(op)->tensor_count; i++) {
-        if (op->vjp[i]) lua_pushstring(L, op->vjp[i]);
-        else lua_pushboolean(L, 0);
-        lua_rawseti(L, -2, i + 1);
-    }
-    lua_setfield(L, -2, "vjp");
-    return 1;
-}
-
-/* The list of whole numbers in a field of the table on top; their count. */
-static int read_positions(lua_State *L, int *out, int limit, const char *name)
-{
-    lua_getfield(L, -1, name);
-    int n = (int)lua_rawlen(L, -1);
-    for (int i = 0; i < n && i < limit; i++) {
-        lua_rawgeti(L, -1, i + 1);
-        out[i] = (int)lua_tointeger(L, -1);
-        lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
-    return n < limit ? n : limit;
-}
-
-/* set_gradients(f, {{op = function or nil, given = bool, operands = {-1 or position}, attrs = {positions}}, ...}): the
-** gradients of a formula's operands, from formulas */
-static int set_gradients(lua_State *L)
-{
-    struct own_op *op = (struct own_op *)fl_lua_call_of(L, 1)->op;
-    int n = (int)lua_rawlen(L, 2);
-    fl_formula_gradient *list = allocate(L, sizeof *list * (size_t)n);
-    for (int i = 0; i < n; i++) {
-        lua_rawgeti(L, 2, i + 1);
-        lua_getfield(L, -1, "op");
-        const fl_lua_call *call = fl_lua_call_of(L, -1);
-        lua_pop(L, 1);
-        list[i].op = call ? call->op : NULL;
-        list[i].is_given = flag(L, lua_gettop(L), "given");
-        list[i].nin = read_positions(L, list[i].in, FL_MAX_PARAMS, "operands");
-        list[i].nattrs = read_positions(L, list[i].attrs, FL_MAX_ATTRS, "attrs");
-        lua_pop(L, 1);
-    }
-    free(op->formula->gradients);
-    op->formula->gradients = list;
-    return 0;
-}
-
-/* load(path, check) -> {{name, function, method or nil, x:name_ or nil}, ...}: the ops of a shared object. check(name)
-** raises where the name is taken. */
-static int load_library(lua_State *L)
-{
-    const fl_ops_library *library;
-    bool known;
-    fl_lua_enter(L);
-    lua_settop(L, 2);
-    fl_status status = fl_ops_open(&library, &known, fl_lua_check_path(L, 1, "load_ops"));
-    if (status != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "load_ops: "));
-    for (const fl_op *const *op = library->first; op < library->last; op++) {
-        lua_pushvalue(L, 2);
-        lua_pushstring(L, (*op)->name);
-        lua_call(L, 1, 0);
-    }
-    if (!known && (status = fl_ops_register(library)) != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "load_ops: "));
-    lua_newtable(L);
-    int n = 0;
-    for (const fl_op *const *op = library->first; op < library->last; op++) {
-        lua_createtable(L, 4, 0);
-        lua_pushstring(L, (*op)->name);
-        lua_rawseti(L, -2, 1);
-        fl_lua_push_op(L, *op, (*op)->name, false);
-        lua_rawseti(L, -2, 2);
-        lua_pushboolean(L, fl_lua_tensor_first(*op) && !((*op)->flags & (FL_OP_FUNCTION_ONLY | FL_OP_HIDDEN)));
-        lua_rawseti(L, -2, 3);
-        if (fl_op_in_place(*op)) {
-            fl_lua_push_op(L, *op, in_place_name(L, (*op)->name), true);
-            lua_rawseti(L, -2, 4);
-        }
-        lua_rawseti(L, -2, ++n);
-    }
-    return 1;
-}
-
 void fl_lua_open_own_ops(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"define", define},     {"parameters", parameters},       {"row", formula_row},
-                                         {"load", load_library}, {"set_gradients", set_gradients}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"define", define},
+                                         {"parameters", parameters},
+                                         {"row", fl_own_row},
+                                         {"load", fl_own_load},
+                                         {"set_gradients", fl_own_set_gradients},
+                                         {NULL, NULL}};
     luaL_newmetatable(L, UNFINISHED_TYPE);
     lua_pushcfunction(L, unfinished_gc);
     lua_setfield(L, -2, "__gc");
