@@ -390,14 +390,16 @@ end)
 
 ---Defines flow.NAME and x:NAME. sig: "name(x, y|n, ~beta: float = 1)", as help shows it; ~ marks a value that shapes do
 ---not depend on. forward(x, y, beta) gets the arguments in this order, of a global tensor this rank's part, and returns
----`results` tensors. infer gets {shape =, dtype =} for each tensor and returns the same for each result (left out: the
+---`results` tensors; it changes none of its operands, and returns keep:clone() of what it makes and keeps. infer gets
+---{shape =, dtype =} for each tensor and returns the same for each result (left out: the
 ---operands broadcast). sbp: rows as "S(0), B -> S(0)", or a function like infer that returns them (left out: B only).
 ---backward(ctx, g) gets ctx.x, ctx.beta, ctx.out, ctx.needs.x and returns the gradients of the tensors; or expressions,
 ---{"g * y", "g * x"}; left out: that of forward's ops; false: none. samples: argument lists as text, which
 ---flow.testing.check_op(name) tests the op with.
 ---
 ---Or an elementwise op of one line, one kernel with its gradient: formula = "x * sigmoid(beta * x)" with attrs =
----"beta: float = 1" (or with sig), of + - * / ^, comparisons and elementwise functions.
+---"beta: float = 1" (or with sig), of + - * / ^, comparisons and elementwise functions. Its dtype is that of these ops;
+---a condition among floats counts as 0 or 1.
 ---@param opts {name: string, sig: string, infer: function, sbp: string[]|function, forward: function,
 ---backward: function|string[]|false, saves: string[], samples: string[], doc: string, results: integer,
 ---replace: boolean, formula: string, attrs: string}
