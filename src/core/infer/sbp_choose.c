@@ -444,10 +444,12 @@ static void check_regrouped(const struct search *search, int rank)
 }
 
 /* Tensor axes that hierarchy axis k splits together are the same interval of their tensors on this rank, in proportion
-** where their sizes differ; tensors of a list that differ in size (gradients) have nothing to do with each other. */
+** where their sizes differ; tensors of a list that differ in size (gradients) have nothing to do with each other, nor
+** has an operand with a row per part. */
 static void check_axis(const struct search *search, int k, int rank)
 {
     int64_t size = -1, start = 0, whole = 0;
+    bool apart = fl_op_signature(search->shapes->op)->variadic || search->shapes->op->flags & FL_OP_PER_PART;
     for (int i = 0; i < search->width; i++) {
         fl_nd_sbp so_far = search->best[i];
         fl_window w;
@@ -460,7 +462,7 @@ static void check_axis(const struct search *search, int k, int rank)
             start = w.start[axis];
             whole = search->logical[i].dims[axis];
         }
-        if (fl_op_signature(search->shapes->op)->variadic && whole != search->logical[i].dims[axis]) continue;
+        if (apart && whole != search->logical[i].dims[axis]) continue;
         assert(w.start[axis] * whole == start * search->logical[i].dims[axis]
                && w.size[axis] * whole == size * search->logical[i].dims[axis]);
     }

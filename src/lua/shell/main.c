@@ -524,13 +524,13 @@ int main(int argc, char **argv)
     hold_closed_streams();
     read_options(&o, argv);
     if (o.ignore_environment) forget_variables();
-    lua_State *L = fl_lua_new_state();
     if (argc > 0 && argv[0] && argv[0][0]) program = argv[0];
+    if (!o.bad && !start_trace()) return EXIT_FAILURE;
+    lua_State *L = fl_lua_new_state();
     if (!L) {
         say("cannot create state: not enough memory");
         return EXIT_FAILURE;
     }
-    if (!o.bad && !start_trace()) return EXIT_FAILURE;
     lua_pushcfunction(L, protected_main);
     lua_pushinteger(L, argc);
     lua_pushlightuserdata(L, argv);
