@@ -40,10 +40,12 @@ struct term {
     const fl_op *call;
     int count;
     struct term *args[MAX_ARGS];
+    struct term *next; /* of the same program, made before */
 };
 
 struct program {
     const fl_op *op;
+    struct term *terms;                                         /* all there are; owned */
     struct term *inputs[FL_MAX_PARAMS];                         /* gradient of each operand; NULL: none */
     uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
 };
@@ -56,15 +58,18 @@ struct parser {
     uint32_t saves_in, saves_out; /* mentioned so far */
     fl_status status;             /* the first error */
     const char *text;
+    struct term **terms; /* the program's */
 };
 
 static struct term *parse_sum(struct parser *parser);
 
-static struct term *term_new(term_kind kind)
+static struct term *term_new(struct parser *parser, term_kind kind)
 {
     struct term *t = calloc(1, sizeof *t);
     if (!t) abort(); /* a few bytes, once per op */
     t->kind = kind;
+    t->next = *parser->terms;
+    *parser->terms = t;
     return t;
 }
 
@@ -75,7 +80,7 @@ static struct term *fail_term(struct parser *parser, const char *what)
         parser->status = fl_fail(FL_ERR_VALUE, "%s: gradient '%s': %s before '%.20s' (character %d)", parser->op->name,
                                  parser->text, what, parser->at, (int)(parser->at - parser->text) + 1);
     parser->at += strlen(parser->at);
-    return term_new(TERM_INTEGER);
+    return term_new(parser, TERM_INTEGER);
 }
 
 static void skip_space(struct parser *parser)
@@ -91,9 +96,9 @@ static bool accept(struct parser *parser, char expected)
     return true;
 }
 
-static struct term *call_term(const char *name, struct term *first, struct term *second)
+static struct term *call_term(struct parser *parser, const char *name, struct term *first, struct term *second)
 {
-    struct term *t = term_new(TERM_CALL);
+    struct term *t = term_new(parser, TERM_CALL);
     t->call = fl_op_find(name);
     t->args[0] = first;
     t->args[1] = second;
@@ -114,10 +119,10 @@ static struct term *parse_call(struct parser *parser, const char *name)
     struct term *t = NULL;
     for (int i = 0; i < LIKE_COUNT; i++)
         if (strcmp(name, like_names[i]) == 0) {
-            t = term_new(TERM_LIKE);
+            t = term_new(parser, TERM_LIKE);
             t->index = i;
         }
-    if (!t) t = call_term(name, NULL, NULL);
+    if (!t) t = call_term(parser, name, NULL, NULL);
     if (t->kind == TERM_CALL && !t->call) return fail_term(parser, "a call of an op that there is not");
     int most = t->kind == TERM_CALL ? fl_op_signature(t->call)->param_count : MAX_ARGS;
     t->count = 0;
@@ -145,7 +150,7 @@ static struct term *parse_name(struct parser *parser)
     name[n] = 0;
     if (n == 0) return fail_term(parser, "a name or a number is missing");
     if (accept(parser, '(')) return parse_call(parser, name);
-    struct term *t = term_new(TERM_INTEGER);
+    struct term *t = term_new(parser, TERM_INTEGER);
     if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0) {
         t->integer = name[0] == 't';
         return t;
@@ -176,7 +181,7 @@ static struct term *parse_primary(struct parser *parser)
     }
     if (!isdigit((unsigned char)*parser->at)) return parse_name(parser);
     char *end;
-    struct term *t = term_new(TERM_NUMBER);
+    struct term *t = term_new(parser, TERM_NUMBER);
     t->number = strtod(parser->at, &end);
     t->integer = (int64_t)t->number;
     if (!memchr(parser->at, '.', (size_t)(end - parser->at)) && !memchr(parser->at, 'e', (size_t)(end - parser->at)))
@@ -187,9 +192,9 @@ static struct term *parse_primary(struct parser *parser)
 
 static struct term *parse_unary(struct parser *parser)
 {
-    if (accept(parser, '-')) return call_term("neg", parse_unary(parser), NULL);
+    if (accept(parser, '-')) return call_term(parser, "neg", parse_unary(parser), NULL);
     struct term *t = parse_primary(parser);
-    if (accept(parser, '^')) return call_term("pow", t, parse_unary(parser));
+    if (accept(parser, '^')) return call_term(parser, "pow", t, parse_unary(parser));
     return t;
 }
 
@@ -197,8 +202,8 @@ static struct term *parse_product(struct parser *parser)
 {
     struct term *t = parse_unary(parser);
     for (;;) {
-        if (accept(parser, '*')) t = call_term("mul", t, parse_unary(parser));
-        else if (accept(parser, '/')) t = call_term("div", t, parse_unary(parser));
+        if (accept(parser, '*')) t = call_term(parser, "mul", t, parse_unary(parser));
+        else if (accept(parser, '/')) t = call_term(parser, "div", t, parse_unary(parser));
         else return t;
     }
 }
@@ -208,8 +213,8 @@ static struct term *parse_sum(struct parser *parser)
     skip_space(parser);
     struct term *t = parse_product(parser);
     for (;;) {
-        if (accept(parser, '+')) t = call_term("add", t, parse_product(parser));
-        else if (accept(parser, '-')) t = call_term("sub", t, parse_product(parser));
+        if (accept(parser, '+')) t = call_term(parser, "add", t, parse_product(parser));
+        else if (accept(parser, '-')) t = call_term(parser, "sub", t, parse_product(parser));
         else {
             skip_space(parser);
             return t;
@@ -222,40 +227,61 @@ static struct term *parse_sum(struct parser *parser)
 enum { TABLE_BITS = 10, TABLE_SIZE = 1 << TABLE_BITS };
 static struct program *table[TABLE_SIZE];
 
+static void program_free(struct program *program)
+{
+    for (struct term *t = program->terms, *next; t; t = next) {
+        next = t->next;
+        free(t);
+    }
+    free(program);
+}
+
 static fl_status parse_program(struct program **out, const fl_op *op)
 {
+    fl_status status = FL_OK;
     struct program *g = calloc(1, sizeof *g);
     if (!g) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for its gradient", op->name);
     g->op = op;
     int count = fl_op_signature(op)->tensor_count;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && status == FL_OK; i++) {
         if (!op->vjp[i]) continue;
-        struct parser p = {.at = op->vjp[i], .op = op, .text = op->vjp[i]};
+        struct parser p = {.at = op->vjp[i], .op = op, .text = op->vjp[i], .terms = &g->terms};
         g->inputs[i] = parse_sum(&p);
         g->saves_in[i] = p.saves_in;
         g->saves_out[i] = p.saves_out;
         if (*p.at) fail_term(&p, "an operator is missing");
-        FL_TRY(p.status); /* what was read stays: a few bytes of an op that cannot be used */
+        status = p.status;
     }
-    *out = g;
-    return FL_OK;
+    if (status == FL_OK) *out = g;
+    else program_free(g);
+    return status;
+}
+
+/* Where the program of op is, or belongs. */
+static struct program **place_of(const fl_op *op)
+{
+    size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
+    while (table[at] && table[at]->op != op) at = (at + 1) % TABLE_SIZE;
+    return &table[at];
 }
 
 static const struct program *program_of(const fl_op *op)
 {
-    size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
-    while (table[at] && table[at]->op != op) at = (at + 1) % TABLE_SIZE;
-    if (FL_UNLIKELY(!table[at]) && parse_program(&table[at], op) != FL_OK) {
+    struct program **place = place_of(op);
+    if (FL_UNLIKELY(!*place) && parse_program(place, op) != FL_OK) {
         fprintf(stderr, "%s\n", fl_message());
         abort(); /* a registered op with a bad gradient, or no memory at the first use of one */
     }
-    return table[at];
+    return *place;
 }
 
 fl_status fl_vjp_check(const fl_op *op)
 {
-    struct program *p = NULL;
-    return op->vjp ? parse_program(&p, op) : FL_OK;
+    struct program *read;
+    if (!op->vjp) return FL_OK;
+    FL_TRY(parse_program(&read, op));
+    program_free(read);
+    return FL_OK;
 }
 
 void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out)
