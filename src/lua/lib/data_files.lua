@@ -30,10 +30,10 @@ function files.read(paths)
 end
 
 local function collect_files(result, folder, relative)
-    local files, folders = io_.entries(folder .. "/" .. relative)
-    if not files then check.fail("files: %s", folders) end
+    local here, folders = io_.entries(folder .. "/" .. relative)
+    if not here then check.fail("files: %s", folders) end
     local names = {}
-    for _, name in ipairs(files) do names[#names + 1] = name end
+    for _, name in ipairs(here) do names[#names + 1] = name end
     for _, name in ipairs(folders) do names[#names + 1] = name .. "/" end
     table.sort(names)
     for _, name in ipairs(names) do
