@@ -436,6 +436,8 @@ bool fl_engine_stop(void)
     return drained;
 }
 
+bool fl_engine_is_stopping(void) { return __atomic_load_n(&fl_engine_cancelling, __ATOMIC_RELAXED); }
+
 static void stop_at_exit(void) { fl_engine_stop(); }
 
 static void before_fork(void)

@@ -151,4 +151,7 @@ void fl_engine_profile_pass(const char *name, const char *line, const char *step
 ** are torn down by exit before its handlers come to the engine, so the caller of exit stops the engine first. */
 bool fl_engine_stop(void);
 
+/* True while it does so: a long op may ask, on any thread, and end with an error. */
+bool fl_engine_is_stopping(void);
+
 #endif

@@ -1,0 +1,33 @@
+/*
+** pool.h -- threads that share the items of a batch.
+**
+** One process has one pool, which grows to what jobs ask for; jobs of several lanes share it. The team of the engine
+** (team.h) is for short loops inside kernels and spins; items may take seconds and read files, so the threads of the
+** pool sleep.
+*/
+#ifndef FL_POOL_H
+#define FL_POOL_H
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+enum { FL_POOL_MOST = 256 };
+
+/* Work on one item. seat: from 0 to workers - 1; no two threads have the same one at the same time, so it numbers
+** buffers. */
+typedef fl_status (*fl_pool_body)(void *context, int64_t item, int seat);
+
+/* Runs body for the items 0 to count - 1, begun in this order, on up to `workers` threads, of which the caller is one.
+** Returns when all are done. After an error no further item is begun, and the result is the error of the first item,
+** by number, that failed: always the same. Cancelled with FL_ERR_STATE when the engine stops (engine.h). */
+fl_status fl_pool_run(int64_t count, int workers, fl_pool_body body, void *context);
+
+/* The lane of the engine for tasks that fill batches, made when it is first asked for; the pusher asks. Such a task
+** calls fl_pool_run, so batches are made one after the other, each by all workers, while the script goes on. */
+fl_status fl_pool_lane(int *lane);
+
+/* Threads that the pool has started (tests). */
+int fl_pool_threads(void);
+
+#endif
