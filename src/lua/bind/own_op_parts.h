@@ -1,12 +1,47 @@
 /*
-** own_op_parts.h -- what own_op.c, own_formula.c and load_ops.c have of each other.
+** own_op_parts.h -- what own_op.c, own_call.c, own_sbp.c, own_formula.c and load_ops.c have of each other.
 */
 #ifndef FL_LUA_OWN_OP_PARTS_H
 #define FL_LUA_OWN_OP_PARTS_H
 
 #include "core/script.h"
+#include "instance.h"
 
 #include <lua.h>
+
+enum { FL_OWN_ROWS = 64, FL_OWN_ENTRIES = FL_MAX_PARAMS + FL_MAX_OUT };
+
+/* A signature of one hierarchy axis: an SBP for each tensor parameter, then for each result. */
+typedef struct fl_own_row_sbp {
+    fl_sbp at[FL_OWN_ENTRIES];
+} fl_own_row_sbp;
+
+typedef struct fl_own_op {
+    fl_op op;                  /* first: hooks get its address */
+    fl_lua_instance *instance; /* of the state that defined it: a reference */
+    fl_formula *formula;       /* or NULL */
+    int functions;             /* registry reference: the table of infer, sbp, forward, backward */
+    bool broadcasts;           /* it has no infer */
+    int row_count;             /* of the last inference */
+    bool is_shared;            /* a formula that the same definition may take over */
+    char **samples;            /* owned; NULL-terminated */
+    struct fl_own_op *next;    /* of all */
+    fl_own_row_sbp rows[FL_OWN_ROWS];
+} fl_own_op;
+
+static inline const fl_own_op *fl_own(const fl_op *op) { return (const fl_own_op *)op; }
+
+/* The plural's ending, for messages. */
+static inline const char *fl_own_plural(int n) { return n == 1 ? "" : "s"; }
+
+/* own_sbp.c: the rows of the list on top of the stack, which is popped; the hook that offers them. */
+void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *s);
+void fl_own_sbp(fl_sigs *sigs);
+
+/* own_call.c: the other hooks. */
+fl_status fl_own_infer(fl_infer *infer);
+fl_status fl_own_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
+fl_status fl_own_grad(fl_grad *g);
 
 /* own_op.c: fields of the definition at index; zeroed memory, or an error of Lua. */
 bool fl_own_flag(lua_State *L, int index, const char *name);
