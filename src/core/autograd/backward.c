@@ -6,254 +6,15 @@
 ** contribution has come (`expected`); only then it is boxed and added to .grad. Small ones wait for others, so that
 ** their all-reduces travel together.
 */
-#include "op/reduce.h"
-#include "op/views.h"
 #include "bucket.h"
 #include "dispatch/answer.h"
 #include "dispatch/to_global.h"
-#include "tape.h"
+#include "gradient.h"
+#include "pass.h"
 
 #include <stdlib.h>
 
-/* A leaf of this pass, and what a pass around this one (which called a hook) had left in its record. */
-struct reached_leaf {
-    fl_tensor *leaf; /* owned */
-    fl_tensor *outer_pending;
-    int outer_expected;
-    void *outer_run;
-};
-
-/* Final gradients that wait to be boxed together. */
-enum { MAX_WAITING = 64, SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
-struct waiting {
-    int count;
-    int64_t bytes;
-    fl_tensor *leaves[MAX_WAITING], *gradients[MAX_WAITING]; /* owned */
-};
-
-/* One backward pass. */
-struct pass {
-    fl_node **nodes; /* reached, to be sorted newest first; owned refs */
-    int64_t count, capacity;
-    struct reached_leaf *leaves;
-    int64_t leaf_count, leaf_capacity;
-    bool retain, create_graph;
-    bool accumulate; /* backward: add to .grad; else: deliver to xs */
-    struct waiting waiting;
-    fl_tensor *const *xs; /* what flow.grad asks for */
-    fl_tensor **found;    /* their gradients */
-    int xcount;
-};
-
-static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "backward: out of memory for the graph"); }
-
-/* ---- gradients: sums, shapes ---- */
-
-/* True if the tensor may be written, because nothing else refers to it or its storage. A view that had to move data is
-** then like any tensor. */
-static bool is_own(fl_tensor *tensor)
-{
-    if (tensor->refs != 1 || tensor->storage->refs > 1 + fl_storage_watchers || !tensor->contiguous) return false;
-    if (fl_storage_is_deferred(tensor->storage)) return false; /* a sum is one step more */
-    tensor->moved_view = false;
-    return true;
-}
-
-/* *sum += g, taking over g's reference. A gradient that is not computed yet becomes a step of the sum: to be added in
-** place it would be stored first. */
-static fl_status add_gradient(fl_tensor **sum, fl_tensor *g, bool create_graph)
-{
-    if (!*sum) {
-        *sum = g;
-        return FL_OK;
-    }
-    fl_tensor *total = NULL;
-    bool own = !create_graph && (*sum)->meta == g->meta && is_own(*sum) && !fl_storage_is_deferred(g->storage);
-    const fl_operand in[2] = {fl_of(*sum), fl_of(g)};
-    fl_status status = own ? fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL)
-                           : fl_dispatch(&total, FL_OP_REF(add), in, 2, NULL);
-    fl_tensor_unref(g);
-    FL_TRY(status);
-    fl_tensor_unref(*sum);
-    *sum = total;
-    return FL_OK;
-}
-
-/* Replaces *g by the sum over the axes that broadcasting added or stretched. */
-static fl_status sum_to_shape(fl_tensor **g, const fl_shape *want)
-{
-    const fl_shape *have = &(*g)->meta->shape;
-    int lead = have->ndim - want->ndim, count = 0;
-    int64_t axes[FL_MAX_NDIM];
-    for (int i = 0; i < have->ndim; i++)
-        if (i < lead || (want->dims[i - lead] == 1 && have->dims[i] != 1)) axes[count++] = i;
-    fl_tensor *t = fl_tensor_ref(*g), *next;
-    fl_status status = FL_OK;
-    if (count) {
-        fl_attrs a;
-        fl_attrs_init(&a, FL_OP_REF(sum));
-        fl_attr_set_list(&a, FL_REDUCE_AXIS, axes, count);
-        fl_attr_set(&a, FL_REDUCE_KEEPDIM, true);
-        status = FL_CALL_WITH(&next, &a, sum, fl_of(t));
-        fl_tensor_unref(t);
-        FL_TRY(status);
-        t = next;
-    }
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(reshape));
-    fl_attr_set_list(&a, FL_VIEW_SIZE, want->dims, want->ndim);
-    if (!fl_shape_equal(&t->meta->shape, want)) {
-        status = FL_CALL_WITH(&next, &a, reshape, fl_of(t));
-        fl_tensor_unref(t);
-        FL_TRY(status);
-        t = next;
-    }
-    fl_tensor_unref(*g);
-    *g = t;
-    return FL_OK;
-}
-
-/* Brings *g to the shape and dtype of the input it is the gradient of. */
-static fl_status fit_gradient(fl_tensor **g, const fl_meta *meta)
-{
-    if ((*g)->meta == meta) return FL_OK;
-    if (!fl_shape_equal(&(*g)->meta->shape, &meta->shape)) FL_TRY(sum_to_shape(g, &meta->shape));
-    if ((*g)->meta->dtype == meta->dtype) return FL_OK;
-    fl_tensor *cast;
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(cast));
-    fl_attr_set(&a, FL_CAST_DTYPE, meta->dtype);
-    FL_TRY(FL_CALL_WITH(&cast, &a, cast, fl_of(*g)));
-    fl_tensor_unref(*g);
-    *g = cast;
-    return FL_OK;
-}
-
-/* A hook may change the values of a gradient and its SBP, nothing else. */
-static fl_status check_replaced(const fl_meta *new, const fl_meta *old)
-{
-    char is[FL_META_TEXT], was[FL_META_TEXT];
-    if (new->dtype == old->dtype &&new->is_local == old->is_local && fl_shape_equal(&new->shape, &old->shape))
-        return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "backward: a hook returned %s (%s) for a gradient that is %s (%s)",
-                   fl_meta_text(is, new), new->is_local ? "local" : "global", fl_meta_text(was, old),
-                   old->is_local ? "local" : "global");
-}
-
-static fl_status run_hooks(fl_tensor **g, const tape_hook *hook, int slot)
-{
-    for (; hook; hook = hook->next) {
-        if (hook->slot != slot) continue;
-        fl_tensor *replaced = NULL;
-        FL_TRY(hook->call(&replaced, *g, hook->context));
-        if (!replaced) continue;
-        fl_status status = check_replaced(replaced->meta, (*g)->meta);
-        if (status != FL_OK) {
-            fl_tensor_unref(replaced);
-            return status;
-        }
-        fl_tensor_unref(*g);
-        *g = replaced;
-    }
-    return FL_OK;
-}
-
-/* ---- reaching ---- */
-
-static fl_status reserve(void **list, size_t size, int64_t *capacity, int64_t count)
-{
-    if (count < *capacity) return FL_OK;
-    int64_t more = *capacity ? 2 * *capacity : 64;
-    void *grown = realloc(*list, size * (size_t)more);
-    if (!grown) return out_of_memory();
-    *list = grown;
-    *capacity = more;
-    return FL_OK;
-}
-
-static fl_status reach(struct pass *pass, fl_node *node)
-{
-    if (!node || node->run == pass) return FL_OK;
-    if (node->run)
-        return fl_fail(FL_ERR_STATE, "backward: called from inside a backward over the same graph (a hook?)");
-    FL_TRY(reserve((void **)&pass->nodes, sizeof *pass->nodes, &pass->capacity, pass->count));
-    pass->nodes[pass->count++] = fl_node_ref(node);
-    node->run = pass;
-    node->wanted = false;
-    return FL_OK;
-}
-
-static fl_status reach_leaf(struct pass *pass, fl_tensor *leaf)
-{
-    fl_autograd *a = fl_tape_record_of(leaf);
-    if (!a) return out_of_memory();
-    if (a->run != pass) {
-        FL_TRY(reserve((void **)&pass->leaves, sizeof *pass->leaves, &pass->leaf_capacity, pass->leaf_count));
-        pass->leaves[pass->leaf_count++] = (struct reached_leaf){fl_tensor_ref(leaf), a->pending, a->expected, a->run};
-        a->pending = NULL;
-        a->expected = 0;
-        a->run = pass;
-    }
-    a->expected++;
-    return FL_OK;
-}
-
-static int newest_first(const void *a, const void *b)
-{
-    uint64_t x = (*(fl_node *const *)a)->seq, y = (*(fl_node *const *)b)->seq;
-    return x > y ? -1 : x < y;
-}
-
-/* All nodes and leaves below the roots (nodes[0..count) hold the roots on entry). */
-static fl_status reach_all(struct pass *pass)
-{
-    bool sorted = true;
-    for (int64_t i = 0; i < pass->count; i++) {
-        fl_node *n = pass->nodes[i];
-        for (int j = 0; j < n->nin; j++) {
-            if (n->edges[j].node) FL_TRY(reach(pass, n->edges[j].node));
-            if (n->edges[j].leaf) FL_TRY(reach_leaf(pass, n->edges[j].leaf));
-        }
-    }
-    for (int64_t i = 1; i < pass->count && sorted; i++) sorted = pass->nodes[i - 1]->seq > pass->nodes[i]->seq;
-    if (!sorted) qsort(pass->nodes, (size_t)pass->count, sizeof *pass->nodes, newest_first);
-    return FL_OK;
-}
-
-/* ---- what is asked for ---- */
-
-static bool asked_leaf(const struct pass *pass, const fl_tensor *leaf)
-{
-    for (int i = 0; i < pass->xcount; i++)
-        if (pass->xs[i] == leaf) return true;
-    return false;
-}
-
-/* Marks nodes that lead to something asked for (oldest first: producers before consumers). */
-static fl_status mark_wanted(struct pass *pass)
-{
-    for (int i = 0; i < pass->xcount; i++) {
-        fl_node *n;
-        int slot;
-        FL_TRY(fl_tape_node_of(&n, &slot, pass->xs[i]));
-        if (n && n->run == pass) n->wanted = true;
-    }
-    for (int64_t i = pass->count - 1; i >= 0; i--) {
-        fl_node *n = pass->nodes[i];
-        for (int j = 0; j < n->nin && !n->wanted; j++) {
-            const tape_edge *e = &n->edges[j];
-            n->wanted = pass->accumulate ? e->node || e->leaf
-                                         : (e->node && e->node->wanted) || (e->leaf && asked_leaf(pass, e->leaf));
-        }
-    }
-    return FL_OK;
-}
-
-static bool edge_wanted(const struct pass *pass, const tape_edge *edge)
-{
-    if (edge->node) return edge->node->wanted;
-    return edge->leaf && (pass->accumulate || asked_leaf(pass, edge->leaf));
-}
+enum { SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
 
 /* ---- leaves ---- */
 
@@ -261,7 +22,7 @@ static bool edge_wanted(const struct pass *pass, const tape_edge *edge)
 static fl_status add_to_grad(fl_autograd *record, fl_tensor *g, bool create_graph)
 {
     fl_status status = FL_OK;
-    if (!record->grad && !is_own(g) && !create_graph) {
+    if (!record->grad && !fl_gradient_is_own(g) && !create_graph) {
         fl_tensor *copy;
         status = FL_CALL(&copy, clone, fl_of(g));
         fl_tensor_unref(g);
@@ -284,7 +45,7 @@ static fl_status add_to_grad(fl_autograd *record, fl_tensor *g, bool create_grap
 }
 
 /* The gradient of a leaf, in the leaf's own SBP (g: taken over), goes where it is wanted. */
-static fl_status hand_over(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
+static fl_status hand_over(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
     if (pass->accumulate && leaf->requires_grad) {
         if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
@@ -297,11 +58,11 @@ static fl_status hand_over(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
 }
 
 /* Boxes what waits, in the order of the tape. */
-static fl_status box_waiting(struct pass *pass)
+static fl_status box_waiting(tape_pass *pass)
 {
-    struct waiting *w = &pass->waiting;
-    fl_tensor *boxed[MAX_WAITING];
-    const fl_meta *metas[MAX_WAITING] = {NULL};
+    tape_waiting *w = &pass->waiting;
+    fl_tensor *boxed[FL_PASS_WAITING];
+    const fl_meta *metas[FL_PASS_WAITING] = {NULL};
     int count = w->count;
     for (int i = 0; i < count; i++) metas[i] = w->leaves[i]->meta;
     fl_status status = fl_bucket_box(boxed, w->gradients, metas, count);
@@ -318,9 +79,9 @@ static fl_status box_waiting(struct pass *pass)
 
 /* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A graph of gradients records
 ** every boxing by itself. */
-static fl_status box_to_leaf(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
+static fl_status box_to_leaf(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
-    struct waiting *w = &pass->waiting;
+    tape_waiting *w = &pass->waiting;
     if (g->meta == leaf->meta) return hand_over(pass, leaf, g);
     if (pass->create_graph || leaf->meta->is_local) {
         fl_tensor *boxed;
@@ -332,23 +93,23 @@ static fl_status box_to_leaf(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
     w->leaves[w->count] = fl_tensor_ref(leaf);
     w->gradients[w->count++] = g;
     w->bytes += bytes;
-    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == MAX_WAITING ? box_waiting(pass) : FL_OK;
+    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == FL_PASS_WAITING ? box_waiting(pass) : FL_OK;
 }
 
 bool fl_grad_sync = true;
 
 /* A contribution to a leaf has come (g: owned, or NULL when this path gives none). */
-static fl_status contribute(struct pass *pass, fl_tensor *leaf, fl_tensor *g)
+static fl_status contribute(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
     fl_autograd *a = leaf->autograd;
-    if (g) FL_TRY(add_gradient(&a->pending, g, pass->create_graph));
+    if (g) FL_TRY(fl_gradient_add(&a->pending, g, pass->create_graph));
     if (--a->expected > 0 || !a->pending) return FL_OK;
     fl_tensor *final = a->pending;
     a->pending = NULL;
-    fl_status status = run_hooks(&final, a->hooks, 0);
+    fl_status status = fl_gradient_hook(&final, a->hooks, 0);
     bool kept = pass->accumulate && final->meta != leaf->meta && !fl_grad_sync; /* for a later pass to box */
     if (status == FL_OK && pass->accumulate && a->unsynced && (kept || fl_grad_sync)) {
-        status = add_gradient(&a->unsynced, final, pass->create_graph);
+        status = fl_gradient_add(&a->unsynced, final, pass->create_graph);
         final = a->unsynced;
         a->unsynced = NULL;
     }
@@ -402,7 +163,7 @@ static fl_status region_gradient(fl_grad *g, fl_node *node, fl_status (*inner)(f
         sub.in_meta = metas;
         sub.out_meta = &metas[0];
         status = inner(&sub);
-        if (status == FL_OK && g->gin[0]) status = fit_gradient(&g->gin[0], part->meta);
+        if (status == FL_OK && g->gin[0]) status = fl_gradient_fit(&g->gin[0], part->meta);
         if (status == FL_OK && g->need[0]) {
             if (g->gin[0]) status = FL_CALL(&done, copy_, fl_of(part), fl_of(g->gin[0]));
             else status = FL_CALL(&done, zero_, fl_of(part));
@@ -425,11 +186,11 @@ static fl_status node_gradient(fl_grad *g, fl_node *node)
 }
 
 /* Hands gin[i] (owned or NULL) to where edge i leads. */
-static fl_status deliver(struct pass *pass, fl_node *node, int i, fl_tensor *g)
+static fl_status deliver(tape_pass *pass, fl_node *node, int i, fl_tensor *g)
 {
     tape_edge *e = &node->edges[i];
     if (g && (e->node || e->leaf)) {
-        fl_status status = fit_gradient(&g, e->meta);
+        fl_status status = fl_gradient_fit(&g, e->meta);
         if (status != FL_OK) {
             fl_tensor_unref(g);
             return status;
@@ -437,17 +198,17 @@ static fl_status deliver(struct pass *pass, fl_node *node, int i, fl_tensor *g)
     }
     if (e->leaf) return contribute(pass, e->leaf, g);
     if (!g) return FL_OK;
-    if (e->node && e->node->wanted) return add_gradient(&e->node->pending[e->slot], g, pass->create_graph);
+    if (e->node && e->node->wanted) return fl_gradient_add(&e->node->pending[e->slot], g, pass->create_graph);
     fl_tensor_unref(g);
     return FL_OK;
 }
 
 /* Keeps or returns the requested gradient of an output. */
-static fl_status deliver_outputs(struct pass *pass, fl_node *node)
+static fl_status deliver_outputs(tape_pass *pass, fl_node *node)
 {
     for (int s = 0; s < node->nout; s++) {
         if (!node->pending[s]) continue;
-        FL_TRY(run_hooks(&node->pending[s], node->hooks, s));
+        FL_TRY(fl_gradient_hook(&node->pending[s], node->hooks, s));
         if (pass->accumulate && node->retain[s])
             FL_TRY(add_to_grad(node->retain[s], fl_tensor_ref(node->pending[s]), pass->create_graph));
         for (int i = 0; i < pass->xcount; i++) {
@@ -462,7 +223,7 @@ static fl_status deliver_outputs(struct pass *pass, fl_node *node)
 enum { STACK_INPUTS = 16 };
 
 /* Runs one node's gradient and hands out the results. */
-static fl_status visit(struct pass *pass, fl_node *node)
+static fl_status visit(tape_pass *pass, fl_node *node)
 {
     bool any = false, useful = false;
     for (int s = 0; s < node->nout; s++) any |= node->pending[s] != NULL;
@@ -470,7 +231,7 @@ static fl_status visit(struct pass *pass, fl_node *node)
     size_t nin = (size_t)node->nin, size = nin * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool));
     char local[STACK_INPUTS * (sizeof(fl_operand) + 2 * sizeof(void *) + sizeof(bool))] __attribute__((aligned(16))),
         *block = local;
-    if (nin > STACK_INPUTS && !(block = malloc(size))) return out_of_memory();
+    if (nin > STACK_INPUTS && !(block = malloc(size))) return fl_pass_out_of_memory();
     memset(block, 0, size);
     fl_tensor *outs[FL_MAX_OUT] = {NULL};
     fl_operand *in = (fl_operand *)block;
@@ -479,7 +240,7 @@ static fl_status visit(struct pass *pass, fl_node *node)
     bool *need = (bool *)(gin + nin);
     fl_status status = FL_OK;
     for (size_t i = 0; i < nin && any; i++) {
-        useful |= need[i] = edge_wanted(pass, &node->edges[i]);
+        useful |= need[i] = fl_pass_wants(pass, &node->edges[i]);
         metas[i] = node->edges[i].meta;
     }
     if (useful) {
@@ -506,7 +267,7 @@ static fl_status visit(struct pass *pass, fl_node *node)
 
 /* ---- the whole pass ---- */
 
-static void pass_end(struct pass *pass)
+static void pass_end(tape_pass *pass)
 {
     for (int i = 0; i < pass->waiting.count; i++) { /* left by an error */
         fl_tensor_unref(pass->waiting.gradients[i]);
@@ -523,7 +284,7 @@ static void pass_end(struct pass *pass)
     }
     for (int64_t i = 0; i < pass->count; i++) fl_node_unref(pass->nodes[i]);
     for (int64_t i = 0; i < pass->leaf_count; i++) {
-        struct reached_leaf *r = &pass->leaves[i];
+        tape_reached *r = &pass->leaves[i];
         fl_autograd *a = r->leaf->autograd;
         fl_tensor_unref(a->pending);
         a->pending = r->outer_pending;
@@ -536,10 +297,10 @@ static void pass_end(struct pass *pass)
 }
 
 /* What the script called. */
-static const char *pass_name(const struct pass *pass) { return pass->accumulate ? "backward" : "grad"; }
+static const char *pass_name(const tape_pass *pass) { return pass->accumulate ? "backward" : "grad"; }
 
 /* The gradient backward starts with: given, or ones for a 0-d y. */
-static fl_status seed(const struct pass *pass, fl_tensor **out, fl_tensor *y, fl_tensor *grad)
+static fl_status seed(const tape_pass *pass, fl_tensor **out, fl_tensor *y, fl_tensor *grad)
 {
     char have[FL_META_TEXT], want[FL_META_TEXT];
     if (grad) {
@@ -551,7 +312,7 @@ static fl_status seed(const struct pass *pass, fl_tensor **out, fl_tensor *y, fl
                            grad->meta->is_local ? "local" : "global", fl_meta_text(have, grad->meta),
                            y->meta->is_local ? "local" : "global", fl_meta_text(want, y->meta));
         *out = fl_tensor_ref(grad);
-        fl_status status = fit_gradient(out, y->meta);
+        fl_status status = fl_gradient_fit(out, y->meta);
         if (status != FL_OK) fl_tensor_unref(*out);
         return status;
     }
@@ -561,18 +322,18 @@ static fl_status seed(const struct pass *pass, fl_tensor **out, fl_tensor *y, fl
     return FL_CALL(out, ones_like, fl_of(y));
 }
 
-static fl_status start(struct pass *pass, fl_tensor *y, fl_tensor *grad, fl_node **node, int *slot)
+static fl_status start(tape_pass *pass, fl_tensor *y, fl_tensor *grad, fl_node **node, int *slot)
 {
     FL_TRY(fl_tape_node_of(node, slot, y));
     if (!y->requires_grad && !*node)
         return fl_fail(FL_ERR_STATE,
                        "%s: this tensor does not require grad: nothing it was computed from has requires_grad = true",
                        pass_name(pass));
-    if (*node) return reach(pass, *node);
-    return reach_leaf(pass, y);
+    if (*node) return fl_pass_reach(pass, *node);
+    return fl_pass_reach_leaf(pass, y);
 }
 
-static fl_status run(struct pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
+static fl_status run(tape_pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
 {
     fl_status status = FL_OK;
     fl_node *nodes[FL_MAX_PARAMS];
@@ -580,20 +341,20 @@ static fl_status run(struct pass *pass, fl_tensor *const *ys, fl_tensor *const *
     if (ycount > FL_MAX_PARAMS) return fl_fail(FL_ERR_VALUE, "backward: at most %d tensors at once", FL_MAX_PARAMS);
     for (int i = 0; i < ycount && status == FL_OK; i++)
         status = start(pass, ys[i], grads ? grads[i] : NULL, &nodes[i], &slots[i]);
-    if (status == FL_OK) status = reach_all(pass);
-    if (status == FL_OK) status = mark_wanted(pass);
+    if (status == FL_OK) status = fl_pass_reach_all(pass);
+    if (status == FL_OK) status = fl_pass_mark_wanted(pass);
     for (int i = 0; i < ycount && status == FL_OK; i++) {
         fl_tensor *g;
         status = seed(pass, &g, ys[i], grads ? grads[i] : NULL);
         if (status != FL_OK) break;
-        status = nodes[i] ? add_gradient(&nodes[i]->pending[slots[i]], g, pass->create_graph)
+        status = nodes[i] ? fl_gradient_add(&nodes[i]->pending[slots[i]], g, pass->create_graph)
                           : contribute(pass, ys[i], g);
     }
     for (int64_t i = 0; i < pass->count && status == FL_OK; i++) status = visit(pass, pass->nodes[i]);
     return status == FL_OK ? box_waiting(pass) : status;
 }
 
-static fl_status run_pass(struct pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
+static fl_status run_pass(tape_pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
 {
     bool enabled = fl_grad_enabled;
     fl_grad_enabled = pass->create_graph;
@@ -605,7 +366,7 @@ static fl_status run_pass(struct pass *pass, fl_tensor *const *ys, fl_tensor *co
 
 fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain, bool create_graph)
 {
-    struct pass p = {.retain = retain || create_graph, .create_graph = create_graph, .accumulate = true};
+    tape_pass p = {.retain = retain || create_graph, .create_graph = create_graph, .accumulate = true};
     if (FL_UNLIKELY(fl_answerer_now != NULL)) {
         if (count == 1 && !create_graph) return fl_answerer_now->backward(ys[0], grads ? grads[0] : NULL, retain);
         FL_TRY(fl_answerer_now->stop());
@@ -616,7 +377,7 @@ fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, in
 fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount,
                            fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused)
 {
-    struct pass p = {
+    tape_pass p = {
         .retain = retain || create_graph, .create_graph = create_graph, .xs = xs, .found = out, .xcount = xcount};
     for (int i = 0; i < xcount; i++) out[i] = NULL;
     FL_TRY(fl_answer_stop());

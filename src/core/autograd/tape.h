@@ -130,6 +130,45 @@ fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *tensor);
 /* Makes the tensor output `slot` of the node. */
 fl_status fl_tape_attach(fl_tensor *tensor, fl_node *node, int slot);
 
+/* ---- what tape.c, tape_inplace.c and tape_tensor.c have of each other ---- */
+
+/* What an in-place op wrote: its version has been bumped already. */
+typedef struct tape_write {
+    fl_tensor *target;
+    fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
+} tape_write;
+
+fl_status fl_tape_out_of_memory(void);
+
+/* A node without edges and saved values; NULL when out of memory. */
+fl_node *fl_tape_node_new(const fl_op *op, int nin, int nout, const fl_attrs *attrs);
+
+/* A node for a call that has run; place: NULL unless it was in place. */
+fl_status fl_tape_node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                           fl_tensor *const *results, int nout, const tape_write *place);
+
+/* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
+tape_saves fl_tape_what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target);
+
+/* A target takes the gradient of its base, also as a view made under no_grad. */
+bool fl_tape_target_wants_grad(const fl_tensor *tensor);
+
+/* Of an in-place op on a view: edge 0 leads to the base as it was, not to the view, and a saved result is kept as the
+** whole base: the gradient takes its region, connected to the tape where that records. */
+fl_status fl_tape_lead_to(fl_node *node, fl_tensor *base);
+
+/* A view whose base was rewritten since gets the node of a view taken from the base as it is now. */
+fl_status fl_tape_catch_up(fl_tensor *view);
+
+/* Functions of fl_recorder (dispatch/record.h). */
+bool fl_tape_view_wants(const fl_tensor *tensor);
+void fl_tape_release_record(fl_autograd *record);
+fl_status fl_tape_check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *target, const fl_operand *in, int nin);
+fl_status fl_tape_rewrite(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin,
+                          const fl_attrs *attrs);
+
+/* ---- for all ---- */
+
 /* Number of the next node. */
 uint64_t fl_tape_next_seq(void);
 
