@@ -1,0 +1,21 @@
+/*
+** crc32c.h -- the checksum of iSCSI, ext4 and RecordIO: CRC-32 with Castagnoli's polynomial, by the CPU's own
+** instructions where it has them.
+*/
+#ifndef FL_CRC32C_H
+#define FL_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The checksum of bytes that follow those with checksum `before`; 0 for the first ones. Any thread. */
+uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes);
+
+/* The same without instructions for it, for tests and machines that have none. */
+uint32_t fl_crc32c_portable(uint32_t before, const void *data, size_t bytes);
+
+/* The same by method `method` of those the CPU has, from the slowest on, for tests; NULL: there are no more. */
+typedef uint32_t fl_crc32c_method(uint32_t before, const void *data, size_t bytes);
+fl_crc32c_method *fl_crc32c_methods(int method);
+
+#endif
