@@ -429,10 +429,12 @@ describe("the loader", function()
         for _, case in ipairs {{{0, 1, 2, 3}, "S(0)"}, {{3, 1}, "S(0)"}, {{{0, 1}, {2, 3}}, {"S(0)", "B"}}, {{{0, 1}, {2, 3}}, {"S(0)", "S(0)"}},
             {{2}, "B"}} do
             for rank = 0, 3 do
-                local plain = data.loader(set_of_pairs, {batch_size = 4, shuffle = true, seed = 3})
+                local options = {batch_size = 4, shuffle = true, seed = 3, prefetch = 0}
+                local plain = data.loader(set_of_pairs, options)
                 flow._testing.set_world(4, rank)
                 local p = flow.placement("cpu", case[1])
-                local loader = data.loader(set_of_pairs, {batch_size = 4, shuffle = true, seed = 3, placement = p, sbp = case[2]})
+                options.placement, options.sbp = p, case[2]
+                local loader = data.loader(set_of_pairs, options)
                 for batch in loader do
                     local mine = asked
                     local want = plain:next()

@@ -256,5 +256,6 @@ void fl_lua_open_io(lua_State *L, int flow)
     luaL_newlib(L, functions);
     fl_lua_open_checkpoint(L, lua_gettop(L));
     fl_lua_open_json(L, lua_gettop(L));
+    fl_lua_open_loader(L, lua_gettop(L));
     lua_setfield(L, flow, "_io");
 }

@@ -1,14 +1,19 @@
 -- data_loader.lua -- batches of a dataset, in an order that can be saved and taken up again.
 --
--- The loader's order depends on its seed and the epoch alone: where a pass stands is (epoch, batch), whatever else
--- draws random numbers and however many ranks there are, and can be saved and taken up again. With a placement a batch
--- is global, and each rank asks the dataset for its own rows alone; nothing is communicated.
+-- The loader's order depends on its seed and the epoch alone: where a pass stands is (epoch, items given), whatever
+-- else draws random numbers and however many ranks there are, and can be saved and taken up again, also by other ranks
+-- and in batches of another size. With a placement a batch is global, and each rank asks the dataset for its own rows
+-- alone; nothing is communicated.
+--
+-- A pass asks for batches ahead of the one that it gives (data_batch.lua makes them), in their order. An error of a
+-- batch is raised when its turn comes.
 --
 -- A generic `for` calls the loader itself, with the batch that it got last: so the loader can tell the loops
 -- apart, and each makes a pass of its own.
 
 local flow = require "flow"
 local check = require "flow.check"
+local batches = require "flow.data_batch"
 
 local io_ = flow._io
 
@@ -21,47 +26,92 @@ local loaders = {}
 ---@field epoch integer of that pass, from 0; at its end that of the next one
 ---@field position integer batches given in this epoch
 ---@field begun integer passes begun
+---@field real integer rows of the last batch that are not there to fill it up (pad_last)
+---@field skipped integer items left out so far (skip_errors)
+---@field problem string|false why the last of them was left out
 local Loader = {}
 Loader.__index = Loader
 
--- The rows of a batch of `count` that this rank holds.
-local function own_rows(count, placement, sbp)
-    return flow.arange(count, {placement = placement, sbp = sbp}):to_local():to("cpu")
-end
-
 local function check_places(o)
+    if o.placement and o.device then check.fail("loader: a placement says the device; leave out device") end
     if (o.placement == nil) ~= (o.sbp == nil) then check.fail("loader: placement and sbp must be given together") end
-    if o.placement and not pcall(own_rows, 1, o.placement, o.sbp) then
+    if o.placement and not pcall(batches.own_rows, 1, o.placement, o.sbp) then
         check.fail("loader: sbp must be S(0), rows, or B for each of the %d axes of the placement's hierarchy",
             #o.placement.hierarchy)
     end
 end
 
+local function check_options(o)
+    check_places(o)
+    local ok, message = pcall(flow.empty, 0, {device = o.device})
+    if not ok then check.fail("loader: %s", (message:gsub("^.-empty: ", "", 1))) end
+    if o.drop_last and o.pad_last then
+        check.fail("loader: drop_last leaves out the batch that pad_last fills up; give one")
+    end
+    if o.skip_errors and o.placement then
+        check.fail("loader: skip_errors and a placement do not go together: ranks would have rows of different batches")
+    end
+end
+
+local function has(dataset, name)
+    local ok, method = pcall(function() return dataset[name] end)
+    return ok and type(method) == "function"
+end
+
 local function is_dataset(value)
-    local ok, batch = pcall(function() return value.batch end)
-    return ok and type(value) == "table" and type(batch) == "function"
+    return (type(value) == "table" or type(value) == "userdata") and (has(value, "batch") or has(value, "get"))
+end
+
+-- How batches are made: by the dataset as a whole, or of its items.
+local function kind_of(dataset, o)
+    local whole, items = has(dataset, "batch"), has(dataset, "get")
+    if items and (o.collate or o.skip_errors or not whole) then return "get" end
+    if o.collate or o.skip_errors then
+        check.fail("loader: %s needs single items, and this dataset has batches only; give it dataset:get(position)",
+            o.collate and "collate" or "skip_errors")
+    end
+    return "batch"
+end
+
+-- Does the dataset compute its batches at once, and draw nothing at random?
+local function is_at_once(dataset)
+    local ok, at_once = pcall(function() return dataset._at_once end)
+    return ok and at_once == true
 end
 
 ---Batches of a dataset. `for batch in loader do` walks one epoch, also inside a loop over the same loader;
 ---loader:next() continues through all epochs. batch_size counts the rows of all ranks together. With placement and sbp
----("S(0)", "B") the tensors of a batch are global. With `shuffle` every epoch has its own order, which depends on
----`seed`; the default seed is that of flow.manual_seed when the first pass begins.
+---("S(0)", "B") the tensors of a batch are global; with `device` they are copied there. With `shuffle` every epoch has
+---its own order, which depends on `seed`; the default seed is that of flow.manual_seed when the first pass begins. The
+---next `prefetch` batches are asked for ahead. The items of a dataset that gives single ones (dataset:get) are stacked,
+---or `collate(items)` makes the batch; with skip_errors those that fail are left out and counted in loader.skipped.
+---The last batch may be short; drop_last leaves it out, pad_last fills it up from the epoch's beginning: loader.real
+---says how many rows are its own.
 ---@param dataset any
----@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, placement: any, sbp: any}?
+---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, pad_last: boolean,
+---prefetch: integer, collate: function, skip_errors: boolean, device: string, placement: any, sbp: any}?
 function loaders.loader(dataset, opts)
-    check_places(opts)
+    check_options(opts)
     if not is_dataset(dataset) then
         local form = "as data.tensors(x, y) gives (#dataset and dataset:batch(positions))"
         check.fail("loader: takes a dataset, %s, got %s", form, check.got(dataset))
     end
-    local self = setmetatable({
-        dataset = dataset, batch_size = opts.batch_size, shuffle = opts.shuffle, seed = opts.seed or false,
-        drop_last = opts.drop_last, placement = opts.placement or false, sbp = opts.sbp or false,
-        epoch = 0, position = 0, begun = 0,
-        pass = false,                                   -- {epoch =, position =}: the one that gave a batch last
+    local device = opts.placement and opts.placement.type or opts.device or false
+    local at_once = is_at_once(dataset)             -- nothing is gained by asking ahead, but for copies to a device
+    local self = {
+        dataset = dataset, kind = kind_of(dataset, opts), device = device,
+        draws = opts.shuffle or not at_once,            -- can what it gives depend on its seed?
+        epoch = 0, position = 0, begun = 0, items = 0, real = 0, skipped = 0, problem = false,
+        pass = false,                                   -- the one that gave a batch last
         resumed = false,                                -- is `pass` for the next loop to go on with?
         passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
-    }, Loader)
+    }
+    for _, name in ipairs {"seed", "collate", "placement", "sbp"} do self[name] = opts[name] or false end
+    for _, name in ipairs {"batch_size", "shuffle", "drop_last", "pad_last", "skip_errors"} do
+        self[name] = opts[name]
+    end
+    self.prefetch = opts.prefetch or at_once and (not device or device == "cpu") and 0 or 2
+    setmetatable(self, Loader)
     if #self == 0 then check.fail("loader: %d items are too few for a batch of %d", #dataset, opts.batch_size) end
     return self
 end
@@ -72,63 +122,93 @@ function Loader:__len()
     return self.drop_last and count // self.batch_size or (count + self.batch_size - 1) // self.batch_size
 end
 
--- A batch as global tensors, of which this rank has made its own rows.
-local function global_batch(self, positions)
-    local count = positions:size(0)
-    local places = {placement = self.placement, sbp = self.sbp}
-    local rows = own_rows(count, self.placement, self.sbp)
-    local batch = self.dataset:batch(positions:index_select(0, rows))
-    for i, t in ipairs(batch) do
-        local shape = t.shape
-        shape[1], places.dtype = count, t.dtype
-        local whole = flow.empty(shape, places)
-        local own = whole:to_local()
-        if rows:size(0) > 0 then own:copy_(t:to(own.device)) end
-        batch[i] = whole
-    end
-    return batch
+-- A pass: items and batches given, items asked for, and the batches in between.
+local function new_pass(epoch, items, position)
+    return {epoch = epoch, items = items, position = position, asked = items, ahead = {}, draws = false}
 end
 
 local function begin(self)
     self.begun = self.begun + 1
-    return {epoch = self.begun - 1, position = 0}
+    return new_pass(self.begun - 1, 0, 0)
 end
 
 -- The seed of the order, for good once it is known.
 local function seed_of(self)
-    if not self.seed then self.seed = self.shuffle and flow.default_generator():state().seed or 0 end
+    if not self.seed then self.seed = self.draws and flow.default_generator():state().seed or 0 end
     return self.seed
 end
 
--- Notes that the pass gave this batch. A dataset may give the same table again: other loops need one of their own.
-local function note(self, pass, batch)
-    if type(batch) ~= "table" then check.fail("loader: a dataset's batch must be a table, got %s", check.got(batch)) end
-    local other = self.passes[batch]
-    if other and other ~= pass then
-        local copy = setmetatable({}, getmetatable(batch))
-        for key, value in next, batch do rawset(copy, key, value) end
-        batch = copy
+-- Positions in the dataset of `count` items of the epoch, from `first` on; after its last one its first follows again.
+local function positions_of(self, epoch, first, count)
+    local total = #self.dataset
+    if first + count > total then
+        local parts = {}
+        while count > 0 do
+            local n = math.min(count, total - first)
+            parts[#parts + 1] = positions_of(self, epoch, first, n)
+            first, count = 0, count - n
+        end
+        return flow.cat(parts, 0)
     end
-    self.passes[batch] = pass
-    return batch
+    if self.shuffle then return io_.shuffled(total, seed_of(self), epoch, first, count) end
+    return flow.arange(first, first + count)
+end
+
+-- Asks for the next batch of the pass; false at its end. An error is the batch's, and raised in its turn; Ctrl-C at
+-- once.
+local function ask(self, pass)
+    local real = math.min(self.batch_size, #self.dataset - pass.asked)
+    if real <= 0 or self.drop_last and real < self.batch_size then return false end
+    pass.draws = pass.draws or {seed = seed_of(self), epoch = pass.epoch}
+    local count = self.pad_last and self.batch_size or real
+    local ok, batch = pcall(batches.ask, self, positions_of(self, pass.epoch, pass.asked, count), real, pass.draws)
+    if not ok then
+        if batches.is_interrupt(batch) then error(batch, 0) end
+        batch = {failed = true, message = batch, real = real}
+    end
+    pass.asked = pass.asked + real
+    pass.ahead[#pass.ahead + 1] = batch
+    return true
+end
+
+-- Notes that the pass has given a batch, or failed to.
+local function note(self, pass, batch)
+    table.remove(pass.ahead, 1)
+    pass.items, pass.position = pass.items + batch.real, pass.position + 1
+    self.pass, self.epoch, self.position, self.items = pass, pass.epoch, pass.position, pass.items
+    self.real = batch.real
+    for _, item in ipairs(batch.skipped or {}) do
+        self.skipped, self.problem = self.skipped + 1, item.message
+        if item.place <= batch.real then self.real = self.real - 1 end
+    end
+end
+
+-- The fields of the batch whose turn it is, nil when all of its items were left out; its error.
+local function give(self, pass, batch)
+    local ok, result = not batch.failed, batch.message
+    if ok then ok, result = pcall(batches.finish, self, batch) end
+    if not ok and batches.is_interrupt(result) then error(result, 0) end
+    note(self, pass, batch)
+    if not ok then error(result, 0) end
+    return result
 end
 
 -- The next batch of a pass, nil at its end.
 local function advance(self, pass)
+    local ahead = pass.ahead
     self.resumed = false
-    if pass.position >= #self then
-        self.pass, self.epoch, self.position = false, self.begun, 0
-        return nil
+    while true do
+        while #ahead <= self.prefetch and ask(self, pass) do end
+        if #ahead == 0 then break end
+        for i = 2, #ahead do batches.progress(self, ahead[i]) end
+        local fields = give(self, pass, ahead[1])
+        if fields then
+            self.passes[fields] = pass
+            return fields
+        end
     end
-    local first = pass.position * self.batch_size
-    local count = math.min(self.batch_size, #self.dataset - first)
-    local positions = self.shuffle and io_.shuffled(#self.dataset, seed_of(self), pass.epoch, first, count)
-        or flow.arange(first, first + count)
-    local batch = self.placement and global_batch(self, positions) or self.dataset:batch(positions)
-    batch = note(self, pass, batch)
-    pass.position = pass.position + 1
-    self.pass, self.epoch, self.position = pass, pass.epoch, pass.position
-    return batch
+    self.pass, self.epoch, self.position, self.items = false, self.begun, 0, 0
+    return nil
 end
 
 ---The next batch: of the pass that gave the last one, or of a new pass after its end.
@@ -149,29 +229,39 @@ end
 
 ---The position of the pass that gave the last batch, in whatever loop. To resume an outer loop, take the state before
 ---an inner loop over the same loader begins.
----@return {epoch: integer, position: integer, seed: integer, begun: integer}
+---@return {epoch: integer, position: integer, items: integer, seed: integer, begun: integer}
 function Loader:state()
-    return {epoch = self.epoch, position = self.position, seed = seed_of(self), begun = self.begun}
+    return {
+        epoch = self.epoch, position = self.position, items = self.items, seed = seed_of(self), begun = self.begun,
+    }
 end
 
----Continues where `state` was taken; dataset and options must be the same. The next loop, or next(), continues that
----pass; later ones begin the epochs after it. The order is the saved one, whatever flow.manual_seed was called with.
----@param state {epoch: integer, position: integer, seed: integer, begun: integer?}
+---Continues where `state` was taken; the dataset and the order must be the same, but ranks and batch_size need not. The
+---next loop, or next(), continues that pass; later ones begin the epochs after it. The order is the saved one, whatever
+---flow.manual_seed was called with.
+---@param state {epoch: integer, position: integer, items: integer?, seed: integer, begun: integer?}
 function Loader:load_state(state)
     local o = check.options("load_state", state,
-        {epoch = check.none, position = check.none, seed = check.none, begun = check.none})
+        {epoch = check.none, position = check.none, items = check.none, seed = check.none, begun = check.none})
     local epoch = check.integer("load_state", "epoch", o.epoch, 0)
     local position = check.integer("load_state", "position", o.position, 0)
     local seed = check.integer("load_state", "seed", o.seed, math.mininteger)
     local begun = o.begun == nil and epoch + 1 or o.begun
     begun = check.integer("load_state", "begun", begun, position > 0 and epoch + 1 or epoch)
-    self.pass = begun > epoch and {epoch = epoch, position = position}
-    self.epoch, self.position, self.seed, self.begun, self.resumed = epoch, position, seed, begun, true
+    local items = o.items == nil and position * self.batch_size or check.integer("load_state", "items", o.items, 0)
+    if o.items and items > #self.dataset then
+        check.fail("load_state: the state stands at item %d of a dataset; this one has %d", items, #self.dataset)
+    end
+    if o.items then position = (items + self.batch_size - 1) // self.batch_size end
+    self.pass = begun > epoch and new_pass(epoch, items, position)
+    self.epoch, self.position, self.items, self.seed, self.begun = epoch, position, items, seed, begun
+    self.resumed = true
 end
 
 check.takes(loaders, {
     [[loader(dataset: any, {batch_size: integer >= 1 = 1, shuffle: boolean = false, seed: integer?,
-        drop_last: boolean = false, placement: placement?, sbp: any?})]],
+        drop_last: boolean = false, pad_last: boolean = false, prefetch: integer >= 0?, collate: function?,
+        skip_errors: boolean = false, device: string?, placement: placement?, sbp: any?})]],
 })
 check.methods(Loader, "loader", {"next()", "state()", "load_state(state: list)"})
 check.strict("Loader", Loader, "; write for batch in loader do, or loader:next()")

@@ -1,6 +1,7 @@
 -- data_sets.lua -- datasets of tensors.
 --
 -- A dataset has a size (`#dataset`) and gives a list of tensors for a tensor of positions (`dataset:batch(positions)`).
+-- These here compute it at once, and draw nothing at random (`_at_once`).
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -10,6 +11,7 @@ local sets = {}
 ---@class flow.data.Tensors
 local Tensors = {}
 Tensors.__index = Tensors
+Tensors._at_once = true
 
 ---Rows of tensors of equal length: data.tensors(images, labels).
 function sets.tensors(...)
@@ -35,6 +37,7 @@ end
 ---@class flow.data.Windows
 local Windows = {}
 Windows.__index = Windows
+Windows._at_once = true
 
 ---All pieces of `length` numbers of a 1-d tensor, each with the piece shifted by one: batches are
 ---{inputs [batch, length], targets [batch, length]}, int64.
@@ -64,8 +67,8 @@ end)
 check.takes(sets, {
     "tensors(...: tensor)", "windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})",
 })
-check.methods(Tensors, "dataset", {"batch(positions: positions)"})
-check.methods(Windows, "dataset", {"batch(positions: positions)"})
+check.methods(Tensors, "dataset", {"batch(positions: positions, pass: table?)"})
+check.methods(Windows, "dataset", {"batch(positions: positions, pass: table?)"})
 check.strict("Tensors", Tensors, "; write dataset:batch(positions)")
 check.strict("Windows", Windows, "; write dataset:batch(positions)")
 return sets

@@ -1,0 +1,69 @@
+-- data_loader_spec.lua -- the loader on several ranks: each makes its own rows, and together they are what one rank
+-- makes, whatever the number of ranks, also when an epoch goes on with another number.
+local flow = require "flow"
+local ranks = require "tests.ranks.support"
+local data = flow.data
+
+local COUNT = 23
+local set = setmetatable({}, {__len = function() return COUNT end})
+
+-- Items that depend on what a dataset may draw with.
+function set:get(i, pass) -- luacheck: ignore 212
+    return {x = flow.full({2}, i + 100 * pass.epoch + 1000 * pass.seed), label = i}
+end
+
+local function first(count)
+    local list = {}
+    for r = 0, count - 1 do list[#list + 1] = r end
+    return flow.placement("cpu", list)
+end
+
+local function make(count, size, options)
+    local o = {batch_size = size, shuffle = true, seed = 4, placement = count and first(count), sbp = count and "S(0)"}
+    for key, value in pairs(options or {}) do o[key] = value end
+    return data.loader(set, o)
+end
+
+local function take(list, loader, count)
+    for _ = 1, count do
+        local batch = loader:next()
+        for i, v in ipairs(batch.label:totable()) do list[#list + 1] = v + 1000 * batch.x:totable()[i][2] end
+    end
+    return list
+end
+
+describe("a loader of items", function()
+    it("gives batches whose rows are together what one rank gets", function()
+        for size = 1, 7, 2 do
+            local want = take({}, make(nil, size), 9)
+            for count = 1, ranks.world do
+                for _, prefetch in ipairs {0, 3} do
+                    assert.are.same(want, take({}, make(count, size, {prefetch = prefetch}), 9))
+                end
+            end
+        end
+    end)
+
+    it("fills the last batch up alike", function()
+        local want = take({}, make(nil, 5, {pad_last = true}), 5)
+        assert.are.equal(25, #want)
+        assert.are.same(want, take({}, make(ranks.world, 5, {pad_last = true}), 5))
+    end)
+
+    it("goes on with other ranks and another batch size, and loses and repeats nothing", function()
+        local whole = take({}, make(nil, 1), COUNT)
+        for from = 1, ranks.world do
+            for to = 1, ranks.world do
+                local loader, again = make(from, 6), make(to, 4)
+                local seen = take({}, loader, 2)
+                again:load_state(loader:state())
+                take(seen, again, 2)
+                local last = make(nil, 3)
+                last:load_state(again:state())
+                take(seen, last, 1)
+                assert.are.same(whole, seen)
+                assert.are.equal(COUNT, last:state().items)
+            end
+        end
+    end)
+end)
