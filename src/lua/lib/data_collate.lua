@@ -52,8 +52,8 @@ local function column(items, numbers, key)
         end
         if not alike(first, value) then
             local advice = "make them alike in transform, or give collate"
-            check.fail("loader: field %s is %s in item %d and %s in item %d; %s", name_of(key), describe(first), numbers[1],
-                describe(value), numbers[i], advice)
+            check.fail("loader: field %s is %s in item %d and %s in item %d; %s", name_of(key), describe(first),
+                numbers[1], describe(value), numbers[i], advice)
         end
         list[i] = value
     end
