@@ -1,46 +1,29 @@
 /*
-** storage.c -- tensors' bytes on the host: size classes, caches, limbo, the way to an out-of-memory error.
+** storage.c -- tensors' bytes: where they lie, limbo, the way to an out-of-memory error.
 **
-** Sizes are rounded up to classes, 8 per doubling, and a freed block serves the next request of its class,
-** so a loop takes no page faults after its first turn. Where other ranks share this host, blocks from 4 KiB on come
-** from the arena that they map (arena.h). Otherwise, and when it is full, blocks from 1 MiB on come from mmap; from
-** 2 MiB on they are aligned for huge pages. What the process holds, live and cached, stays below its recent peak of
-** live bytes plus an eighth (or 64 MiB): the cache never makes a program much larger than it was anyway.
-** A storage that queued ops may still touch waits in limbo. All but fl_scratch is for the script's thread.
+** Blocks on the host come from a cache (block_cache.h); few bytes lie in the storage itself. A storage that queued ops
+** may still touch waits in limbo. All but fl_scratch is for the script's thread.
 */
-#define _GNU_SOURCE
 #include "storage.h"
-#include "arena.h"
-#include "blocks.h"
+#include "block_cache.h"
+#include "large_blocks.h"
 #include "scratch.h"
 #include "device.h"
 #include "testing.h"
 #include "engine/engine.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/sysinfo.h>
-#include <unistd.h>
 
 enum {
     SLAB_STORAGES = 63,
-    TOP_SITES = 3,
-    MAX_SITES = 32,
-    SHARED = 4096,
-    FLOOR = 64 << 20,
+    LIMBO_FLOOR = 64 << 20,
     LARGE_DEBT = 1 << 20, /* bytes */
     LARGE_SHARE = 16,
     INLINE_CLASS = -1, /* in the struct; also without any bytes */
     DEVICE_CLASS = -2,
     FOREIGN_CLASS = -3 /* the host program's */
 };
-
-struct block {
-    struct block *next;
-}; /* a cached block's first bytes */
 
 /* Structs come in slabs, which live until the shutdown. */
 struct slab {
@@ -54,108 +37,9 @@ int fl_storage_watchers;
 
 static struct slab *slabs;
 static fl_storage *free_storages;
-static struct block *cached[FL_BLOCK_CLASSES];
 static fl_storage *limbo_first, *limbo_last;
-static fl_storage *large_blocks; /* live ones, for the error message */
 static fl_memory_stats stats;
-static fl_memory_stats meta_stats;                     /* of storages on FL_META */
-static int64_t held_bytes;                             /* in blocks from the system: live, in limbo and cached */
-static int64_t recent_peak, earlier_peak, epoch_bytes; /* of bytes in use; see note_peak */
-
-/* ---- blocks of storages: from the arena if there is one ---- */
-
-static void *system_block(int c)
-{
-    size_t bytes = fl_block_bytes(c);
-    void *data = bytes < SHARED ? NULL : fl_arena_take(bytes + FL_BLOCK_GUARD);
-    if (!data) return fl_block_new(c);
-    FL_SHOW(data, bytes + FL_BLOCK_GUARD);
-    return data;
-}
-
-static void system_release(void *data, int c)
-{
-    size_t bytes = fl_block_bytes(c);
-    if (!fl_arena_owns(data)) {
-        fl_block_release(data, c);
-        return;
-    }
-    fl_arena_give(data, bytes + FL_BLOCK_GUARD);
-    FL_HIDE(data, bytes + FL_BLOCK_GUARD);
-}
-
-/* ---- the cache of blocks ---- */
-
-static int64_t bytes_in_use(void) { return held_bytes - stats.cached_bytes; }
-
-/* Before a block is taken. The peak forgets: it is the larger one of two epochs, and an epoch ends when 32 times
-** the peak was allocated. */
-static void note_peak(size_t bytes)
-{
-    int64_t used = bytes_in_use() + (int64_t)bytes;
-    if (used > recent_peak) recent_peak = used;
-    epoch_bytes += (int64_t)bytes;
-    if (epoch_bytes / 32 <= recent_peak) return;
-    earlier_peak = recent_peak;
-    recent_peak = used;
-    epoch_bytes = 0;
-}
-
-/* What live and cached blocks may hold together. */
-static int64_t allowed_bytes(void)
-{
-    int64_t peak = recent_peak > earlier_peak ? recent_peak : earlier_peak;
-    return peak + peak / 8 > FLOOR ? peak + peak / 8 : FLOOR;
-}
-
-static void drop_cached(int c)
-{
-    struct block *b = cached[c];
-    FL_SHOW(b, sizeof *b);
-    cached[c] = b->next;
-    system_release(b, c);
-    held_bytes -= (int64_t)fl_block_bytes(c);
-    stats.cached_bytes -= (int64_t)fl_block_bytes(c);
-}
-
-/* Drops cached blocks, the largest first, until `held` bytes are held. */
-static void trim_to(int64_t held)
-{
-    for (int c = FL_BLOCK_CLASSES - 1; c > 0 && held_bytes > held; c--)
-        while (cached[c] && held_bytes > held) drop_cached(c);
-}
-
-static void *take_cached(int c)
-{
-    struct block *b = cached[c];
-    if (!b) return NULL;
-    FL_SHOW(b, fl_block_bytes(c));
-    cached[c] = b->next;
-    stats.cached_bytes -= (int64_t)fl_block_bytes(c);
-    return b;
-}
-
-static void *take_fresh(int c)
-{
-    int64_t bytes = (int64_t)fl_block_bytes(c);
-    if (bytes > fl_memory_limit() - bytes_in_use()) return NULL;
-    void *data = system_block(c);
-    if (!data) return NULL;
-    held_bytes += bytes;
-    stats.system_allocations++;
-    return data;
-}
-
-static void give_back(void *data, int c)
-{
-    struct block *b = data;
-    FL_SHOW(data, fl_block_bytes(c));
-    b->next = cached[c];
-    cached[c] = b;
-    stats.cached_bytes += (int64_t)fl_block_bytes(c);
-    FL_HIDE(data, fl_block_bytes(c) + FL_BLOCK_GUARD);
-    if (held_bytes > allowed_bytes()) drop_cached(c);
-}
+static fl_memory_stats meta_stats; /* of storages on FL_META */
 
 /* ---- structs ---- */
 
@@ -181,29 +65,6 @@ static void storage_put(fl_storage *storage)
     storage->next = free_storages;
     free_storages = storage;
 }
-
-/* ---- live large blocks ---- */
-
-static void link_large(fl_storage *storage)
-{
-    storage->prev = NULL;
-    storage->next = large_blocks;
-    if (large_blocks) large_blocks->prev = storage;
-    large_blocks = storage;
-    char line[128] = "";
-    if (fl_engine_where) fl_engine_where(line, sizeof line);
-    size_t length = strlen(line), cut = length < sizeof storage->site ? 0 : length - sizeof storage->site + 1;
-    memcpy(storage->site, line + cut, length - cut + 1);
-}
-
-static void unlink_large(fl_storage *storage)
-{
-    if (storage->prev) storage->prev->next = storage->next;
-    else large_blocks = storage->next;
-    if (storage->next) storage->next->prev = storage->prev;
-}
-
-static bool is_large(const fl_storage *storage) { return storage->bytes >= FL_BLOCK_LARGE; }
 
 /* ---- memory of the host program ---- */
 
@@ -234,7 +95,7 @@ static const fl_device *device_of(const fl_storage *storage)
 static void storage_release(fl_storage *storage)
 {
     if (FL_UNLIKELY(storage->var.poison != NULL)) fl_var_clear(&storage->var);
-    if (storage->size_class > 0) give_back(storage->data, storage->size_class);
+    if (storage->size_class > 0) fl_cache_give(storage->data, storage->size_class);
     else if (storage->size_class == INLINE_CLASS) FL_SHOW(storage->small, sizeof storage->small);
     else if (storage->size_class == FOREIGN_CLASS) {
         release_foreign(storage);
@@ -268,7 +129,7 @@ static void limbo_reclaim(void)
 static void limbo_limit(void)
 {
     limbo_reclaim();
-    while (stats.limbo_bytes > FLOOR && stats.limbo_bytes > fl_storage_live / 4) {
+    while (stats.limbo_bytes > LIMBO_FLOOR && stats.limbo_bytes > fl_storage_live / 4) {
         fl_engine_wait_idle(&limbo_first->var);
         limbo_reclaim();
     }
@@ -294,7 +155,7 @@ void fl_storage_free(fl_storage *storage)
     if (FL_UNLIKELY(!storage->data) && free_without_data(storage)) return;
     fl_storage_live -= (int64_t)storage->bytes;
     stats.live_blocks--;
-    if (FL_UNLIKELY(is_large(storage))) unlink_large(storage);
+    if (FL_UNLIKELY(fl_is_large(storage))) fl_large_unlink(storage);
     if (FL_UNLIKELY(storage->size_class == DEVICE_CLASS)) {
         fl_engine_hand_over(&storage->var, device_of(storage)->lane(storage->device_index, FL_QUEUE_COMPUTE));
         storage_release(storage);
@@ -302,84 +163,7 @@ void fl_storage_free(fl_storage *storage)
     else limbo_add(storage);
 }
 
-/* ---- out of memory ---- */
-
-struct site {
-    char name[32];
-    int64_t bytes;
-};
-
-/* Adds up the large blocks of a device by the line that asked for them, largest sum first; returns how many sums. */
-static int collect_sites(struct site *sites, fl_device_type device, int index)
-{
-    int count = 0;
-    for (const fl_storage *s = large_blocks; s; s = s->next) {
-        int i = 0;
-        if (s->device != device || (device == FL_CUDA && s->device_index != index)) continue;
-        while (i < count && strcmp(sites[i].name, s->site)) i++;
-        if (i == MAX_SITES) continue;
-        if (i == count) sites[count++] = (struct site){.bytes = 0};
-        memcpy(sites[i].name, s->site, sizeof s->site);
-        sites[i].bytes += (int64_t)s->bytes;
-        for (; i > 0 && sites[i].bytes > sites[i - 1].bytes; i--) {
-            struct site moved = sites[i];
-            sites[i] = sites[i - 1];
-            sites[i - 1] = moved;
-        }
-    }
-    return count;
-}
-
-enum { BYTES_TEXT = 32 };
-static const char *bytes_text(char *buffer, double bytes)
-{
-    const char *units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    int unit = 0;
-    while (bytes >= 1024 && unit < 6) bytes /= 1024, unit++;
-    snprintf(buffer, BYTES_TEXT, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-    return buffer;
-}
-
-/* "; most by train.lua:41 (4.0 GiB), ..." */
-enum { MOST_TEXT = 256 };
-static const char *most_text(char *buffer, fl_device_type device, int index)
-{
-    char sum[BYTES_TEXT];
-    struct site sites[MAX_SITES];
-    int count = collect_sites(sites, device, index), length = 0;
-    buffer[0] = '\0';
-    for (int i = 0; i < count && i < TOP_SITES; i++)
-        length += snprintf(buffer + length, (size_t)(MOST_TEXT - length), "%s%s (%s)", i ? ", " : "; most by ",
-                           sites[i].name[0] ? sites[i].name : "the program", bytes_text(sum, (double)sites[i].bytes));
-    return buffer;
-}
-
-static fl_status memory_error(size_t bytes)
-{
-    char asked[BYTES_TEXT], live[BYTES_TEXT], most[MOST_TEXT];
-    return fl_fail(FL_ERR_MEMORY, "out of memory: %s asked for, %s live in %lld blocks%s",
-                   bytes_text(asked, (double)bytes), bytes_text(live, (double)fl_storage_live),
-                   (long long)stats.live_blocks, most_text(most, FL_CPU, 0));
-}
-
-/* The device's error, with who has most of its memory. */
-static fl_status device_memory_error(fl_device_type device, int index)
-{
-    char text[512], most[MOST_TEXT];
-    snprintf(text, sizeof text, "%s", fl_message());
-    return fl_fail(FL_ERR_MEMORY, "%s%s", text, most_text(most, device, index));
-}
-
 /* ---- allocating ---- */
-
-static void *take_block(int c)
-{
-    void *data = take_cached(c);
-    if (data) return data;
-    int64_t bytes = (int64_t)fl_block_bytes(c);
-    if (held_bytes + bytes > allowed_bytes()) trim_to(allowed_bytes() - bytes);
-    return take_fresh(c);
-}
 
 /* Waits for all lanes without taking the errors they filed. */
 static void wait_for_limbo(void)
@@ -392,26 +176,25 @@ static void wait_for_limbo(void)
 static void *take_block_hard(int c)
 {
     fl_storage_trim();
-    void *data = take_fresh(c);
+    void *data = fl_cache_take_fresh(c);
     if (data) return data;
     wait_for_limbo();
     fl_storage_trim();
-    data = take_fresh(c);
+    data = fl_cache_take_fresh(c);
     if (data || !fl_storage_collect) return data;
     fl_storage_collect();
     wait_for_limbo();
     fl_storage_trim();
-    return take_fresh(c);
+    return fl_cache_take_fresh(c);
 }
 
 static fl_status host_data(fl_storage *storage, size_t bytes)
 {
-    if (bytes > FL_BLOCK_MAX) return memory_error(bytes);
+    if (bytes > FL_BLOCK_MAX) return fl_memory_error(bytes, stats.live_blocks);
     int c = fl_block_class(bytes);
-    note_peak(fl_block_bytes(c));
-    storage->data = take_block(c);
+    storage->data = fl_cache_take(c);
     if (FL_UNLIKELY(!storage->data)) storage->data = take_block_hard(c);
-    if (FL_UNLIKELY(!storage->data)) return memory_error(bytes);
+    if (FL_UNLIKELY(!storage->data)) return fl_memory_error(bytes, stats.live_blocks);
     storage->size_class = (int16_t)c;
     FL_HIDE((char *)storage->data + bytes, fl_block_bytes(c) + FL_BLOCK_GUARD - bytes);
     return FL_OK;
@@ -431,7 +214,7 @@ static fl_status device_data(fl_storage *storage, size_t bytes, fl_device_type t
         if (fl_storage_collect) fl_storage_collect();
         d->trim(*index);
         status = d->allocate(&storage->data, bytes, *index, storage->queue);
-        if (status == FL_ERR_MEMORY) return device_memory_error(type, *index);
+        if (status == FL_ERR_MEMORY) return fl_device_memory_error(type, *index);
     }
     if (status == FL_OK)
         storage->var.write = fl_engine_issued(d->lane(*index, storage->queue)); /* other queues follow it */
@@ -460,7 +243,7 @@ static inline void account(fl_storage *storage, size_t bytes)
 {
     storage->bytes = bytes;
     storage->refs = 1;
-    if (FL_UNLIKELY(is_large(storage))) link_large(storage);
+    if (FL_UNLIKELY(fl_is_large(storage))) fl_large_link(storage);
     fl_storage_unaccounted += debt_of(bytes) + (int64_t)sizeof *storage;
     fl_storage_live += (int64_t)bytes;
     if (fl_storage_live > stats.peak_bytes) stats.peak_bytes = fl_storage_live;
@@ -472,7 +255,7 @@ fl_status fl_storage_new_deferred(fl_storage **out, size_t bytes, fl_device_type
                                   fl_stamp stamp)
 {
     fl_storage *s = storage_take();
-    if (FL_UNLIKELY(!s)) return memory_error(bytes);
+    if (FL_UNLIKELY(!s)) return fl_memory_error(bytes, stats.live_blocks);
     memset(&s->var, 0, sizeof s->var);
     s->var.write = stamp;
     s->queue = FL_QUEUE_COMPUTE;
@@ -502,7 +285,7 @@ static fl_status new_on_device(fl_storage **out, size_t bytes, fl_device_type de
 {
     if (device == FL_META) return new_meta(out, bytes);
     fl_storage *s = storage_take();
-    if (!s) return memory_error(bytes);
+    if (!s) return fl_memory_error(bytes, stats.live_blocks);
     memset(&s->var, 0, sizeof s->var);
     s->queue = (uint8_t)queue;
     fl_status status = device_data(s, bytes, device, &device_index);
@@ -522,7 +305,7 @@ fl_status fl_storage_new_for(fl_storage **out, size_t bytes, fl_device_type devi
     if (FL_UNLIKELY(limbo_first != NULL)) limbo_limit();
     if (FL_UNLIKELY(device != FL_CPU)) return new_on_device(out, bytes, device, device_index, queue);
     fl_storage *s = storage_take();
-    if (FL_UNLIKELY(!s)) return memory_error(bytes);
+    if (FL_UNLIKELY(!s)) return fl_memory_error(bytes, stats.live_blocks);
     memset(&s->var, 0, sizeof s->var);
     s->queue = (uint8_t)queue;
     fl_status status = set_host_data(s, bytes);
@@ -542,7 +325,7 @@ fl_status fl_storage_new_foreign(fl_storage **out, void *data, size_t bytes, fl_
 {
     struct foreign foreign = {release, context};
     fl_storage *s = storage_take();
-    if (!s) return memory_error(bytes);
+    if (!s) return fl_memory_error(bytes, stats.live_blocks);
     memset(&s->var, 0, sizeof s->var);
     s->data = bytes ? data : NULL;
     s->queue = FL_QUEUE_COMPUTE;
@@ -571,9 +354,9 @@ void fl_storage_move_data(fl_storage *to, fl_storage *from)
         FL_SHOW(from->small, sizeof from->small);
         to->data = to->small;
     } else to->data = from->data;
-    if (is_large(from)) {
-        unlink_large(from);
-        link_large(to);
+    if (fl_is_large(from)) {
+        fl_large_unlink(from);
+        fl_large_link(to);
     }
     storage_put(from);
 }
@@ -595,6 +378,7 @@ void fl_storage_stats(fl_memory_stats *out)
 {
     limbo_reclaim();
     *out = stats;
+    fl_cache_stats(out);
     out->live_bytes = fl_storage_live;
 }
 
@@ -609,14 +393,13 @@ void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak)
 void fl_storage_trim(void)
 {
     limbo_reclaim();
-    trim_to(0);
-    recent_peak = earlier_peak = bytes_in_use();
+    fl_cache_trim();
 }
 
 void fl_storage_shutdown(void)
 {
     limbo_reclaim();
-    trim_to(0);
+    fl_cache_trim();
     fl_scratch_release();
     if (stats.live_blocks || limbo_first) return; /* the program still holds some: slabs stay */
     while (slabs) {
