@@ -1,11 +1,12 @@
 /*
-** call.h -- one call of an op on its way through dispatch.c, and how run.c runs it.
+** call.h -- one call of an op on its way: what dispatch.c, inplace.c, into.c, body.c, note.c and run.c have of each other.
 */
 #ifndef FL_CALL_H
 #define FL_CALL_H
 
 #include "dispatch.h"
 #include "infer/infer.h"
+#include "ranks/journal.h"
 
 enum { FL_CALL_OPERANDS = 12 }; /* for so many, arrays lie on the stack */
 
@@ -34,6 +35,37 @@ uint64_t fl_call_hash_attrs(uint64_t hash, uint32_t numbers, const fl_attrs *att
 
 /* After a kernel that ran on the caller: versions of what it wrote, and poison when it failed half way. */
 void fl_call_note_writes(const fl_call *call, fl_status status);
+
+/* dispatch.c: boxes the inputs whose SBP differs; what was boxed is owned by call->tensors. */
+fl_status fl_call_box(fl_call *call);
+void fl_call_release_boxed(fl_call *call);
+
+/* A rank without a part counts the op all the same: counters agree on all ranks. */
+fl_status fl_call_skip_draw(const fl_call *call);
+
+/* Before an op runs that writes `target`, or NULL. True: it does not run, and *status is what becomes of it: an error,
+** or what FLOW_FAULT makes (fl_fault_op). */
+bool fl_call_stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target);
+
+/* inplace.c: an op that mutates operand 0, or several. */
+fl_status fl_call_run_mutating(fl_tensor **out, fl_call *call);
+
+/* body.c: runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own, that
+** one is recorded. */
+fl_status fl_call_run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                           const fl_attrs *attrs);
+
+/* note.c: the op becomes part of the history of the group's global ops. */
+void fl_call_note_history(const fl_call *call);
+
+/* What this rank does, for the others to see. */
+static inline void fl_call_note(const fl_call *call)
+{
+    fl_journal *j = fl_journal_own;
+    j->op = FL_JOURNAL_PLACE(call->op);
+    j->ops++;
+    if (call->plan->history) fl_call_note_history(call);
+}
 
 /* Runs an op written by the host (op->compute) on this rank's parts of the operands, boxed as planned, and makes of its
 ** results those of the plan. as_ops: what matters are the ops that it calls. */

@@ -1,0 +1,111 @@
+/*
+** inplace.c -- ops that write an operand: x:add_(y), and those that mutate their operands by nature.
+*/
+#include "answer.h"
+#include "call.h"
+#include "record.h"
+#include "target.h"
+#include "tracer.h"
+
+/* Replaces read operands that overlap the target askew by copies; owned by call->tensors then. */
+static fl_status separate_operands(fl_call *call, const fl_tensor *target, bool *copied)
+{
+    for (int i = 1; i < call->nin; i++) {
+        if (!call->tensors[i] || call->tensors[i]->storage != target->storage) continue;
+        if (fl_call_writes(call, i) || !fl_overlaps_askew(target, call->tensors[i])) continue;
+        fl_tensor *copy;
+        fl_status status = FL_CALL_UNRECORDED(&copy, clone, fl_of(call->tensors[i]));
+        FL_TRY(status);
+        if (call->tensors[i] != call->in[i].tensor) fl_tensor_unref(call->tensors[i]); /* boxed before */
+        call->tensors[i] = copy;
+        *copied = true;
+    }
+    return FL_OK;
+}
+
+/* Some operand has a place on the tape, so histories and rules of in-place writes matter. */
+static bool on_the_tape(const fl_call *call)
+{
+    for (int i = 0; i < call->nin; i++)
+        if (call->in[i].kind == FL_TENSOR && (call->in[i].tensor->requires_grad || call->in[i].tensor->autograd))
+            return true;
+    return false;
+}
+
+/* Boxes the inputs and runs. */
+static fl_status run_writing(fl_call *call, const fl_tensor *target)
+{
+    if (call->plan->boxes) FL_TRY(fl_call_box(call));
+    bool copied = call->plan->boxes;
+    fl_status status = call->op->groups ? FL_OK : separate_operands(call, target, &copied);
+    if (status == FL_OK && call->plan->runs) status = fl_call_run(call);
+    else if (status == FL_OK) {
+        status = fl_call_skip_draw(call);
+        fl_call_note_writes(call, FL_OK); /* versions agree on all ranks */
+    }
+    if (copied) fl_call_release_boxed(call);
+    return status;
+}
+
+/* Checks, runs and records an op that writes operand 0 (and, with groups, many more). */
+static fl_status write_into(fl_call *call, fl_tensor **out)
+{
+    fl_tensor *target = call->in[0].tensor;
+    bool taped = !call->op->groups && on_the_tape(call);
+    if (!call->op->groups) FL_TRY(fl_target_check(call->op, target));
+    fl_tensor *before = NULL;
+    if (taped) FL_TRY(fl_recorder_now->check_inplace(&before, call->op, target, call->in, call->nin));
+    fl_status status = run_writing(call, target);
+    if (status == FL_OK && taped)
+        status = fl_recorder_now->rewrite(call->op, target, before, call->in, call->nin, call->attrs);
+    fl_tensor_unref(before);
+    FL_TRY(status);
+    if (call->op->nout) out[0] = fl_tensor_ref(target);
+    return FL_OK;
+}
+
+fl_status fl_call_run_mutating(fl_tensor **out, fl_call *call)
+{
+    fl_tensor *target = call->in[0].tensor;
+    call->out = &target;
+    return write_into(call, out);
+}
+
+static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tensor **out, const fl_op *op,
+                                                                        const fl_operand *in, int nin,
+                                                                        const fl_attrs *attrs, bool watched)
+{
+    fl_attrs defaults;
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        attrs = &defaults;
+    }
+    if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
+    if (op->check) FL_TRY(op->check(in, nin, attrs));
+    fl_call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
+    FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
+    fl_call_note(&c);
+    fl_status status;
+    if (watched && fl_call_stopped(&status, out, &c, in[0].tensor)) return status;
+    fl_tensor *tensors[FL_CALL_OPERANDS];
+    c.tensors = tensors;
+    if (!c.plan->boxes)
+        for (int i = 0; i < nin; i++) c.tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;
+    c.out = &c.target;
+    return write_into(&c, out);
+}
+
+static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **out, const fl_op *op,
+                                                                    const fl_operand *in, int nin,
+                                                                    const fl_attrs *attrs)
+{
+    if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, true);
+    if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, true);
+    return dispatch_inplace(out, op, in, nin, attrs, true);
+}
+
+fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    if (FL_UNLIKELY(fl_dispatch_watched)) return dispatch_inplace_watched(out, op, in, nin, attrs);
+    return dispatch_inplace(out, op, in, nin, attrs, false);
+}
