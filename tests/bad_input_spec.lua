@@ -65,6 +65,38 @@ refuses("sizes", {
     {"Linear: inputs must be a whole number >= 1, got -1", function() nn.Linear(-1, 3) end},
 })
 
+-- Functions written in Lua name themselves before the op that they call.
+local on_all = flow.ones({2, 3}, {placement = flow.placement.all "cpu", sbp = "B"})
+refuses("functions on top of ops", {
+    {"allclose: sub: shapes [2, 3] and [4] do not broadcast", function() flow.allclose(x, flow.ones(4)) end},
+    {"allclose: sub: shapes [2, 3] and [4] do not broadcast", function() return flow.allclose(x, flow.ones(4)) end},
+    {"equal: eq: x is a local tensor (float32[2, 3]) and y is global (float32[2, 3] on " .. tostring(on_all.placement) .. " as B); write " ..
+        "x:to_global{placement = y.placement, sbp = \"B\"}", function() flow.equal(x, on_all) end},
+    {"to: unknown dtype or device 'bogus'", function() nn.Linear(2, 3):to "bogus" end},
+    {"to_empty: unknown device 'bogus'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\"", function() nn.Linear(2, 3):to_empty "bogus" end},
+    {"trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})", function()
+        flow.trace(function(a) return a end, flow.data.loader(flow.data.tensors(x), {}))
+    end},
+})
+
+-- A device that is not there, or that cannot be used from here.
+describe("without a GPU", function()
+    for name, f in pairs {
+        ones = function() flow.ones(2, {device = "cuda"}) end, tensor = function() flow.tensor({2}, {device = "cuda"}) end,
+        to = function() x:to "cuda" end, full = function() flow.with_device("cuda", flow.full, {2}, 3) end,
+        frombytes = function() flow.frombytes("ab", "uint8", {2}, {device = "cuda"}) end,
+        Linear = function() flow.with_device("cuda", nn.Linear, 2, 3) end, to_empty = function() nn.Linear(2, 3):to_empty "cuda" end,
+        to_global = function() x:to_global {placement = flow.placement("cuda", {0}), sbp = "B"} end,
+        ["to "] = function() nn.Linear(2, 3):to "cuda" end,
+    } do
+        it(name .. " says what is missing in its name", function()
+            if flow.device_count "cuda" > 0 then return end
+            local message = message_of(f)
+            assert.matches("^" .. name:gsub(" ", "") .. ": .*cuda", message)
+        end)
+    end
+end)
+
 refuses("axes", {
     {"sum: axis 2 is out of range for shape [2, 3] (-2 to 1)", function() x:sum(2) end},
     {"sum: axis -9223372036854775808 is out of range for shape [2, 3] (-2 to 1)", function() x:sum(math.mininteger) end},
@@ -695,7 +727,8 @@ describe("random calls", function()
         if script:sub(1, 2) == "--" then option, script = script, table.remove(words, 1) end
         local folder, pwd = process.folder(), process.output("pwd"):match "[^\n]*"
         local limit = (os.getenv("ASAN_OPTIONS") or option ~= "") and "" or "ulimit -v 4000000; "
-        local output = process.output(("cd %s && (%sexec env %s timeout 120 %s %s %s/tests/%s %s) 2>&1")
+        limit = limit .. "ulimit -t 120; "      -- of the processor: the clock of a busy machine says little
+        local output = process.output(("cd %s && (%sexec env %s timeout 600 %s %s %s/tests/%s %s) 2>&1")
             :format(folder, limit, setting, process.absolute(), option, pwd, script, table.concat(words, " ")))
         os.execute("rm -rf " .. folder)
         return output

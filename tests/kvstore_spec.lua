@@ -380,7 +380,7 @@ describe("stores refuse", function()
             kv:init("s", flow.tensor(1.0))
             kv:row_sparse_pull("s", flow.tensor {0}, flow.tensor(1.0))
         end},
-        {"index_select: index[1] is 4, but this axis of x has 4 positions (0 to 3)",
+        {"row_sparse_pull: index_select: index[1] is 4, but this axis of x has 4 positions (0 to 3)",
             function() kv:row_sparse_pull(3, flow.tensor {0, 4}, a) end},
 
         {"set_updater: f must be a function, got 3", function() kv:set_updater(3) end},

@@ -71,7 +71,7 @@ static int flow_frombytes(lua_State *L)
     fl_box *box = fl_lua_new_box_fast(L);
     FL_CHECK(L, fl_tensor_empty_local(&box->tensor, dtype, &shape));
     if (bytes) memcpy(fl_tensor_data(box->tensor), data, bytes);
-    if (attrs.has_placement) FL_CHECK(L, fl_lua_place(box, &attrs, "frombytes"));
+    if (attrs.has_placement) FL_CHECK_OF(L, "frombytes", fl_lua_place(box, &attrs, "frombytes"));
     if (options.requires_grad) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
     fl_lua_account(L);
     return 1;

@@ -41,13 +41,31 @@ static int tensor_dlpack(lua_State *L)
     return 1;
 }
 
+/* The field __dlpack of what is at 1. */
+static int get_method(lua_State *L)
+{
+    lua_getfield(L, 1, "__dlpack");
+    return 1;
+}
+
+/* Pushes the method __dlpack of the object at 1; false, and nothing pushed: it has none. Objects for which an unknown
+** name is an error have none either. */
+static bool push_method(lua_State *L)
+{
+    lua_pushcfunction(L, get_method);
+    lua_pushvalue(L, 1);
+    if (lua_pcall(L, 1, 1, 0) == LUA_OK && fl_lua_is_callable(L, -1)) return true;
+    lua_pop(L, 1);
+    return false;
+}
+
 /* flow.from_dlpack(capsule, a pointer to a DLManagedTensorVersioned, or what has a method __dlpack) */
 static int flow_from_dlpack(lua_State *L)
 {
     fl_lua_check_count(L, 1, "from_dlpack", "from_dlpack(array)");
     fl_tensors_reclaim();
     if (!luaL_testudata(L, 1, CAPSULE_TYPE) && lua_type(L, 1) != LUA_TLIGHTUSERDATA
-        && (lua_type(L, 1) == LUA_TUSERDATA || lua_istable(L, 1)) && lua_getfield(L, 1, "__dlpack") != LUA_TNIL) {
+        && (lua_type(L, 1) == LUA_TUSERDATA || lua_istable(L, 1)) && push_method(L)) {
         lua_pushvalue(L, 1);
         lua_call(L, 1, 1);
         lua_replace(L, 1);

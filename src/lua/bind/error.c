@@ -56,6 +56,73 @@ void fl_lua_refuse_colon(lua_State *L)
     if (lua_istable(L, 1) && word_colon(L)) fl_lua_error(L, FL_ERR_VALUE);
 }
 
+/* ---- the function that the script called ---- */
+
+static const char names_key; /* registry: functions of ours that are written in Lua -> what messages call them; weak */
+
+void fl_lua_push_names(lua_State *L)
+{
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &names_key) == LUA_TTABLE) return;
+    lua_pop(L, 1);
+    lua_newtable(L);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "k");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &names_key);
+}
+
+/* True for the frame of a pcall in one of our modules, which words what it catches itself. */
+static bool is_caught(lua_State *L, lua_Debug *ar, int level)
+{
+    lua_Debug caller;
+    lua_getinfo(L, "n", ar);
+    return *ar->what == 'C' && ar->name && strcmp(ar->name, "pcall") == 0 && lua_getstack(L, level + 1, &caller)
+        && lua_getinfo(L, "S", &caller) && fl_lua_is_own(&caller);
+}
+
+const char *fl_lua_push_called(lua_State *L)
+{
+    lua_Debug ar;
+    fl_lua_push_names(L);
+    int names = lua_gettop(L);
+    lua_pushliteral(L, "");
+    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "Slf", &ar);
+        if (lua_rawget(L, names) == LUA_TSTRING) lua_replace(L, names + 1);
+        else lua_pop(L, 1);
+        if (ar.currentline > 0 && !fl_lua_is_own(&ar)) break;
+        if (!is_caught(L, &ar, level)) continue;
+        lua_pushliteral(L, "");
+        lua_replace(L, names + 1);
+        break;
+    }
+    return lua_tostring(L, names + 1);
+}
+
+/* Does the message name `who`, as "who: ..." or "who (a.lua:3): ...", or an op that was queued before? */
+static bool is_named(const char *message, const char *who)
+{
+    size_t n = strlen(who), word = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (strncmp(message + word, " (", 2) == 0) return true;
+    for (const char *p = message; (p = strstr(p, who)); p += n)
+        if ((p == message || p[-1] == ' ') && (p[n] == ':' || strncmp(p + n, " (", 2) == 0)) return true;
+    return false;
+}
+
+/* The last message begins with the function that the script called: an op's error names the op alone. */
+static void name_called(lua_State *L, fl_status status)
+{
+    bool of_the_call = status == FL_ERR_SHAPE || status == FL_ERR_DTYPE || status == FL_ERR_VALUE
+        || status == FL_ERR_SBP || status == FL_ERR_MISSING;
+    int top = lua_gettop(L);
+    if (!of_the_call || !lua_checkstack(L, 6)) return;
+    const char *who = fl_lua_push_called(L);
+    if (*who && !is_named(fl_message(), who)) fl_fail_prefix(status, "%s: ", who);
+    lua_settop(L, top);
+}
+
 __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
 {
     lua_Debug ar;
@@ -66,11 +133,18 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
         lua_pushlightuserdata(L, NULL);
         lua_error(L);
     }
+    name_called(L, status);
     if (fl_lua_find_line(L, &ar) && !fl_lua_is_own(&ar))
         lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());
     else lua_pushstring(L, fl_message());
     lua_error(L);
     __builtin_unreachable();
+}
+
+__attribute__((noreturn)) int fl_lua_error_of(lua_State *L, fl_status status, const char *who)
+{
+    if (status == FL_ERR_MISSING && !is_named(fl_message(), who)) fl_fail_prefix(status, "%s: ", who);
+    fl_lua_error(L, status);
 }
 
 const char *fl_lua_type_name(lua_State *L, int index)

@@ -14,6 +14,12 @@
 /* Raises the core's last message at the nearest line of the user's script. */
 __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status);
 
+/* Pushes a table: functions of our modules written in Lua -> their names, which begin the errors of what they call. */
+void fl_lua_push_names(lua_State *L);
+/* Pushes the name of the one that the script called, or "": it called a function in C, there is no script, or a module
+** of ours catches the error. */
+const char *fl_lua_push_called(lua_State *L);
+
 /* Words an error and raises it; nothing may be held. */
 #define FL_RAISE(L, ...) fl_lua_error((L), fl_fail(FL_ERR_VALUE, __VA_ARGS__))
 /* Raises when a core call failed. */
@@ -21,6 +27,13 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status);
     do {                                                               \
         fl_status status_ = (expression);                              \
         if (FL_UNLIKELY(status_ != FL_OK)) fl_lua_error((L), status_); \
+    } while (0)
+/* Raises as fl_lua_error; that a device is missing, which the core says of the device alone, begins with `who`. */
+__attribute__((noreturn)) int fl_lua_error_of(lua_State *L, fl_status status, const char *who);
+#define FL_CHECK_OF(L, who, expression)                                          \
+    do {                                                                         \
+        fl_status status_ = (expression);                                        \
+        if (FL_UNLIKELY(status_ != FL_OK)) fl_lua_error_of((L), status_, (who)); \
     } while (0)
 
 /* ---- where the script is (where.c) ---- */

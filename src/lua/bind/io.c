@@ -230,6 +230,13 @@ static int io_suggest(lua_State *L)
     return 1;
 }
 
+/* _io.called() -> what messages call the function of our modules that the script called, or "" */
+static int io_called(lua_State *L)
+{
+    fl_lua_push_called(L);
+    return 1;
+}
+
 static const luaL_Reg functions[] = {
     {"idx", io_idx},
     {"reader", io_reader},
@@ -240,6 +247,7 @@ static const luaL_Reg functions[] = {
     {"characters", io_characters},
     {"shuffled", io_shuffled},
     {"clock", io_clock},
+    {"called", io_called},
     {"terminal_width", io_terminal_width},
     {"suggest", io_suggest},
     {NULL, NULL},
@@ -254,6 +262,8 @@ void fl_lua_open_io(lua_State *L, int flow)
     lua_setfield(L, -2, "__gc");
     lua_pop(L, 1);
     luaL_newlib(L, functions);
+    fl_lua_push_names(L);
+    lua_setfield(L, -2, "names");
     fl_lua_open_checkpoint(L, lua_gettop(L));
     fl_lua_open_json(L, lua_gettop(L));
     fl_lua_open_loader(L, lua_gettop(L));

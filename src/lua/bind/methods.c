@@ -172,7 +172,7 @@ static int tensor_to(lua_State *L)
     lua_settop(L, 1);
     if (to.device && !same_device(x->meta->placement, to.device)) {
         fl_box *box = fl_lua_new_box_fast(L);
-        FL_CHECK(L, fl_to_device(&box->tensor, x, to.device));
+        FL_CHECK_OF(L, "to", fl_to_device(&box->tensor, x, to.device));
         x = box->tensor;
     }
     if (to.dtype != x->meta->dtype) {
@@ -341,8 +341,8 @@ static int tensor_to_global(lua_State *L)
                        : "to_global: grad_sbp must have as many entries as x.sbp");
     bool check = option(L, "check") ? lua_toboolean(L, -1) : fl_comm_get() != NULL;
     fl_box *box = fl_lua_new_box(L);
-    if (local) FL_CHECK(L, fl_local_to_global(&box->tensor, x, p, sbp, check));
-    else FL_CHECK(L, fl_to_global(&box->tensor, x, p, sbp, has_grad ? &grad_sbp : NULL));
+    if (local) FL_CHECK_OF(L, "to_global", fl_local_to_global(&box->tensor, x, p, sbp, check));
+    else FL_CHECK_OF(L, "to_global", fl_to_global(&box->tensor, x, p, sbp, has_grad ? &grad_sbp : NULL));
     fl_lua_account(L);
     return 1;
 }

@@ -40,8 +40,8 @@ static inline fl_lua_call *running_call(lua_State *L)
 static int run_mutating(lua_State *L, const fl_lua_call *call, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *out[FL_MAX_OUT] = {NULL};
-    if (call->in_place) FL_CHECK(L, fl_dispatch_inplace(out, call->op, in, nin, attrs));
-    else FL_CHECK(L, fl_dispatch(out, call->op, in, nin, attrs));
+    if (call->in_place) FL_CHECK_OF(L, call->name, fl_dispatch_inplace(out, call->op, in, nin, attrs));
+    else FL_CHECK_OF(L, call->name, fl_dispatch(out, call->op, in, nin, attrs));
     if (!call->in_place && call->op->nout == 0) return 0;
     fl_tensor_unref(out[0]); /* the operand holds it */
     lua_settop(L, 1);
@@ -54,7 +54,7 @@ static int run_many(lua_State *L, const fl_lua_call *call, const fl_operand *in,
     fl_box *boxes[FL_MAX_OUT];
     luaL_checkstack(L, FL_MAX_OUT + 2, call->name);
     for (int i = 0; i < call->op->nout; i++) boxes[i] = fl_lua_new_box_fast(L);
-    FL_CHECK(L, fl_dispatch(out, call->op, in, nin, attrs));
+    FL_CHECK_OF(L, call->name, fl_dispatch(out, call->op, in, nin, attrs));
     for (int i = 0; i < call->op->nout; i++) boxes[i]->tensor = out[i];
     fl_lua_account(L);
     return call->op->nout;
@@ -65,7 +65,7 @@ static int run(lua_State *L, const fl_lua_call *call, const fl_operand *in, int 
     if (call->in_place || call->op->mutates) return run_mutating(L, call, in, nin, attrs);
     if (FL_UNLIKELY(call->op->nout != 1)) return run_many(L, call, in, nin, attrs);
     fl_box *box = fl_lua_new_box_fast(L);
-    FL_CHECK(L, fl_dispatch(&box->tensor, call->op, in, nin, attrs));
+    FL_CHECK_OF(L, call->name, fl_dispatch(&box->tensor, call->op, in, nin, attrs));
     if (FL_UNLIKELY(attrs->requires_grad)) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
     fl_lua_account(L);
     return 1;
@@ -74,7 +74,8 @@ static int run(lua_State *L, const fl_lua_call *call, const fl_operand *in, int 
 /* The result goes into the tensor given as out, in the table that came last. */
 static int run_into(lua_State *L, const fl_lua_binding *binding)
 {
-    FL_CHECK(L, fl_dispatch_into(binding->out, binding->call->op, binding->in, binding->nin, &binding->attrs));
+    FL_CHECK_OF(L, binding->call->name,
+                fl_dispatch_into(binding->out, binding->call->op, binding->in, binding->nin, &binding->attrs));
     lua_getfield(L, binding->options_index, "out");
     fl_lua_account(L);
     return 1;

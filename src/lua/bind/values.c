@@ -378,7 +378,7 @@ static void push_copy(lua_State *L, fl_tensor *tensor, const fl_lua_options *opt
     bool recording = fl_record_pause();
     fl_status status = copy_of(&box->tensor, tensor, options);
     fl_record_resume(recording);
-    FL_CHECK(L, status);
+    FL_CHECK_OF(L, "tensor", status);
 }
 
 /* flow.tensor(data, {dtype, device, placement, sbp, requires_grad}) */
@@ -404,7 +404,7 @@ static int flow_tensor(lua_State *L)
         fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
     }
     fl_box *box = lua_touserdata(L, -1);
-    if (attrs.has_placement) FL_CHECK(L, fl_lua_place(box, &attrs, "tensor"));
+    if (attrs.has_placement) FL_CHECK_OF(L, "tensor", fl_lua_place(box, &attrs, "tensor"));
     if (options.requires_grad) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
     fl_lua_account(L);
     return 1;

@@ -118,8 +118,10 @@ function M.strict(name, t, hint)
     function meta.__index(_, key)
         local value = inherited and inherited[key]
         if value ~= nil or type(key) == "string" and key:sub(1, 1) == "_" then return value end
-        if type(key) ~= "string" then M.fail("%s has no [%s]%s", name, M.got(key), hint or "") end
-        M.fail("%s has no %s%s", name, M.quote(key), M.suggest(key, M.sorted_keys(t), name))
+        local called = io_.called()     -- a function of ours that got this as an argument
+        local what = called == "" and name or called .. ": " .. name
+        if type(key) ~= "string" then M.fail("%s has no [%s]%s", what, M.got(key), hint or "") end
+        M.fail("%s has no %s%s", what, M.quote(key), M.suggest(key, M.sorted_keys(t), name))
     end
     owners[t] = name
     return setmetatable(t, meta)
@@ -401,17 +403,26 @@ local function one_line(usage)
     return (usage:gsub("%s+", " "))
 end
 
+-- Arguments as they are. A stand-in calls no function last: its frame, which has the name, would be gone.
+local function results(...) return ... end
+
+-- Notes what stands in for f.
+local function stands_in(stand_in, f, usage)
+    local who = usage:match("^[^(]+")
+    originals[stand_in] = {f, usage}
+    if who ~= "forward" then io_.names[stand_in] = who end      -- messages name the layer's op
+    return stand_in
+end
+
 -- f as a function without an object.
 local function checked(f, usage)
     local s
     local name = usage:match("([%w_]+)%(")
-    local function stand_in(...)
+    return stands_in(function(...)
         if owners[(...)] then M.refuse_colon(name, (...)) end
         s = s or parse(usage)
-        return f(bind(s, ...))
-    end
-    originals[stand_in] = {f, usage}
-    return stand_in
+        return results(f(bind(s, ...)))
+    end, f, usage)
 end
 
 -- For callers in a hurry: what stands in for a method that can do with one tensor -> the method itself, which may be
@@ -422,16 +433,15 @@ M.takes_tensor = setmetatable({}, {__mode = "k"})
 local function checked_method(f, name, usage, object, is)
     local who, s = usage:match("^[^(]+"), nil
     local plain = usage:find("()", 1, true)
-    local function stand_in(self, ...)
+    local stand_in = stands_in(function(self, ...)
         if not is(self) then
             M.fail("%s: a method is called with a colon, %s:%s(); got %s as the %s", who, object, name, M.got(self),
                 object)
         end
-        if plain and select("#", ...) == 0 then return f(self) end
+        if plain and select("#", ...) == 0 then return results(f(self)) end
         s = s or parse(usage)
-        return f(self, bind(s, ...))
-    end
-    originals[stand_in] = {f, usage}
+        return results(f(self, bind(s, ...)))
+    end, f, usage)
     local first, rest = usage:match("^[%w_.]+%([%w_]+: (%a+)(.*)%)$")
     if (first == "tensor" or first == "any") and (rest == "" or rest:find("^, [^,]+%?$")) then
         M.takes_tensor[stand_in] = f

@@ -176,7 +176,7 @@ end
 ---@param where string
 function Module:to_empty(where)
     local usable, reason = pcall(flow.empty, 0, {device = where})
-    if not usable then check.fail("to_empty: %s", (tostring(reason):gsub("^.-empty: ", ""))) end
+    if not usable then check.fail("to_empty: %s", (tostring(reason):gsub("^[^\n]-:%d+: ", ""):gsub("^empty: ", ""))) end
     return convert(self, function(t)
         if not t.is_global then return flow.empty(t.shape, {dtype = t.dtype, device = where}) end
         local placement = flow.placement(where, t.placement.ranks)

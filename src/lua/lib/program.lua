@@ -119,7 +119,7 @@ end
 function M.trace(f, specs, ...)
     check.refuse_colon("trace", f)
     local callable = type(f) == "function" or is_module(f) or (getmetatable(f) or {}).__call
-    if not callable or flow.is_tensor(f) or select("#", ...) > 0 or type(specs) ~= "table" then
+    if not callable or flow.is_tensor(f) or select("#", ...) > 0 or not check.is("list", specs) then
         check.fail("trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})")
     end
     if trace.active() then
