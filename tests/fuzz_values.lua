@@ -148,7 +148,8 @@ function M.complain(i, what) print(("BAD %d: %s"):format(i, what)) end
 function M.check_ranks(i, name, ok, message)
     if flow.world_size() == 1 then return end
     local flag = flow.no_grad(function()
-        return flow.tensor({ok and 1 or 0}):to_global {placement = placement, sbp = "P", check = false}:item()
+        local mine = flow.tensor({ok and 1 or 0}, {device = "cpu"})         -- whatever the call set
+        return mine:to_global {placement = flow.placement.all "cpu", sbp = "P", check = false}:item()
     end)
     if flag == 0 or flag == flow.world_size() then return end
     M.complain(i, ("%s ends with an error on %d of %d ranks; rank %d: %s"):format(name, flow.world_size() - flag, flow.world_size(), flow.rank(),

@@ -89,6 +89,17 @@ local function same(a, b)
     return #a == #b
 end
 
+-- Whether all zeros have the same signs: a sum of parts gives 0.0 where the whole has -0.0, which is the same number, but
+-- atan2 or a division by it is another.
+local function same_zeros(a, b)
+    if not floats[a.dtype] then return true end
+    a, b = numbers_of(a), numbers_of(b)
+    for i = 1, #a do
+        if a[i] == 0 and 1 / a[i] ~= 1 / b[i] then return false end
+    end
+    return true
+end
+
 local function same_sizes(a, b) return table.concat(a.shape, ",") == table.concat(b.shape, ",") end
 
 local function magnitude(t)
@@ -172,7 +183,7 @@ end
 
 -- Whether the numbers are the same; a complaint where they differ by more than the tolerance.
 function Run:compare_values(name, want, got, sbp, scale, coarse)
-    if same(want:detach(), got) then return true end
+    if same(want:detach(), got) then return same_zeros(want:detach(), got) end
     local eps = floats[want.dtype]
     local tolerance = eps and scale > 0 and math.max(eps, coarse or 0) * scale or 1e-300
     local off = distance(want, got, tolerance)
@@ -250,23 +261,27 @@ function Run:reads_forgotten(line)
     end
 end
 
--- Whether a float that a line reads differs by a rounding: where both values are kept apart. What is no float, a position or
--- a comparison, may then be another.
+-- Whether a float that a line reads differs by a rounding, or by the sign of a zero: where both values are kept apart. What is
+-- no float, a position or a comparison, may then be another, and so may what a function gives that jumps.
 function Run:reads_rounded(line)
     for _, name in ipairs(self.program.gradients and names_in(line.text) or {}) do
         local t = self.here[name]
-        if flow.is_tensor(t) and floats[t.dtype] and not same(t:detach(), whole(self.there[name], self.list):detach()) then
-            return true
+        if flow.is_tensor(t) and floats[t.dtype] then
+            local here, there = t:detach(), whole(self.there[name], self.list):detach()
+            if not same(here, there) or not same_zeros(here, there) then return true end
         end
     end
     return false
 end
 
+local jumps = {}
+for op in ("atan2 ceil floor floor_divide fmod remainder round sign trunc"):gmatch "%S+" do jumps[op] = true end
+
 -- Results that a rounding may have made others are not looked at.
 function Run:forget_rounded(line, results)
     local names = {}
     for i, t in ipairs(results) do
-        if flow.is_tensor(t) and not floats[t.dtype] then names[#names + 1] = line.results[i] end
+        if flow.is_tensor(t) and (not floats[t.dtype] or jumps[line.op]) then names[#names + 1] = line.results[i] end
     end
     if #names > 0 and self:reads_rounded(line) then self:forget({touched = names}, {}) end
 end

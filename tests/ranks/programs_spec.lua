@@ -23,6 +23,21 @@ describe("random programs on global tensors give what they give on local ones:",
         end
     end)
 
+    for _, gradients in ipairs {false, true} do
+        it("but for the signs of zeros, which sums of parts lose" .. (gradients and ", with gradients" or ""), function()
+            local b, p = {}, {}
+            local program = programs.draw(seed, 1)
+            for k = 1, #program.list[1].hierarchy do b[k], p[k] = "B", "P" end
+            local input = {shape = {3}, dtype = "float64", kind = "normal", seed = 1, place = 1, sbp = b, grad = gradients or nil}
+            program.inputs, program.gradients, program.lines = {{name = "t1", spec = input}}, gradients, {}
+            for i, text in ipairs {"flow.mul(t1, 0)", "flow.neg(flow.abs(t2))", ('move(t3, 1, {"%s"})'):format(table.concat(p, '", "')), "flow.sub(t4, 1)",
+                "flow.atan2(t4, t5)", "flow.add(t6, 1)"} do
+                program.lines[i] = {text = text, op = text:match "%.(%w+)" or "to_global", results = {"t" .. i + 1}, place = 1, seed = i}
+            end
+            assert.is_nil(programs.run(program))
+        end)
+    end
+
     it("most ops are called", function()
         local reached = 0
         for _ in pairs(programs.coverage.ops) do reached = reached + 1 end
