@@ -1,5 +1,5 @@
 /*
-** call.h -- one call of an op on its way: what dispatch.c, inplace.c, into.c, body.c, note.c and run.c have of each other.
+** call.h -- one call of an op on its way: what dispatch.c, inplace.c, into.c, body.c, note.c and run.c share.
 */
 #ifndef FL_CALL_H
 #define FL_CALL_H
@@ -50,8 +50,8 @@ bool fl_call_stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl
 /* inplace.c: an op that mutates operand 0, or several. */
 fl_status fl_call_run_mutating(fl_tensor **out, fl_call *call);
 
-/* body.c: runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own, that
-** one is recorded. */
+/* body.c: runs an op written in other ops, for all SBPs or as its plan says. When the op has a gradient of its own,
+** that one is recorded. */
 fl_status fl_call_run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
                            const fl_attrs *attrs);
 

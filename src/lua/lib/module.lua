@@ -431,4 +431,13 @@ check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)
     return type(value) == "table" and type(rawget(value, "__name")) == "string" and rawget(value, FIELDS) == nil
 end)
 
+---Signatures of a layer's init and forward, by which their arguments are checked.
+---@param layer table
+---@param constructor string?
+---@param forward string?
+function M.signatures(layer, constructor, forward)
+    if constructor then check.constructor(layer, constructor, M.is_module) end
+    if forward then check.methods(layer, "layer", {forward}, M.is_module) end
+end
+
 return M
