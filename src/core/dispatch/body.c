@@ -1,6 +1,6 @@
 /*
-** body.c -- ops written in other ops: their bodies run on operands boxed as planned, and are recorded as one op where that
-** has a gradient of its own.
+** body.c -- ops written in other ops: their bodies run on operands boxed as planned, and are recorded as one op where
+** that has a gradient of its own.
 */
 #include "call.h"
 #include "record.h"

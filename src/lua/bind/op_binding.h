@@ -22,7 +22,7 @@ typedef struct fl_lua_binding {
     fl_operand fixed[FL_MAX_PARAMS];
 } fl_lua_binding;
 
-/* op_attr.c: reads `numbers` values from index on (1, unless a greedy list takes more) into the parameter's attribute. */
+/* op_attr.c: reads `numbers` values from index on (1, unless a greedy list takes more) into the attribute. */
 void fl_lua_read_attr(lua_State *L, fl_lua_binding *binding, const fl_param *param, int index, int numbers);
 bool fl_lua_is_list_type(fl_attr_type type);
 bool fl_lua_takes_numbers(fl_attr_type type);
