@@ -17,8 +17,8 @@ END
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-for name in engine poison storage shared channel api; do
-    test=$tsan/tests/test_$name
+for test in "$tsan"/tests/test_*; do
+    case $test in *.d | *.o) continue ;; esac
     if TSAN_OPTIONS=halt_on_error=1 OMP_NUM_THREADS=1 "$test"; then passed=$((passed + 1)); else
         echo "$test failed under ThreadSanitizer"
         failed=$((failed + 1))

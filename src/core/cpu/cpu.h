@@ -30,8 +30,8 @@ void fl_cpu_level_limit(fl_level most);
     extern type name##_avx2;          \
     extern type name##_avx512
 
-/* A pointer to the copy that this machine runs. */
-#ifdef __x86_64__
+/* A pointer to the copy that this machine runs. FL_ONE_LEVEL: the build has the base level alone. */
+#if defined(__x86_64__) && !defined(FL_ONE_LEVEL)
 #define FL_BY_LEVEL(name)                                                                                            \
     ({                                                                                                               \
         static __typeof__(&name##_base) const copies[FL_LEVEL_COUNT] = {&name##_base, &name##_avx2, &name##_avx512}; \

@@ -12,7 +12,7 @@ const char *fl_cpu_level_name(fl_level level) { return level_names[level]; }
 
 static fl_level best_level(void)
 {
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(FL_ONE_LEVEL)
     __builtin_cpu_init();
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")
