@@ -1,178 +1,17 @@
 /*
 ** call.c -- any op by its name, with arguments as its signature has them.
-**
-** Names lead to entries by a hash table; an entry is made at the first call of a name and kept: the op, its parsed
-** signature and its attributes' defaults.
 */
 #include "api.h"
+#include "entry.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct entry {
-    char *name; /* owned, as all below; NULL: free */
-    const fl_op *op;
-    const fl_signature *signature;
-    fl_attrs *defaults;
-    bool in_place;   /* "add_" of the op "add" */
-    bool plain;      /* all parameters are single tensors */
-    bool of_program; /* for a step of a program, which calls more ops */
-    const struct form *form;
-};
-
-/* ---- names ---- */
-
-/* Names that stand for several ops: over everything, along an axis, of two tensors. `along` is the entry's op. */
-static const struct form {
-    const char *name, *all, *along, *pair, *sig;
-} forms[] = {
-    {"max", "max_all", "max_axis", "maximum", "max(x), max(x, axis: axis, keepdim: bool = false) or max(x, y)"},
-    {"min", "min_all", "min_axis", "minimum", "min(x), min(x, axis: axis, keepdim: bool = false) or min(x, y)"},
-};
-
-static const struct form *find_form(const char *name)
-{
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if (strcmp(forms[i].name, name) == 0) return &forms[i];
-    return NULL;
-}
-
-/* What scripts have as functions that are no ops, and hosts call in their place. */
-static const struct {
-    const char *name, *instead;
-} elsewhere[] = {
-    {"split", "narrow for each part"},
-    {"chunk", "narrow for each part"},
-    {"to", "cast or flow_to_device"},
-    {"to_global", "flow_to_global or flow_from_local"},
-    {"to_local", "flow_to_local"},
-    {"to_device", "flow_to_device"},
-    {"from_local", "flow_from_local"},
-    {"tensor", "flow_copy_in"},
-    {"detach", "flow_detach"},
-    {"repeat", "rep"},
-    {"from_dlpack", "flow_from_dlpack"},
-    {"manual_seed", "flow_seed"},
-    {"item", "flow_item"},
-    {"save", "flow_save"},
-    {"load", "flow_file_read"},
-};
-
-enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
-static struct entry *table[TABLE_SIZE];
-static int entries;
-
-/* Ops that calls from scripts become: they check what they get. Others without a name in scripts trust callers. */
-static bool may_call(const fl_op *op, bool of_program)
-{
-    static const char *const known[] = {"max_all",     "min_all",     "max_axis",  "min_axis",
-                                        "to_global",   "to_local",    "to_device", "from_local",
-                                        "linear_relu", "linear_gelu", "wrap_index"};
-    if (!(op->flags & FL_OP_HIDDEN)) return true;
-    for (size_t i = 0; i < (of_program ? sizeof known / sizeof *known : 4); i++)
-        if (strcmp(known[i], op->name) == 0) return true;
-    return false;
-}
-
-/* Its result's place is given by options, though its signature has none. */
-static bool is_placed(const fl_op *op)
-{
-    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
-}
-
-/* The op of a name, also of "add_". */
-static const fl_op *find_op(bool *in_place, const char *name, bool of_program)
-{
-    char stem[64];
-    size_t n = strlen(name);
-    const fl_op *op = fl_op_find(name);
-    *in_place = false;
-    if (op) return may_call(op, of_program) ? op : NULL;
-    if (n < 2 || n > sizeof stem || name[n - 1] != '_') return NULL;
-    memcpy(stem, name, n - 1);
-    stem[n - 1] = '\0';
-    op = fl_op_find(stem);
-    *in_place = true;
-    return op && fl_op_in_place(op) && may_call(op, of_program) ? op : NULL;
-}
-
-static fl_status unknown_op(const char *name)
-{
-    char shown[FL_SHOWN_TEXT];
-    const char *best = NULL;
-    int least = 99;
-    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
-        if (strcmp(elsewhere[i].name, name) == 0)
-            return fl_fail(FL_ERR_VALUE, "flow_call: '%s' is no op; call %s", name, elsewhere[i].instead);
-    FL_FOR_EACH_OP(op)
-    {
-        int distance = fl_suggest_distance(name, (*op)->name);
-        if (distance < 0 || distance >= least || !may_call(*op, false)) continue;
-        least = distance;
-        best = (*op)->name;
-    }
-    return fl_fail(FL_ERR_VALUE, "flow_call: there is no op '%s'%s%s%s", fl_text_name(shown, name),
-                   best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
-}
-
-static bool is_plain(const fl_signature *signature)
-{
-    bool plain = true;
-    for (int i = 0; i < signature->param_count; i++)
-        plain = plain && signature->params[i].is_tensor && !signature->params[i].is_list;
-    return plain;
-}
-
-static fl_status new_entry(struct entry **out, const char *name, bool of_program)
-{
-    bool in_place;
-    const struct form *form = of_program ? NULL : find_form(name);
-    const fl_op *op = find_op(&in_place, form ? form->along : name, of_program);
-    if (!op) return unknown_op(name);
-    struct entry *e = calloc(1, sizeof *e);
-    const fl_signature *s = fl_op_signature(op);
-    fl_attrs all;
-    size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count;
-    if (e) e->defaults = malloc(bytes);
-    if (e) e->name = strdup(name);
-    if (!e || !e->defaults || !e->name || entries > TABLE_SIZE / 2) {
-        if (e) free(e->defaults), free(e->name);
-        free(e);
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
-    }
-    fl_attrs_init(&all, op);
-    memcpy(e->defaults, &all, bytes);
-    e->op = op;
-    e->signature = s;
-    e->in_place = in_place;
-    e->plain = is_plain(s);
-    e->of_program = of_program;
-    e->form = form;
-    entries++;
-    *out = e;
-    return FL_OK;
-}
-
-static fl_status find_entry(struct entry **out, const char *name, bool of_program)
-{
-    uint32_t hash = 2166136261u;
-    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    size_t at = (hash ^ hash >> 15) % TABLE_SIZE;
-    for (; table[at]; at = (at + 1) % TABLE_SIZE)
-        if (table[at]->of_program == of_program && strcmp(table[at]->name, name) == 0) {
-            *out = table[at];
-            return FL_OK;
-        }
-    FL_TRY(new_entry(out, name, of_program));
-    table[at] = *out;
-    return FL_OK;
-}
-
 /* ---- arguments ---- */
 
 struct binding {
-    const struct entry *entry;
+    const fl_call_entry *entry;
     const char *who;
     fl_operand *in; /* `fixed`, or memory of its own */
     int nin;
@@ -375,9 +214,9 @@ static fl_status unknown_name(const struct binding *binding, const char *name)
                    best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
 }
 
-static bool takes_options(const struct entry *entry)
+static bool takes_options(const fl_call_entry *entry)
 {
-    return entry->signature->has_options || is_placed(entry->op) || entry->op == FL_OP_REF(to_local);
+    return entry->signature->has_options || fl_call_is_placed(entry->op) || entry->op == FL_OP_REF(to_local);
 }
 
 /* Where an option that is a text goes; NULL: it is none. */
@@ -527,7 +366,7 @@ static fl_status read_args(struct binding *binding, const flow_arg *args, int na
 /* ---- calling ---- */
 
 /* Gives the results that are wanted. */
-static fl_status run(flow_tensor **out, int count, const struct entry *entry, const fl_operand *in, int nin,
+static fl_status run(flow_tensor **out, int count, const fl_call_entry *entry, const fl_operand *in, int nin,
                      const fl_attrs *attrs)
 {
     fl_tensor *results[FL_MAX_OUT] = {NULL};
@@ -553,7 +392,7 @@ static fl_status run_into(flow_tensor **out, int count, const struct binding *bi
 }
 
 /* An op whose parameters are all tensors, each given by its position. */
-static fl_status call_plain(flow_tensor **out, int count, const struct entry *entry, const flow_arg *args)
+static fl_status call_plain(flow_tensor **out, int count, const fl_call_entry *entry, const flow_arg *args)
 {
     const fl_signature *s = entry->signature;
     struct binding binding;
@@ -567,7 +406,7 @@ static fl_status call_plain(flow_tensor **out, int count, const struct entry *en
     return run(out, count, entry, in, s->param_count, entry->defaults);
 }
 
-static fl_status call_any(flow_tensor **out, int count, const struct entry *entry, const flow_arg *args, int nargs)
+static fl_status call_any(flow_tensor **out, int count, const fl_call_entry *entry, const flow_arg *args, int nargs)
 {
     const fl_signature *s = entry->signature;
     struct binding binding = {.entry = entry, .who = entry->name, .nin = s->tensor_count};
@@ -589,15 +428,15 @@ static bool all_positional(const flow_arg *args, int nargs)
 }
 
 /* The entry that these arguments of a form mean: an axis or keepdim, a second tensor, or none of them. */
-static fl_status pick_form(struct entry **entry, const flow_arg *args, int *nargs)
+static fl_status pick_form(fl_call_entry **entry, const flow_arg *args, int *nargs)
 {
-    const struct form *form = (*entry)->form;
+    const fl_call_form *form = (*entry)->form;
     const flow_arg *second = NULL;
     for (int i = 1; i < *nargs && !second; i++)
         if (!args[i].name || strcmp(args[i].name, "out") != 0) second = &args[i];
     if (second && second->kind == FLOW_NONE && *nargs == 2) second = NULL, *nargs = 1;
     const char *name = !second ? form->all : second->kind == FLOW_TENSOR ? form->pair : form->along;
-    return find_entry(entry, name, false);
+    return fl_call_entry_find(entry, name, false);
 }
 
 /* So many of what is called `name` are given; of none NULL may be. */
@@ -610,12 +449,12 @@ static inline fl_status check_counted(const void *given, int count, const char *
 
 flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs)
 {
-    struct entry *entry;
+    fl_call_entry *entry;
     FL_API_ENTER("flow_call");
     FL_API_TRY(fl_api_need(op, "flow_call", "op"));
     FL_API_TRY(check_counted(args, nargs, op, "args"));
     FL_API_TRY(check_counted(out, count, op, "out"));
-    FL_API_TRY(find_entry(&entry, op, false));
+    FL_API_TRY(fl_call_entry_find(&entry, op, false));
     if (FL_LIKELY(entry->plain && nargs == entry->signature->param_count && all_positional(args, nargs)))
         return fl_api_leave(call_plain(out, count, entry, args));
     if (entry->form) FL_API_TRY(pick_form(&entry, args, &nargs));
@@ -626,7 +465,7 @@ flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_a
 
 static fl_status dispatch_step(fl_tensor **out, const struct binding *binding, const fl_api_step *step)
 {
-    const struct entry *entry = binding->entry;
+    const fl_call_entry *entry = binding->entry;
     fl_draw_note *before = fl_draws_noted;
     fl_generator generator = *fl_generator_current();
     bool enabled = fl_grad_enabled;
@@ -654,8 +493,8 @@ static fl_status set_again(struct binding *binding, const fl_generator *again)
 
 fl_status fl_api_call_step(fl_tensor **out, int *count, const fl_api_step *step, const flow_arg *args, int nargs)
 {
-    struct entry *entry;
-    FL_TRY(find_entry(&entry, step->op, true));
+    fl_call_entry *entry;
+    FL_TRY(fl_call_entry_find(&entry, step->op, true));
     const fl_signature *s = entry->signature;
     struct binding binding = {
         .entry = entry, .who = entry->name, .nin = s->tensor_count, .default_device = step->device};
@@ -671,8 +510,8 @@ fl_status fl_api_call_step(fl_tensor **out, int *count, const fl_api_step *step,
 
 fl_status fl_api_operand_name(const char **out, bool *is_list, const char *op, int index)
 {
-    struct entry *entry;
-    FL_TRY(find_entry(&entry, op, true));
+    fl_call_entry *entry;
+    FL_TRY(fl_call_entry_find(&entry, op, true));
     const fl_param *list = NULL;
     for (int i = 0, fixed = 0; i < entry->signature->param_count; i++) {
         const fl_param *p = &entry->signature->params[i];
@@ -684,13 +523,4 @@ fl_status fl_api_operand_name(const char **out, bool *is_list, const char *op, i
     *out = list->name;
     *is_list = list->is_list;
     return FL_OK;
-}
-
-const char *flow_signature(const char *op)
-{
-    bool in_place;
-    const struct form *form = op ? find_form(op) : NULL;
-    if (form) return form->sig;
-    const fl_op *found = op ? find_op(&in_place, op, false) : NULL;
-    return found ? found->sig : NULL;
 }

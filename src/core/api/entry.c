@@ -1,0 +1,158 @@
+/*
+** entry.c -- see entry.h.
+*/
+#include "api.h"
+#include "entry.h"
+
+#include <stdlib.h>
+
+static const fl_call_form forms[] = {
+    {"max", "max_all", "max_axis", "maximum", "max(x), max(x, axis: axis, keepdim: bool = false) or max(x, y)"},
+    {"min", "min_all", "min_axis", "minimum", "min(x), min(x, axis: axis, keepdim: bool = false) or min(x, y)"},
+};
+
+static const fl_call_form *find_form(const char *name)
+{
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(forms[i].name, name) == 0) return &forms[i];
+    return NULL;
+}
+
+/* What scripts have as functions that are no ops, and hosts call in their place. */
+static const struct {
+    const char *name, *instead;
+} elsewhere[] = {
+    {"split", "narrow for each part"},
+    {"chunk", "narrow for each part"},
+    {"to", "cast or flow_to_device"},
+    {"to_global", "flow_to_global or flow_from_local"},
+    {"to_local", "flow_to_local"},
+    {"to_device", "flow_to_device"},
+    {"from_local", "flow_from_local"},
+    {"tensor", "flow_copy_in"},
+    {"detach", "flow_detach"},
+    {"repeat", "rep"},
+    {"from_dlpack", "flow_from_dlpack"},
+    {"manual_seed", "flow_seed"},
+    {"item", "flow_item"},
+    {"save", "flow_save"},
+    {"load", "flow_file_read"},
+};
+
+enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
+static fl_call_entry *table[TABLE_SIZE];
+static int entries;
+
+/* Ops that calls from scripts become: they check what they get. Others without a name in scripts trust callers. */
+static bool may_call(const fl_op *op, bool of_program)
+{
+    static const char *const known[] = {"max_all",     "min_all",     "max_axis",  "min_axis",
+                                        "to_global",   "to_local",    "to_device", "from_local",
+                                        "linear_relu", "linear_gelu", "wrap_index"};
+    if (!(op->flags & FL_OP_HIDDEN)) return true;
+    for (size_t i = 0; i < (of_program ? sizeof known / sizeof *known : 4); i++)
+        if (strcmp(known[i], op->name) == 0) return true;
+    return false;
+}
+
+bool fl_call_is_placed(const fl_op *op)
+{
+    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
+}
+
+/* The op of a name, also of "add_". */
+static const fl_op *find_op(bool *in_place, const char *name, bool of_program)
+{
+    char stem[64];
+    size_t n = strlen(name);
+    const fl_op *op = fl_op_find(name);
+    *in_place = false;
+    if (op) return may_call(op, of_program) ? op : NULL;
+    if (n < 2 || n > sizeof stem || name[n - 1] != '_') return NULL;
+    memcpy(stem, name, n - 1);
+    stem[n - 1] = '\0';
+    op = fl_op_find(stem);
+    *in_place = true;
+    return op && fl_op_in_place(op) && may_call(op, of_program) ? op : NULL;
+}
+
+static fl_status unknown_op(const char *name)
+{
+    char shown[FL_SHOWN_TEXT];
+    const char *best = NULL;
+    int least = 99;
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        if (strcmp(elsewhere[i].name, name) == 0)
+            return fl_fail(FL_ERR_VALUE, "flow_call: '%s' is no op; call %s", name, elsewhere[i].instead);
+    FL_FOR_EACH_OP(op)
+    {
+        int distance = fl_suggest_distance(name, (*op)->name);
+        if (distance < 0 || distance >= least || !may_call(*op, false)) continue;
+        least = distance;
+        best = (*op)->name;
+    }
+    return fl_fail(FL_ERR_VALUE, "flow_call: there is no op '%s'%s%s%s", fl_text_name(shown, name),
+                   best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
+}
+
+static bool is_plain(const fl_signature *signature)
+{
+    bool plain = true;
+    for (int i = 0; i < signature->param_count; i++)
+        plain = plain && signature->params[i].is_tensor && !signature->params[i].is_list;
+    return plain;
+}
+
+static fl_status new_entry(fl_call_entry **out, const char *name, bool of_program)
+{
+    bool in_place;
+    const fl_call_form *form = of_program ? NULL : find_form(name);
+    const fl_op *op = find_op(&in_place, form ? form->along : name, of_program);
+    if (!op) return unknown_op(name);
+    fl_call_entry *e = calloc(1, sizeof *e);
+    const fl_signature *s = fl_op_signature(op);
+    fl_attrs all;
+    size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count;
+    if (e) e->defaults = malloc(bytes);
+    if (e) e->name = strdup(name);
+    if (!e || !e->defaults || !e->name || entries > TABLE_SIZE / 2) {
+        if (e) free(e->defaults), free(e->name);
+        free(e);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
+    }
+    fl_attrs_init(&all, op);
+    memcpy(e->defaults, &all, bytes);
+    e->op = op;
+    e->signature = s;
+    e->in_place = in_place;
+    e->plain = is_plain(s);
+    e->of_program = of_program;
+    e->form = form;
+    entries++;
+    *out = e;
+    return FL_OK;
+}
+
+fl_status fl_call_entry_find(fl_call_entry **out, const char *name, bool of_program)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    size_t at = (hash ^ hash >> 15) % TABLE_SIZE;
+    for (; table[at]; at = (at + 1) % TABLE_SIZE)
+        if (table[at]->of_program == of_program && strcmp(table[at]->name, name) == 0) {
+            *out = table[at];
+            return FL_OK;
+        }
+    FL_TRY(new_entry(out, name, of_program));
+    table[at] = *out;
+    return FL_OK;
+}
+
+const char *flow_signature(const char *op)
+{
+    bool in_place;
+    const fl_call_form *form = op ? find_form(op) : NULL;
+    if (form) return form->sig;
+    const fl_op *found = op ? find_op(&in_place, op, false) : NULL;
+    return found ? found->sig : NULL;
+}

@@ -1,0 +1,274 @@
+/*
+** test_api_host.c -- the C interface and its host: other threads, the host's tasks, memory that is shared by DLPack.
+*/
+#include "api.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- threads ---- */
+
+static void *call_elsewhere(void *tensor)
+{
+    flow_tensor *t = NULL;
+    FAILS(flow_call(&t, 1, "neg", FLOW_ARGS(flow_of(tensor))), FLOW_ERR_STATE,
+          "flow_call: called on another thread than flow_open; one thread calls, flow_take_over makes it another");
+    flow_unref(tensor); /* noted for the thread that calls */
+    return NULL;
+}
+
+static void *take_over(void *unused)
+{
+    flow_tensor *x, *y;
+    OK(flow_take_over());
+    x = make(&matrix, six);
+    OK(flow_call(&y, 1, "neg", FLOW_ARGS(flow_of(x))));
+    flow_unref(x);
+    flow_unref(y);
+    return unused;
+}
+
+static void test_threads(void)
+{
+    pthread_t other;
+    flow_tensor *t = make(&matrix, six);
+    pthread_create(&other, NULL, call_elsewhere, t);
+    pthread_join(other, NULL);
+    CHECK(flow_tensor_count() == 1);
+    OK(flow_sync());
+    CHECK(flow_tensor_count() == 0);
+    pthread_create(&other, NULL, take_over, NULL);
+    pthread_join(other, NULL);
+    CHECK(flow_sync() == FLOW_ERR_STATE);
+    OK(flow_take_over());
+    OK(flow_seed(7));
+}
+
+/* ---- tasks of the host ---- */
+
+struct work {
+    int runs, finished;
+    flow_status status;
+    flow_handle *handle;
+};
+
+static flow_status add_up(void *context, void *const *data)
+{
+    ((struct work *)context)->runs++;
+    const float *in = data[0];
+    float *out = data[1];
+    for (int i = 0; i < 3; i++) out[i] = in[i] + in[3 + i];
+    return FLOW_OK;
+}
+
+static flow_status refuse(void *context, void *const *data)
+{
+    flow_tensor *t = NULL;
+    ((struct work *)context)->runs++;
+    CHECK(data[0] != NULL);
+    CHECK(flow_empty(&t, &vector) == FLOW_ERR_STATE); /* not on this thread */
+    FAILS(flow_take_over(), FLOW_ERR_STATE,
+          "flow_take_over: called on a thread of libflow's, as by a task; a thread of the host takes over");
+    return flow_fail(FLOW_ERR_IO, "the disk is full");
+}
+
+static void note_end(void *context, flow_status status)
+{
+    struct work *work = context;
+    work->finished++;
+    work->status = status;
+}
+
+static void *complete_later(void *handle)
+{
+    flow_done(handle, FLOW_OK, NULL);
+    return NULL;
+}
+
+static pthread_t completer;
+static void begin(void *context, void *const *data, flow_handle *handle)
+{
+    ((struct work *)context)->runs++;
+    ((float *)data[0])[0] = 40;
+    pthread_create(&completer, NULL, complete_later, handle);
+}
+
+static void begin_and_fail(void *context, void *const *data, flow_handle *handle)
+{
+    (void)context, (void)data;
+    flow_done(handle, FLOW_ERR_COMM, "the peer hung up");
+}
+
+static void test_tasks(void)
+{
+    float read[3];
+    struct work work = {0}, failing = {0}, starved = {0}, later = {0};
+    flow_tensor *x = make(&matrix, six), *y = make(&vector, six), *z, *deferred;
+    flow_task task = {.name = "add_up",
+                      .run = add_up,
+                      .finished = note_end,
+                      .context = &work,
+                      .reads = &x,
+                      .writes = &y,
+                      .read_count = 1,
+                      .write_count = 1};
+    OK(flow_push(&task));
+    OK(flow_call(&z, 1, "mul", FLOW_ARGS(flow_of(y), flow_int(2)))); /* waits for the task */
+    OK(flow_read(z, read, sizeof read));
+    CHECK(read[0] == 10 && read[2] == 18);
+    flow_unref(z);
+    OK(flow_sync());
+    CHECK(work.runs == 1 && work.finished == 1 && work.status == FLOW_OK);
+
+    /* an input that does not exist yet, and is dropped at once */
+    const int64_t large[] = {2, 60000};
+    OK(flow_call(&z, 1, "ones", FLOW_ARGS(flow_ints(large, 2))));
+    OK(flow_call(&deferred, 1, "add", FLOW_ARGS(flow_of(z), flow_int(1))));
+    flow_unref(z);
+    task.reads = &deferred;
+    OK(flow_push(&task));
+    flow_unref(deferred);
+    OK(flow_read(y, read, sizeof read));
+    CHECK(read[0] == 4);
+
+    task = (flow_task){
+        .name = "begin", .start = begin, .finished = note_end, .context = &later, .writes = &y, .write_count = 1};
+    OK(flow_push(&task));
+    OK(flow_read(y, read, sizeof read));
+    pthread_join(completer, NULL);
+    CHECK(read[0] == 40 && later.runs == 1 && later.finished == 1);
+
+    task = (flow_task){
+        .name = "refuse", .run = refuse, .finished = note_end, .context = &failing, .writes = &y, .write_count = 1};
+    OK(flow_push(&task));
+    task = (flow_task){.name = "add_up",
+                       .run = add_up,
+                       .finished = note_end,
+                       .context = &starved,
+                       .reads = &y,
+                       .writes = &x,
+                       .read_count = 1,
+                       .write_count = 1};
+    OK(flow_push(&task));
+    FAILS(flow_read(y, read, sizeof read), FLOW_ERR_IO, "refuse: the disk is full");
+    FAILS(flow_wait(x), FLOW_ERR_STATE, "refuse: the disk is full");
+    CHECK(failing.runs == 1 && failing.status == FLOW_ERR_IO && starved.runs == 0 && starved.finished == 1);
+    task = (flow_task){.name = "peer", .start = begin_and_fail, .writes = &x, .write_count = 1};
+    OK(flow_push(&task));
+    FAILS(flow_wait(x), FLOW_ERR_COMM, "peer: the peer hung up");
+    flow_sync();
+
+    FAILS(flow_push(&(flow_task){.name = "none"}), FLOW_ERR_VALUE,
+          "flow_push: a task has either run or start; 'none' has none");
+    FAILS(flow_push(&(flow_task){.run = add_up}), FLOW_ERR_VALUE, "flow_push: name is NULL");
+    flow_tensor *nothing = NULL;
+    FAILS(flow_push(&(flow_task){.name = "x", .run = add_up, .reads = &nothing, .read_count = 1}), FLOW_ERR_VALUE,
+          "flow_push: tensor 0 of reads is NULL");
+    flow_done(NULL, FLOW_OK, NULL);
+    flow_unref(x);
+    flow_unref(y);
+    OK(flow_sync());
+    CHECK(flow_tensor_count() == 0);
+}
+
+/* ---- DLPack ---- */
+
+/* As much of a DLManagedTensorVersioned as the test looks at. */
+struct managed {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct managed *self);
+    uint64_t flags;
+    void *data;
+    int32_t device[2], ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+};
+
+static int deleted;
+static void count_deleted(struct managed *self)
+{
+    CHECK(self->context == &deleted);
+    deleted++;
+}
+
+static void *delete_elsewhere(void *managed)
+{
+    ((struct managed *)managed)->deleter(managed);
+    return NULL;
+}
+
+static void test_dlpack(void)
+{
+    float data[6], read[6];
+    int64_t shape[] = {2, 3}, backwards[] = {-3, 1};
+    void *given;
+    pthread_t other;
+    flow_tensor *t;
+    struct managed m = {.major = 1,
+                        .context = &deleted,
+                        .deleter = count_deleted,
+                        .data = data,
+                        .device = {1, 0},
+                        .ndim = 2,
+                        .code = 2,
+                        .bits = 32,
+                        .lanes = 1,
+                        .shape = shape};
+    memcpy(data, six, sizeof data);
+    OK(flow_from_dlpack(&t, &m));
+    OK(flow_call(NULL, 0, "mul_", FLOW_ARGS(flow_of(t), flow_int(2))));
+    OK(flow_sync());
+    CHECK(data[5] == 12 && deleted == 0);
+    flow_unref(t);
+    CHECK(deleted == 1);
+
+    m.strides = backwards, m.byte_offset = 3 * sizeof(float); /* copied: the deleter is called at once */
+    OK(flow_from_dlpack(&t, &m));
+    OK(flow_read(t, read, sizeof read));
+    CHECK(deleted == 2 && read[0] == 8 && read[3] == 2);
+
+    OK(flow_to_dlpack(&given, t));
+    CHECK(((struct managed *)given)->ndim == 2 && ((struct managed *)given)->shape[1] == 3);
+    flow_unref(t);
+    CHECK(flow_tensor_count() == 1);
+    pthread_create(&other, NULL, delete_elsewhere, given);
+    pthread_join(other, NULL);
+    OK(flow_sync());
+    CHECK(flow_tensor_count() == 0);
+
+    int64_t far[] = {-(INT64_C(1) << 61), 1}, overlapping[] = {1, 1};
+    m.strides = overlapping, m.byte_offset = 0;
+    OK(flow_from_dlpack(&t, &m));
+    CHECK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))) == FLOW_ERR_STATE);
+    flow_unref(t);
+    CHECK(deleted == 3);
+    m.strides = far;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_VALUE,
+          "from_dlpack: stride -2305843009213693952 of axis 0 is too large for size 2");
+    m.strides = NULL, m.shape = NULL;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_VALUE, "from_dlpack: the array has no shape");
+    m.shape = shape, m.ndim = -1;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_SHAPE, "from_dlpack: ndim is -1, it must not be negative");
+    m.ndim = 2, m.code = 5;
+    CHECK(flow_from_dlpack(&t, &m) == FLOW_ERR_DTYPE);
+    m.code = 2, m.device[0] = 7;
+    CHECK(flow_from_dlpack(&t, &m) == FLOW_ERR_VALUE);
+    m.device[0] = 1, m.major = 2;
+    FAILS(flow_from_dlpack(&t, &m), FLOW_ERR_VALUE, "from_dlpack: the array is of DLPack 2.0, this is 1");
+    CHECK(flow_from_dlpack(&t, NULL) == FLOW_ERR_VALUE && deleted == 3);
+}
+
+int main(void)
+{
+    OK(flow_open(NULL));
+    RUN(test_threads);
+    RUN(test_tasks);
+    RUN(test_dlpack);
+    OK(flow_close());
+    return finish();
+}
