@@ -50,7 +50,7 @@ done
 if [ "$whole" -eq 0 ]; then
     for mode in 1 deferred; do
         began=$(date +%s)
-        set -- tests/fuse_spec.lua tests/capture_spec.lua tests/capture_split_spec.lua tests/capture_training_spec.lua
+        set -- tests/fuse_spec.lua tests/capture_spec.lua tests/capture_replay_spec.lua tests/capture_split_spec.lua tests/capture_training_spec.lua
         [ "$mode" = deferred ] || set -- "$@" tests/program_spec.lua
         FLOW_CUDA_EMULATED=$mode FLOW_TEST_DEVICE=cuda sh tests/run.sh "$out" "$@" >"$log" 2>&1
         count "chains and captures, emulated ($mode)"

@@ -35,7 +35,7 @@ alone="device engine"
 device="copy elementwise fused reduce rows index matmul attention optim random sort scan scatter train registry bench"
 # Specs of the suite that say something about a device: what ops compute, how gradients, modules, optimizers, files and data
 # behave. The others are about the program, the session, ranks and messages, and are the same everywhere.
-suite="elementwise fuse reduce matmul autograd nn optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
+suite="elementwise elementwise_rules fuse reduce matmul autograd nn layers optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
 ranks="global gradient inference optim checkpoint data train"
 
 # ---- parts ----

@@ -3,7 +3,7 @@
 **
 ** Consulted only when a name is unknown. A word of `renamed` has the same meaning under another name, offered wherever
 ** that name exists. `advice` answers for one place with a sentence; an empty one says that there is nothing like it, so
-** that nothing that merely looks alike is offered. tests/bad_input_spec.lua checks that no word here exists and that
+** that nothing that merely looks alike is offered. tests/names_spec.lua checks that no word here exists and that
 ** every new name does.
 */
 #include "errors.h"

@@ -1,0 +1,85 @@
+-- names_spec.lua -- what is asked for by a name that flow does not have: names from PyTorch, flow.has, a dot for a colon.
+local flow = require "flow"
+local nn, optim = flow.nn, flow.optim
+local message_of = require("tests.support").placed_message_of
+
+local x = flow.zeros(2, 3)
+
+describe("a method with a dot", function()
+    it("of an own module says to use a colon", function()
+        local Net = nn.Module:extend("Net")
+        function Net:init() self.fc = nn.Linear(3, 2) end
+        function Net:forward(y) return self.fc(y) end
+        local net = Net()
+        assert.are.equal("tensor has no method or field 'fc'; self is a tensor here: a method is called with a colon, net:forward(x)",
+            message_of(function() net.forward(x) end))
+    end)
+end)
+
+describe("names from PyTorch", function()
+    local renamed, advice = flow._testing.ported()
+    local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data}
+
+    it("that exist are not explained", function()
+        for _, entry in ipairs(advice) do
+            local place, word = entry[1], entry[2]
+            assert.is_table(holders[place], place)
+            assert.is_nil(rawget(holders[place], word), ("%s has %s"):format(place, word))
+        end
+    end)
+
+    it("are explained once", function()
+        local seen = {}
+        for _, entry in ipairs(advice) do
+            local key = entry[1] .. "." .. entry[2]
+            assert.is_nil(seen[key], key)
+            seen[key] = true
+        end
+    end)
+
+    it("stand for names that exist", function()
+        local known = {cuda = true, batch_size = true}
+        for _, op in ipairs(flow._testing.ops()) do
+            for name in op.sig:gmatch("[%w_]+") do known[name] = true end
+        end
+        for _, name in ipairs {"float16", "bfloat16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool"} do known[name] = true end
+        for _, class in ipairs {optim.AdamW, optim.SGD} do
+            for name in pairs(class.defaults) do known[name] = true end
+        end
+        local lost = {}
+        for _, entry in ipairs(renamed) do
+            local name, found = entry[2], known[entry[2]]
+            for _, holder in pairs(holders) do found = found or rawget(holder, name) ~= nil end
+            if not found then lost[#lost + 1] = entry[1] .. " -> " .. name end
+        end
+        assert.are.same({}, lost)
+    end)
+
+    it("and what is meant are told apart from what merely looks alike", function()
+        local names = {"std", "sum", "log", "MSELoss", "matmul", "relu", "tanh", "elu", "index_select"}
+        for word, want in pairs {
+            svd = "", long = "; did you mean 'log'?", BCELoss = "", som = "; did you mean 'sum'?", smu = "; did you mean 'sum'?",
+            matmull = "; did you mean 'matmul'?", mamtul = "; did you mean 'matmul'?", Matmul = "; did you mean 'matmul'?",
+            atmul = "; did you mean 'matmul'?", selu = "", celu = "", rely = "; did you mean 'relu'?", sin = "", x = "",
+            indexselect = "; did you mean 'index_select'?", index_put = "", [""] = "",
+        } do
+            assert.are.equal(want, flow._io.suggest(word, names), word)
+        end
+    end)
+end)
+
+describe("flow.has", function()
+    for _, name in ipairs {
+        "matmul", "tensor", "placement", "save", "has", "nn", "nn.Linear", "nn.Linear.forward", "nn.init", "optim.AdamW",
+        "optim.AdamW.step", "data.loader", "engine.stats", "sbp.split", "x:sum", "x.sum", "x:add_", "x.shape", "x:backward",
+        "flow.sum", "flow.nn.Linear",
+    } do
+        it("finds " .. name, function() assert.is_true(flow.has(name)) end)
+    end
+    for _, name in ipairs {
+        "svd", "nn.LSTM", "x:svd", "x:eq_", "_op", "_testing.ops", "check", "nn.Linear._x", "matmul.x", "", ".", "nn.", "x:", "x",
+        "x.", "version.x", "optim.AdamW.nothing", "flow.", "flow.svd", "flow",
+    } do
+        it("does not find '" .. name .. "'", function() assert.is_false(flow.has(name)) end)
+    end
+end)
