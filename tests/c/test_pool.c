@@ -122,20 +122,20 @@ static void files_are_a_source(void)
     fclose(file);
     const char *names[] = {"a", "missing"};
     int64_t labels[] = {3, 4};
-    fl_source *source;
+    fl_item_source *source;
     fl_item item = {0};
     CHECK(fl_files_source_new(&source, "images", folder, names, labels, 2) == FL_OK);
     CHECK(source->count == 2);
-    CHECK(fl_source_read(source, &item, 0) == FL_OK);
+    CHECK(fl_item_source_read(source, &item, 0) == FL_OK);
     CHECK(item.size == 5 && !memcmp(item.bytes, "hello", 5) && item.has_label && item.label == 3);
     CHECK_TEXT(item.name, path);
-    CHECK(fl_source_read(fl_source_ref(source), &item, 1) == FL_ERR_IO);
+    CHECK(fl_item_source_read(fl_item_source_ref(source), &item, 1) == FL_ERR_IO);
     char wanted[128];
     snprintf(wanted, sizeof wanted, "images: %s/missing: No such file or directory", folder);
     CHECK_TEXT(fl_message(), wanted);
     fl_item_close(&item);
-    fl_source_unref(source);
-    fl_source_unref(source);
+    fl_item_source_unref(source);
+    fl_item_source_unref(source);
     unlink(path);
     rmdir(folder);
 }

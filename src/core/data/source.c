@@ -10,13 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
-fl_source *fl_source_ref(fl_source *source)
+fl_item_source *fl_item_source_ref(fl_item_source *source)
 {
     __atomic_add_fetch(&source->refs, 1, __ATOMIC_RELAXED);
     return source;
 }
 
-void fl_source_unref(fl_source *source)
+void fl_item_source_unref(fl_item_source *source)
 {
     if (source && __atomic_sub_fetch(&source->refs, 1, __ATOMIC_ACQ_REL) == 0) source->kind->free(source);
 }
@@ -42,7 +42,7 @@ void fl_item_close(fl_item *item)
 /* ---- files ---- */
 
 struct files {
-    fl_source source;
+    fl_item_source source;
     const char *who;
     char *root;      /* owned; NULL: paths are whole */
     char *text;      /* owned: the paths, one after the other */
@@ -65,7 +65,7 @@ static fl_status read_whole(const struct files *files, fl_item *item, int fd, si
     return FL_OK;
 }
 
-static fl_status files_read(const fl_source *source, fl_item *item, int64_t index)
+static fl_status files_read(const fl_item_source *source, fl_item *item, int64_t index)
 {
     const struct files *files = (const struct files *)source;
     const char *path = files->text + files->starts[index];
@@ -88,7 +88,7 @@ static fl_status files_read(const fl_source *source, fl_item *item, int64_t inde
     return status;
 }
 
-static void files_free(fl_source *source)
+static void files_free(fl_item_source *source)
 {
     struct files *files = (struct files *)source;
     free(files->root);
@@ -98,7 +98,7 @@ static void files_free(fl_source *source)
     free(files);
 }
 
-static const fl_source_kind files_kind = {files_read, files_free};
+static const fl_item_source_kind files_kind = {files_read, files_free};
 
 static void copy_paths(struct files *files, const char *const *paths, int64_t count)
 {
@@ -111,14 +111,14 @@ static void copy_paths(struct files *files, const char *const *paths, int64_t co
     }
 }
 
-fl_status fl_files_source_new(fl_source **out, const char *who, const char *root, const char *const *paths,
+fl_status fl_files_source_new(fl_item_source **out, const char *who, const char *root, const char *const *paths,
                               const int64_t *labels, int64_t count)
 {
     size_t bytes = 1;
     for (int64_t i = 0; i < count; i++) bytes += strlen(paths[i]) + 1;
     struct files *files = calloc(1, sizeof *files);
     if (!files) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", who);
-    files->source = (fl_source){&files_kind, count, 1};
+    files->source = (fl_item_source){&files_kind, count, 1};
     files->who = who;
     files->root = root ? strdup(root) : NULL;
     files->text = malloc(bytes);

@@ -26,27 +26,27 @@ typedef struct fl_item {
     char name[FL_ITEM_NAME]; /* how messages name it: "photos/cat/1.jpg", "photos.rec: record 17" */
 } fl_item;
 
-typedef struct fl_source fl_source;
+typedef struct fl_item_source fl_item_source;
 
 /* What a kind of source does. */
-typedef struct fl_source_kind {
+typedef struct fl_item_source_kind {
     /* Reads item `index`, 0 to count - 1, of which `name` is set first. Errors name it. Called on any thread. */
-    fl_status (*read)(const fl_source *source, fl_item *item, int64_t index);
+    fl_status (*read)(const fl_item_source *source, fl_item *item, int64_t index);
     /* Frees the source, nobody uses it any more. Called on any thread. */
-    void (*free)(fl_source *source);
-} fl_source_kind;
+    void (*free)(fl_item_source *source);
+} fl_item_source_kind;
 
 /* The beginning of what an implementation allocates. */
-struct fl_source {
-    const fl_source_kind *kind;
+struct fl_item_source {
+    const fl_item_source_kind *kind;
     int64_t count; /* of items */
     int refs;      /* atomic; begins with 1 */
 };
 
-fl_source *fl_source_ref(fl_source *source);
-void fl_source_unref(fl_source *source); /* NULL is fine */
+fl_item_source *fl_item_source_ref(fl_item_source *source);
+void fl_item_source_unref(fl_item_source *source); /* NULL is fine */
 
-static inline fl_status fl_source_read(const fl_source *source, fl_item *item, int64_t index)
+static inline fl_status fl_item_source_read(const fl_item_source *source, fl_item *item, int64_t index)
 {
     return source->kind->read(source, item, index);
 }
@@ -57,7 +57,7 @@ void fl_item_close(fl_item *item);
 
 /* The source of files: "root/path" of each path (root NULL: the path itself). labels: one each, or NULL. All is copied.
 ** Messages begin with `who`, a constant. */
-fl_status fl_files_source_new(fl_source **out, const char *who, const char *root, const char *const *paths,
+fl_status fl_files_source_new(fl_item_source **out, const char *who, const char *root, const char *const *paths,
                               const int64_t *labels, int64_t count);
 
 #endif
