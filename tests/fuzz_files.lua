@@ -193,6 +193,44 @@ local function gzip(bytes)
     return "\31\139\8\0\0\0\0\0\0\3\1" .. ("<I2I2"):pack(#bytes, ~#bytes & 0xffff) .. bytes .. ("<I4I4"):pack(crc32(bytes), #bytes)
 end
 
+local npy_dtypes = {"|b1", "|u1", "|i1", "<i2", ">i2", "<u2", "<i4", ">i4", "<u4", "<i8", ">u8", "<u8", "<f2", ">f4", "<f4", "<f8", "<c8", "|O", "<U3", "<M8[s]",
+    "", "f4"}
+
+-- A .npy file whose header is drawn; the number of bytes fits now and then.
+local function drawn_npy()
+    local descr, shape, count = pick(npy_dtypes), {}, 1
+    for i = 1, random(0, chance(5) and 10 or 3) do
+        shape[i] = chance(4) and odd() or tostring(random(0, 4))
+        count = count * (math.tointeger(tonumber(shape[i])) or 1)
+    end
+    local header = ("{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }"):format(descr, chance(4) and odd() or pick {"True", "False"},
+        table.concat(shape, ", ") .. (#shape == 1 and "," or ""))
+    if chance(10) then header = header:gsub("[%p]", function(c) return chance(5) and pick {"", "'", "(", ")", "{", "}", ","} or c end) end
+    if chance(5) then header = header:gsub("'", '"') end
+    local bytes = count * (tonumber(descr:match "%d+") or 1)
+    local version = chance(5) and random(0, 255) or random(3)
+    return "\x93NUMPY" .. string.char(version, 0) .. (version == 1 and "<s2" or "<s4"):pack(header)
+        .. ("\1"):rep((bytes >= 0 and bytes < 4096 and bytes or 9) + (chance(4) and random(-3, 3) or 0))
+end
+
+local function archive(compress)
+    data.save_npz(name, {x = flow.arange(12):view(3, 4), y = flow.zeros(300), z = flow.tensor(true)}, {compress = compress})
+    local bytes = read(name)
+    flow.barrier()
+    return bytes
+end
+local archives = {archive(false), archive(true)}
+
+-- Records of a zip archive with some of their numbers exchanged.
+local function odd_zip(bytes)
+    return (bytes:gsub("PK[\1-\6][\2-\7]" .. ("."):rep(18), function(record)
+        if chance(70) then return record end
+        local at, size = random(5, 20), pick {2, 4}
+        local value = pick(extremes) & (1 << 8 * size) - 1
+        return record:sub(1, at - 1) .. ("<I" .. size):pack(value):sub(1, #record - at + 1) .. record:sub(at + size)
+    end))
+end
+
 local function random_text()
     local parts = {}
     for i = 1, random(0, 60) do
@@ -250,6 +288,11 @@ local kinds = {
         use(text:encode(text:decode(text.tokens)))
         local windows = data.windows(text.tokens, random(1, 9))
         use(windows:batch(flow.arange(#windows)))
+    end},
+    {"npy", "npy", function() return chance(80) and drawn_npy() or gzip(drawn_npy()) end, function(path) use(data.npy(path)) end},
+    {"npy, mapped", "npy", drawn_npy, function(path) use(data.npy(path, {map = true})) end},
+    {"npz", "npz", function() return pick {damaged, odd_zip, odd_zip}(pick(archives)) end, function(path)
+        for _, t in data.npz(path) do use(t) end
     end},
     {"json", "json", function() return chance(50) and odd_json('{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n", "d": {}}, "e": 9223372036854775807}')
         or damaged '{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n"}}' end,
@@ -345,7 +388,7 @@ end
 if rank == 0 then
     os.execute("rm -r " .. folder)
     for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
-        "resume", "idx", "idx, gzip", "text", "json", "train.lua"} do
+        "resume", "idx", "idx, gzip", "text", "npy", "npy, mapped", "npz", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
     end

@@ -484,9 +484,9 @@ end)
 describe("loading what another program wrote", function()
     for _, case in ipairs {
         {"x.npy", "\x93NUMPY\1\0v\0{'descr'", "a NumPy array",
-            'in Python: safetensors.numpy.save_file({"x": numpy.load("PATH.npy")}, "PATH.safetensors")'},
+            'flow.data.npy("PATH.npy")'},
         {"x.npz", "PK\3\4\20\0\0\0", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write",
-            'in Python: safetensors.numpy.save_file(dict(numpy.load("PATH.npz")), "PATH.safetensors")'},
+            'flow.data.npz("PATH.npz")'},
         {"x.pt", "PK\3\4\20\0\0\0", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write",
             'in Python: safetensors.torch.save_file(torch.load("PATH.pt"), "PATH.safetensors")'},
         {"x.pth", "\x80\2\x8a\10l\xfc\x9cF\xf9 j\xa8P\x19.", "a Python pickle",

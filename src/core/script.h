@@ -54,11 +54,14 @@
 #include "base/suggest.h"
 #include "base/utf8.h"
 
-/* Files: safetensors, IDX, JSON; paths that may be opened. */
+/* Files: safetensors, IDX, JSON, NumPy's; paths that may be opened. */
 #include "file/idx.h"
 #include "file/json.h"
+#include "file/npy.h"
+#include "file/npy_write.h"
 #include "file/open.h"
 #include "file/safetensors.h"
+#include "file/zip.h"
 #include "dispatch/stored.h"
 
 #endif

@@ -1,7 +1,8 @@
 /*
 ** io.c -- flow._io: what the Lua modules need of the system.
 **
-** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors, json.c JSON.
+** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors, json.c JSON,
+** data_readers.c NumPy's files.
 ** Everything that must be closed or freed belongs to a userdata before a Lua error can happen.
 */
 #include "core/process.h"
@@ -267,5 +268,6 @@ void fl_lua_open_io(lua_State *L, int flow)
     fl_lua_open_checkpoint(L, lua_gettop(L));
     fl_lua_open_json(L, lua_gettop(L));
     fl_lua_open_loader(L, lua_gettop(L));
+    fl_lua_open_readers(L, lua_gettop(L));
     lua_setfield(L, flow, "_io");
 }

@@ -344,23 +344,26 @@ local function in_python(text)
 end
 
 -- What reads pixels, sound and the like as an array in Python.
-local function array_in_python(reader)
-    return in_python(('in Python: safetensors.numpy.save_file({"x": %s}'):format(reader))
+local function array_in_python(call)
+    return in_python(('in Python: safetensors.numpy.save_file({"x": %s}'):format(call))
 end
 
 local function nothing() return nil end
 
+-- What reads such a file here.
+local function reader(name)
+    return function(path) return ("flow.data.%s(%q)"):format(name, path) end
+end
+
 local from_pytorch = in_python "in Python: safetensors.torch.save_file(torch.load(PATH)"
-local from_numpy = in_python 'in Python: safetensors.numpy.save_file({"x": numpy.load(PATH)}'
 local from_image = array_in_python "numpy.array(PIL.Image.open(PATH))"
-local from_archive = in_python "in Python: safetensors.numpy.save_file(dict(numpy.load(PATH))"
 
 -- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them, if anything
 -- is known.
 local foreign = {
-    {"^\x93NUMPY", "a NumPy array", from_numpy},
+    {"^\x93NUMPY", "a NumPy array", reader "npy"},
     {"^PK\3\4", "a zip archive, as PyTorch (.pt) and NumPy (.npz) write", function(path)
-        return (path:find("%.npz$") and from_archive or from_pytorch)(path)
+        return (path:find("%.npz$") and reader "npz" or from_pytorch)(path)
     end},
     {"^\x80[\2-\5]", "a Python pickle", from_pytorch},
     {"^\x89PNG\r\n", "a PNG image", from_image}, {"^\xff\xd8\xff", "a JPEG image", from_image},
