@@ -60,6 +60,12 @@ refuses("functions on top of ops", {
         "x:to_global{placement = y.placement, sbp = \"B\"}", function() flow.equal(x, on_all) end},
     {"to: unknown dtype or device 'bogus'", function() nn.Linear(2, 3):to "bogus" end},
     {"to_empty: unknown device 'bogus'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\"", function() nn.Linear(2, 3):to_empty "bogus" end},
+    {"read: specs must be a list of {\"--layers N\", default, \"what it is for\"}, got table", function() flow.cli.read({}, {{"n"}}) end},
+    {"read: args must be a list of strings, as arg, got table", function() flow.cli.read({3}, {}) end},
+    {"help: missing argument 'specs'", function() flow.cli.help "about" end},
+    {"parse: most must be a whole number >= 0, got -1", function() flow.cli.parse({}, "about", {}, -1) end},
+    {"stop: message must be a string, got nil", function() flow.cli.stop({}, nil) end},
+    {"encode: too many arguments: encode(value: any)", function() flow.json.encode(1, 2) end},
     {"trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})", function()
         flow.trace(function(a) return a end, flow.data.loader(flow.data.tensors(x), {}))
     end},

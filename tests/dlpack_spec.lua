@@ -71,6 +71,9 @@ describe("DLPack", function()
     for _, case in ipairs {
         {"from_dlpack: the capsule was taken already", flow.from_dlpack, capsule},
         {"take: the capsule was taken already", capsule.take, capsule},
+        {"take: a method is called with a colon, capsule:take(); got nothing as the capsule", function() capsule.take() end},
+        {"take: a method is called with a colon, capsule:take(); got tensor as the capsule", capsule.take, flow.ones(2)},
+        {"take: too many arguments", function() flow.ones(2):__dlpack():take(1) end},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got number", flow.from_dlpack, 3},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got nil", flow.from_dlpack, nil},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got table", flow.from_dlpack, {}},

@@ -20,7 +20,11 @@ static int capsule_drop(lua_State *L)
 /* capsule:take() -> the pointer, a light userdata, whose deleter the caller now has to call */
 static int capsule_take(lua_State *L)
 {
-    void **capsule = luaL_checkudata(L, 1, CAPSULE_TYPE);
+    void **capsule = luaL_testudata(L, 1, CAPSULE_TYPE);
+    if (!capsule)
+        FL_RAISE(L, "take: a method is called with a colon, capsule:take(); got %s as the capsule",
+                 fl_lua_type_name(L, 1));
+    fl_lua_check_count(L, 1, "take", "capsule:take()");
     if (!*capsule) FL_RAISE(L, "take: the capsule was taken already");
     lua_pushlightuserdata(L, *capsule);
     *capsule = NULL;

@@ -76,7 +76,7 @@ local function pack_map(job, t, keys, path, depth)
 end
 
 local function pack_table(job, t, path, depth)
-    local module = package.loaded["flow.module"]
+    local module = package.loaded["flow.module"] or rawget(flow, "nn")      -- one of them when there are modules
     if module and module.is_module(t) then
         check.fail("save: %s is a module; save what it holds: %s:state_dict()", path == "" and "values" or
             "'" .. path .. "'", path == "" and "net" or path)

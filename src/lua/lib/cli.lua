@@ -84,12 +84,11 @@ end
 ---The help text.
 ---@return string
 function cli.help(about, specs)
-    check.refuse_colon("help", about)
     local lines, width = {about, "", "options:"}, 0
     for _, spec in ipairs(specs) do width = math.max(width, #spec[1]) end
     for _, spec in ipairs(specs) do
         local default = (spec[2] ~= nil and spec[2] ~= false) and (" (default: %s)"):format(spec[2]) or ""
-        lines[#lines + 1] = ("  %-" .. width .. "s  %s%s"):format(spec[1], spec[3], default)
+        lines[#lines + 1] = ("  %-" .. width .. "s  %s%s"):format(spec[1], spec[3] or "", default)
     end
     lines[#lines + 1] = ("  %-" .. width .. "s  %s"):format("--help", "prints this")
     return table.concat(lines, "\n")
@@ -103,7 +102,6 @@ end
 ---@return table|string given
 ---@return string[]? words
 function cli.read(args, specs)
-    check.refuse_colon("read", args)
     local list, by_name, flags = parse_spec(specs)
     local values, given, words = {}, {}, {}
     for _, option in ipairs(list) do values[option.key] = option.default end
@@ -131,7 +129,6 @@ end
 ---@param args string[]
 ---@param message string
 function cli.stop(args, message)
-    check.refuse_colon("stop", args)
     if flow.rank() == 0 then io.stderr:write((args[0] or "script"):match("[^/]*$"), ": ", message, "\n") end
     os.exit(1, true)
 end
@@ -143,15 +140,36 @@ end
 ---@param specs table[]
 ---@param most integer?
 function cli.parse(args, about, specs, most)
-    check.refuse_colon("parse", args)
     local values, given, words = cli.read(args, specs)
-    if values and not values.help and #words > (most or 0) then
-        values, given = nil, ("unexpected '%s'"):format(words[(most or 0) + 1])
+    if values and not values.help and #words > most then
+        values, given = nil, ("unexpected '%s'"):format(words[most + 1])
     end
     if values and not values.help then return values, given, words end
     if not values then cli.stop(args, given .. " (see --help)") end
     if flow.rank() == 0 then print(cli.help(about, specs)) end
     os.exit(0, true)
 end
+
+local function is_list_of(value, test)
+    if not check.is("list", value) then return false end
+    for i = 1, #value do
+        if not test(value[i]) then return false end
+    end
+    return true
+end
+
+check.define_type("words", "a list of strings, as arg", function(value)
+    return is_list_of(value, function(word) return type(word) == "string" end)
+end)
+check.define_type("options", 'a list of {"--layers N", default, "what it is for"}', function(value)
+    return is_list_of(value, function(spec)
+        local head = type(spec) == "table" and rawget(spec, 1)
+        return type(head) == "string" and head:find("^%-%-[%w-]") ~= nil and type(rawget(spec, 3) or "") == "string"
+    end)
+end)
+check.takes(cli, {
+    "help(about: string, specs: options)", "read(args: words, specs: options)", "stop(args: words, message: string)",
+    "parse(args: words, about: string, specs: options, most: integer >= 0 = 0)",
+})
 
 return check.strict("cli", cli)

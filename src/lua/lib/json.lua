@@ -61,10 +61,10 @@ local function encode_map(map, depth)
     return "{" .. table.concat(parts, ",") .. "}"
 end
 
----A table whose keys are 1 .. n.
+---True for a table whose keys are 1 .. n.
 ---@return boolean
 function M.is_list(t)
-    if ordered.is(t) then return false end
+    if type(t) ~= "table" or ordered.is(t) then return false end
     local count = 0
     for _ in pairs(t) do count = count + 1 end
     return count == #t
@@ -90,7 +90,6 @@ end
 ---@param value any
 ---@return string
 function M.encode(value)
-    check.refuse_colon("encode", value)
     return encode_value(value, 1)
 end
 
@@ -102,6 +101,6 @@ function M.decode(text)
     return io_.json(text, M.null)
 end
 
-check.takes(M, {"decode(text: string)"})
+check.takes(M, {"decode(text: string)", "encode(value: any)"})
 
 return check.strict("json", M)
