@@ -63,5 +63,8 @@
 #include "file/safetensors.h"
 #include "file/zip.h"
 #include "dispatch/stored.h"
+/* Record files, and batches of them. */
+#include "data/record_batch.h"
+#include "data/record_pack.h"
 
 #endif

@@ -116,6 +116,7 @@ static void start_threads(int wanted)
     if (!pool.watches_forks) pthread_atfork(NULL, NULL, after_fork);
     pool.watches_forks = true;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* their own: of a mapped file that has become shorter (file/mapping.h) */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool.threads < wanted) {
         pthread_t thread;

@@ -156,6 +156,7 @@ static bool start_thread(fl_lane *lane)
 {
     sigset_t all, old;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* its own: of a mapped file that has become shorter (file/mapping.h) */
     lane->quit = lane->exited = false;
     pthread_sigmask(SIG_SETMASK, &all, &old);
     bool started = pthread_create(&lane->thread, NULL, lane_main, lane) == 0;

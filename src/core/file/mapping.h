@@ -1,0 +1,32 @@
+/*
+** mapping.h -- a file as memory: its pages are read when they are touched, so it may be larger than memory.
+**
+** A file that another process makes shorter takes its pages away, and touching them is SIGBUS; so is a page that the
+** disk cannot give. The first mapping therefore installs a handler for SIGBUS: within a mapping it puts zeros in place
+** of what is gone and notes that, so readers go on and ask fl_mapping_broken before they trust what they have read. All
+** other bus errors it passes on to the handler that was there before.
+*/
+#ifndef FL_MAPPING_H
+#define FL_MAPPING_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_mapping {
+    const unsigned char *data; /* never NULL once open */
+    int64_t size;
+    struct fl_mapped_range *range;
+} fl_mapping;
+
+/* Maps a regular file for reading. who: the first word of the message. */
+fl_status fl_mapping_open(fl_mapping *out, const char *who, const char *path);
+
+/* Some of what was read since it was opened were zeros in place of bytes that are gone. Any thread. */
+bool fl_mapping_broken(const fl_mapping *mapping);
+
+/* Unmaps it. {0} is fine. */
+void fl_mapping_close(fl_mapping *mapping);
+
+#endif
