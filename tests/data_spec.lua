@@ -672,6 +672,9 @@ describe("options of scripts", function()
     it("have a help text", function()
         assert.are.equal("about\n\noptions:\n  --lr X  rate (default: 0.5)\n  --help  prints this",
             cli.help("about", {specs[2]}))
+        assert.are.equal("about\n\noptions:\n  --help  prints this", cli.help("about", {}))
+        local long = "--" .. ("n"):rep(120)
+        assert.are.equal(("about\n\noptions:\n  %s  100%%\n  --help%s  prints this"):format(long, (" "):rep(116)), cli.help("about", {{long, nil, "100%"}}))
     end)
 end)
 

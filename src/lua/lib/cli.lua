@@ -84,13 +84,14 @@ end
 ---The help text.
 ---@return string
 function cli.help(about, specs)
-    local lines, width = {about, "", "options:"}, 0
+    local lines, width = {about, "", "options:"}, #"--help"
     for _, spec in ipairs(specs) do width = math.max(width, #spec[1]) end
+    local function add(head, text) lines[#lines + 1] = "  " .. head .. (" "):rep(width - #head) .. "  " .. text end
     for _, spec in ipairs(specs) do
         local default = (spec[2] ~= nil and spec[2] ~= false) and (" (default: %s)"):format(spec[2]) or ""
-        lines[#lines + 1] = ("  %-" .. width .. "s  %s%s"):format(spec[1], spec[3] or "", default)
+        add(spec[1], (spec[3] or "") .. default)
     end
-    lines[#lines + 1] = ("  %-" .. width .. "s  %s"):format("--help", "prints this")
+    add("--help", "prints this")
     return table.concat(lines, "\n")
 end
 
