@@ -184,6 +184,364 @@ describe("batches asked for ahead", function()
     end)
 end)
 
+-- Images and labels; a transform that mirrors, scales and draws.
+local function images(count)
+    return data.tensors(flow.arange(count * 12):view(count, 2, 6):to("float32"), flow.arange(count))
+end
+
+local function augment(item, random, scale)
+    local x = item[1]
+    if random() < 0.5 then x = x:flip(1) end
+    x = x:narrow(1, random(0, 2), 4):mul(scale):add(random:normal(0, 2))
+    return {x = x, label = item[2], draw = random(1000), name = "n" .. item[2], odd = item[2] % 2 == 1}
+end
+
+-- All that an epoch gives, as text.
+local function transcript(loader)
+    local list = {}
+    for batch in loader do
+        for _, field in ipairs {"x", "label", "draw", "odd"} do
+            local t = batch[field]
+            list[#list + 1] = ("%s %s %s"):format(t.dtype, table.concat(t.shape, "x"), flow.data.hash(t:tobytes()))
+        end
+        list[#list + 1] = table.concat(batch.name, " ")
+    end
+    return table.concat(list, "\n")
+end
+
+describe("a transform", function()
+    local function run(workers, prefetch, more)
+        local o = {batch_size = 4, shuffle = true, seed = 3, transform = augment, args = {0.5}, workers = workers, prefetch = prefetch}
+        for key, value in pairs(more or {}) do o[key] = value end
+        return transcript(data.loader(images(10), o))
+    end
+
+    it("gives the same bits in the script and in any number of workers, however far ahead", function()
+        local want = run(0, 0)
+        assert.are.equal(3, select(2, want:gsub("float32", "")))
+        for _, workers in ipairs {0, 1, 4} do
+            for _, prefetch in ipairs {0, 2, 8} do assert.are.equal(want, run(workers, prefetch)) end
+        end
+        assert.are_not.equal(want, run(1, 2, {seed = 4}))
+        local loader = data.loader(images(10), {transform = augment, args = {0.5}, workers = 1, seed = 3, batch_size = 10})
+        assert.are_not.equal(transcript(loader), transcript(loader))       -- epochs draw anew
+    end)
+
+    it("draws for an item by its position, not by its place in a batch or in the epoch", function()
+        local function draws(options)
+            local loader, by_label = data.loader(images(10), options), {}
+            for batch in loader do
+                for i, label in ipairs(batch.label:totable()) do by_label[label + 1] = batch.draw[i - 1]:item() end
+            end
+            return by_label
+        end
+        local function options(size, shuffle)
+            return {batch_size = size, shuffle = shuffle, seed = 9, transform = augment, args = {1}, workers = 2}
+        end
+        assert.are.same(draws(options(10, false)), draws(options(3, true)))
+    end)
+
+    it("sees rows of tensors, rows of lists, and what get gives", function()
+        local set = setmetatable({batch = function(_, p) return {x = p * 2, names = {"a", "b", "c"}} end}, {__len = function() return 3 end})
+        local function join(item) return {text = item.names .. item.x} end
+        local items_set = items(3, function(_, i) return {x = 2 * i, names = ("abc"):sub(i + 1, i + 1), t = flow.ones(2, 2):t()} end)
+        for _, dataset in ipairs {set, items_set} do
+            for _, workers in ipairs {0, 2} do
+                local batch = data.loader(dataset, {batch_size = 3, transform = join, workers = workers}):next()
+                assert.are.same({"a0", "b2", "c4"}, batch.text)
+            end
+        end
+    end)
+
+    it("makes tensors of every dtype and shape that are batched", function()
+        local set = data.tensors(flow.arange(3))
+        local function f(item)
+            local array = require "flow.array"
+            local i = item[1]
+            return {array.zeros({2, 3}, "uint8"):fill(i), array.new({i, i}, "float64"), array.zeros(0), array.new{i}:to "bool",
+                array.zeros({}, "float16"), i / 2}
+        end
+        for _, workers in ipairs {0, 1} do
+            local batch = data.loader(set, {batch_size = 3, transform = f, workers = workers}):next()
+            local seen = {}
+            for i, t in ipairs(batch) do seen[i] = t.dtype .. " " .. table.concat(t.shape, "x") end
+            assert.are.same({"uint8 3x2x3", "float64 3x2", "float32 3x0", "bool 3x1", "float16 3", "float32 3"}, seen)
+            assert.are.same({{0, 0}, {1, 1}, {2, 2}}, batch[2]:totable())
+        end
+    end)
+
+    it("may leave items that collate puts together", function()
+        local function pad(list)
+            local whole = flow.zeros(#list, 3)
+            for i, item in ipairs(list) do whole[{i - 1, {0, item.x:size(0)}}] = item.x end
+            return {whole}
+        end
+        local function ragged(item) return {x = require "flow.array".zeros(item[1] + 1):fill(1)} end
+        for _, workers in ipairs {0, 2} do
+            local o = {batch_size = 3, transform = ragged, workers = workers}
+            local message = "loader: field 'x' is float32 of shape [1] in item 0 and float32 of shape [2] in item 1; " ..
+                "make them alike in transform, or give collate"
+            local loader = data.loader(data.tensors(flow.arange(3)), o)
+            fails(message, loader.next, loader)
+            o.collate = pad
+            loader = data.loader(data.tensors(flow.arange(3)), o)
+            assert.are.same({{1, 0, 0}, {1, 1, 0}, {1, 1, 1}}, loader:next()[1]:totable())
+        end
+    end)
+
+    it("raises its errors with the item and the line, when the batch's turn comes", function()
+        local function f(item)
+            if item[1] % 5 == 4 then error("bad " .. item[1]) end
+            return item
+        end
+        for _, workers in ipairs {0, 1, 3} do
+            local loader = data.loader(data.tensors(flow.arange(10)), {batch_size = 2, transform = f, workers = workers})
+            assert.are.same({0, 1}, loader:next()[1]:totable())
+            assert.are.same({2, 3}, loader:next()[1]:totable())
+            local ok, message = pcall(loader.next, loader)
+            assert.is_false(ok)
+            assert.matches("loader: item 4: tests/data_loader_spec.lua:%d+: bad 4$", message)
+            assert.are.same({6, 7}, loader:next()[1]:totable())
+            local skips = data.loader(data.tensors(flow.arange(10)),
+                {batch_size = 4, transform = f, workers = workers, skip_errors = true})
+            assert.are.same({0, 1, 2, 3, 5, 6, 7, 8}, all(skips, 1))
+            assert.are.equal(2, skips.skipped)
+            assert.matches("item 9: .*bad 9$", skips.problem)
+        end
+    end)
+
+    for _, case in ipairs {
+        {"no item", function() return 3 end, "transform must give an item, a table of arrays, numbers, strings and booleans; got number"},
+        {"a table in a table", function() return {x = {1}} end, "field 'x' is a table; an item holds arrays, numbers, strings " ..
+            "and booleans (require \"flow.array\".new(list) makes an array)"},
+        {"another key", function() return {[1.5] = 1} end, "a field of an item must have a name or a number, got a key of type number"},
+        {"an error that is no text", function() error {} end, "table: "},
+        {"too much memory", function() return {require "flow.array".zeros(1 << 50)} end, "not enough memory"},
+    } do
+        it("that gives " .. case[1] .. " is reported", function()
+            for _, workers in ipairs {0, 1} do
+                local loader = data.loader(data.tensors(flow.arange(2)), {transform = case[2], workers = workers})
+                local ok, message = pcall(loader.next, loader)
+                assert.is_false(ok)
+                assert.is_truthy(message:find("loader: item 0: ", 1, true), message)
+                assert.is_truthy(message:find(case[3], 1, true), message)
+            end
+        end)
+    end
+
+    it("has no script around it in a worker", function()
+        for message, f in pairs {
+            ["flow cannot be required here: a function of data.loader runs beside it, and sees its tensors as arrays"] =
+                function() return {require "flow"} end,
+            ["os.exit: a function of data.loader cannot end the process"] = function() os.exit(1) end,
+            ["math.random draws differently in every worker and every run; use random, the second argument of the function"] =
+                function() return {math.random()} end,
+        } do
+            local loader = data.loader(data.tensors(flow.arange(2)), {transform = f, workers = 1})
+            local ok, got = pcall(loader.next, loader)
+            assert.is_false(ok)
+            assert.is_truthy(got:find(message, 1, true), got)
+        end
+    end)
+end)
+
+describe("random", function()
+    local function draw(f, count, pass)
+        local g = data.generate(count, f, {args = {}})
+        local list = {}
+        for i = 0, count - 1 do list[i + 1] = g:get(i, pass or {seed = 1, epoch = 0})[1] end
+        return list
+    end
+
+    it("is like math.random, and more", function()
+        local low, high, sum, squares_sum = 1, 0, 0, 0
+        for _, v in ipairs(draw(function(_, random) return {random()} end, 2000)) do
+            low, high, sum = math.min(low, v), math.max(high, v), sum + v
+        end
+        assert.is_true(low >= 0 and low < 0.01 and high < 1 and high > 0.99 and math.abs(sum / 2000 - 0.5) < 0.03)
+        local counts = {0, 0, 0}
+        for _, v in ipairs(draw(function(_, random) return {random(3)} end, 3000)) do counts[v] = counts[v] + 1 end
+        for _, n in ipairs(counts) do assert.is_true(n > 850 and n < 1150) end
+        for _, v in ipairs(draw(function(_, random) return {random(-2, 2)} end, 100)) do assert.is_true(v >= -2 and v <= 2) end
+        sum = 0
+        for _, v in ipairs(draw(function(_, random) return {random:normal(1, 2)} end, 4000)) do
+            sum, squares_sum = sum + v, squares_sum + v * v
+        end
+        assert.is_true(math.abs(sum / 4000 - 1) < 0.15 and math.abs(squares_sum / 4000 - 5) < 0.5)
+        for _, v in ipairs(draw(function(_, random) return {random:uniform(3, 4)} end, 100)) do assert.is_true(v >= 3 and v < 4) end
+        assert.is_true(math.type(draw(function(_, random) return {random(math.mininteger, math.maxinteger)} end, 1)[1]) == "integer")
+    end)
+
+    it("depends on the seed, the epoch and the position", function()
+        local function f(_, random) return {random()} end
+        local want = draw(f, 5)
+        assert.are.same(want, draw(f, 5))
+        assert.are_not.same(want, draw(f, 5, {seed = 2, epoch = 0}))
+        assert.are_not.same(want, draw(f, 5, {seed = 1, epoch = 1}))
+        assert.are_not.equal(want[1], want[2])
+        assert.are.equal(want[3], data.random({seed = 1, epoch = 0}, 2)())
+    end)
+
+    it("refuses what math.random refuses", function()
+        local g = data.generate(1, function(_, random) return {random(3, 2)} end)
+        assert.matches("random: the interval from 3 to 2 is empty", select(2, pcall(g.get, g, 0)))
+        g = data.generate(1, function(_, random) return {random(1, 2, 3)} end)
+        assert.matches("random: takes no number, one or two", select(2, pcall(g.get, g, 0)))
+    end)
+end)
+
+describe("arrays", function()
+    -- What f gives for the array 0..23 of shape [2, 3, 4], as a tensor.
+    local function apply(f)
+        local set = data.tensors(flow.arange(24):view(1, 2, 3, 4))
+        return data.loader(set, {transform = f, workers = 1}):next()[1][0]
+    end
+    local x = flow.arange(24):view(2, 3, 4)
+    for _, case in ipairs {
+        {"reshape", function(item) return {item[1]:reshape(4, -1)} end, x:view(4, 6)},
+        {"reshape of a list", function(item) return {item[1]:reshape{24}} end, x:view(24)},
+        {"permute", function(item) return {item[1]:permute(2, 0, 1)} end, x:permute(2, 0, 1)},
+        {"narrow", function(item) return {item[1]:narrow(1, 1, 2)} end, x:narrow(1, 1, 2)},
+        {"narrow of the last axis", function(item) return {item[1]:narrow(-1, 0, 3)} end, x:narrow(2, 0, 3)},
+        {"flip", function(item) return {item[1]:flip(-1):flip(0)} end, x:flip{0, 2}},
+        {"to", function(item) return {item[1]:to "uint8"} end, x:to "uint8"},
+        {"copy", function(item) local c = item[1]:copy() item[1]:fill(0) return {c} end, x},
+        {"map", function(item) return {item[1]:map(function(v, i) return v * i end)} end, x * x},
+        {"map to a dtype", function(item) return {item[1]:map(function(v) return v / 2 end, "float32")} end, x:to "float32" / 2},
+        {"add and mul", function(item)
+            return {item[1]:to "float32":mul(0.5):add(require "flow.array".new{1, 2, 3, 4})}
+        end, x:to "float32" * 0.5 + flow.tensor{1, 2, 3, 4}},
+        {"frombytes", function(item)
+            return {require "flow.array".frombytes(item[1]:tobytes(), "int64", {24})}
+        end, x:view(24)},
+    } do
+        it("have " .. case[1], function()
+            local got = apply(case[2])
+            assert.are.equal(case[3].dtype, got.dtype)
+            assert.are.same(case[3].shape, got.shape)
+            assert.are.same(case[3]:totable(), got:totable())
+        end)
+    end
+
+    for _, case in ipairs {
+        {"the array has 24 elements, the shape 10", function(item) return {item[1]:reshape(10)} end},
+        {"the array has 24 elements, the shape 20", function(item) return {item[1]:reshape(5, -1)} end},
+        {"size -2 is negative", function(item) return {item[1]:reshape(-2)} end},
+        {"at most 8 axes, got 9", function(item) return {item[1]:reshape(1, 1, 1, 1, 1, 1, 1, 1, 24)} end},
+        {"permute takes each axis from 0 to 2 once", function(item) return {item[1]:permute(0, 0, 1)} end},
+        {"2 axes for an array with 3", function(item) return {item[1]:permute(0, 1)} end},
+        {"narrow: 3 from 2 on of an axis of 4", function(item) return {item[1]:narrow(2, 2, 3)} end},
+        {"axis 3 of an array with 3 axes", function(item) return {item[1]:flip(3)} end},
+        {"there is no dtype 'int4'", function(item) return {item[1]:to "int4"} end},
+        {"takes an array of floats; write a:to(\"float32\") first", function(item) return {item[1]:mul(2)} end},
+        {"takes a number, or an array of the shape of the last axes",
+            function(item) return {item[1]:to "float32":mul(require "flow.array".zeros(3))} end},
+        {"an element must be a number or a boolean, got string", function() return {require "flow.array".new{"a"}} end},
+        {"300 does not fit into uint8", function() return {require "flow.array".new({300}, "uint8")} end},
+        {"the array takes 8 bytes, got 3", function() return {require "flow.array".frombytes("abc", "int64", {1})} end},
+        {"array: size -1 in shape [-1] is negative", function() return {require "flow.array".zeros(-1)} end},
+        {"position 24 is outside 0 to 23", function(item) return {item[1][24]} end},
+    } do
+        it("refuse: " .. case[1], function()
+            local ok, message = pcall(apply, case[2])
+            assert.is_false(ok)
+            assert.is_truthy(message:find(": " .. case[1], 1, true), message)
+        end)
+    end
+end)
+
+describe("a dataset of a function", function()
+    local function spiral(i, random, scale)
+        local array = require "flow.array"
+        return {x = array.new {i * scale, random()}, label = i % 2}
+    end
+
+    it("is computed in the workers, alike for any number of them", function()
+        local set = data.generate(10, spiral, {args = {0.5}})
+        assert.are.equal(10, #set)
+        local seen
+        for _, workers in ipairs {0, 1, 3} do
+            local loader, text = data.loader(set, {batch_size = 4, shuffle = true, seed = 2, workers = workers}), {}
+            for batch in loader do
+                text[#text + 1] = batch.x:tobytes() .. batch.label:tobytes()
+                assert.are.same({"float32", "int64"}, {batch.x.dtype, batch.label.dtype})
+            end
+            seen = seen or table.concat(text)
+            assert.are.equal(seen, table.concat(text))
+        end
+    end)
+
+    it("gives single items, and goes through a transform", function()
+        local set = data.generate(10, spiral, {args = {0.5}})
+        assert.are.equal(1.5, set:get(3, {seed = 2, epoch = 0}).x[0]:item())
+        local loader = data.loader(set, {batch_size = 10, workers = 2, seed = 2, transform = function(item, random, k)
+            return {item.x[1] + k, random()}
+        end, args = {100}})
+        local batch = loader:next()
+        assert.is_true(math.abs(set:get(7, {seed = 2, epoch = 0}).x[1]:item() + 100 - batch[1][7]:item()) < 1e-4)
+        assert.are_not.equal(batch[1][7]:item() - 100, batch[2][7]:item())
+        fails("get: there is no item 10; the dataset has 10", set.get, set, 10)
+    end)
+end)
+
+describe("a loader with workers", function()
+    local function slow(item)
+        local start = os.clock()
+        while os.clock() - start < 0.01 do end
+        return item
+    end
+
+    it("makes batches ready before they are asked for", function()
+        local loader = data.loader(data.tensors(flow.arange(8)), {batch_size = 2, transform = slow, workers = 1, prefetch = 2})
+        loader:next()
+        local ahead = loader.pass.ahead
+        assert.are.equal(2, #ahead)
+        local function ready(batch) return not batch.job or batch.job:done() end
+        for _ = 1, 500 do
+            if ready(ahead[2]) then break end
+            flow.engine.push {run = function() local s = os.clock() while os.clock() - s < 0.001 do end end}:wait()
+        end
+        assert.is_true(ready(ahead[1]) and ready(ahead[2]))
+    end)
+
+    it("runs inner loops and several loaders at once", function()
+        local a = data.loader(images(6), {batch_size = 2, transform = augment, args = {1}, workers = 2, seed = 1})
+        local count = 0
+        for outer in a do
+            for inner in a do
+                count = count + outer.x:size(0) * inner.x:size(0)
+                if inner.label[0]:item() == 2 then break end
+            end
+        end
+        assert.are.equal(3 * 2 * 4, count)
+    end)
+
+    it("keeps nothing when it is dropped, a thousand times", function()
+        local set = images(8)
+        local function once()
+            local loader = data.loader(set, {batch_size = 2, transform = augment, args = {1}, workers = 2, prefetch = 3})
+            loader:next()
+        end
+        local function resident() return tonumber(flow.data.read("/proc/self/status"):match "VmRSS:%s*(%d+)") end
+        local function measure()
+            for _ = 1, 3 do
+                collectgarbage()
+                flow.sync()
+            end
+            return flow.memory().tensors, resident()
+        end
+        for _ = 1, 50 do once() end
+        local tensors, pages = measure()
+        for i = 1, 1000 do
+            once()
+            if i % 50 == 0 then collectgarbage() end
+        end
+        local tensors_now, pages_now = measure()
+        assert.are.equal(tensors, tensors_now)
+        assert.is_true(pages_now - pages < 20000, ("%d KiB"):format(pages_now - pages))
+    end)
+end)
+
 describe("the last batch", function()
     local set = data.tensors(flow.arange(10))
 
@@ -252,6 +610,14 @@ describe("options", function()
             "give it dataset:get(position)"},
         {{collate = print}, "loader: collate needs single items, and this dataset has batches only; " ..
             "give it dataset:get(position)"},
+        {{workers = -1}, "loader: workers must be a whole number in [0, 256], got -1"},
+        {{transform = 3}, "loader: transform must be a function, got 3"},
+        {{transform = setmetatable({}, {__call = print})}, "loader: transform must be a Lua function, got table"},
+        {{transform = print, workers = 1}, "loader: transform must be a Lua function or the text of one, got a function of C"},
+        {{transform = function() return set end, workers = 1},
+            "loader: transform uses the local variable 'set' of the code around it, which stays behind; pass it in args"},
+        {{transform = function() end, args = {set}},
+            "loader: entry 1 of args is a table; args are numbers, strings and booleans"},
         {{skip_errors = true, placement = everywhere, sbp = "B"},
             "loader: skip_errors and a placement do not go together: ranks would have rows of different batches"},
     } do

@@ -125,11 +125,12 @@ describe("engine.push", function()
             ["300 does not fit into uint8"] = "writes[1][0] = 300",
             ["an element must be a number or a boolean, got string"] = "writes[1][0] = 'a'",
             ["the array takes 2 bytes, got 3"] = "writes[1]:frombytes 'abc'",
-            ["an array has no 'size'; it has positions from 0, dtype, shape, tobytes and frombytes"] = "return reads[1].size",
+            ["an array has no 'size'; it has positions from 0, dtype, shape, tobytes, frombytes, reshape, permute, narrow, flip, " ..
+                "to, copy, fill, add, mul and map"] = "return reads[1].size",
         } do
             job_fails("push (LINE): push:1: " .. message, {run = "local reads, writes = ... " .. code, reads = {x}, writes = {flow.ones(2, {dtype = "uint8"})}})
         end
-        push{run = function(reads) kept = reads[1] end, reads = {x}}:wait() -- luacheck: ignore 111
+        push{run = function(reads) kept = reads[1]:reshape(2, 1) reads[1] = 3 end, reads = {x}}:wait() -- luacheck: ignore 111
         local ok, message = pcall(function() push{run = "return kept[0]"}:wait() end)
         assert.is_false(ok)
         assert.is_truthy(message:find("the task of this array is over", 1, true), message)

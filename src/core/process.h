@@ -11,6 +11,8 @@
 #include "engine/engine.h"
 #include "engine/precision.h"
 #include "engine/team.h"
+/* Threads that share the items of a batch, and the lane of batches. */
+#include "data/pool.h"
 /* Results that are computed later: which of them garbage holds, what was computed in one pass. */
 #include "dispatch/chain.h"
 #include "dispatch/chain_report.h"

@@ -39,6 +39,9 @@
 /* Inference of ops that a script defines: the promoted dtype. */
 #include "op/operand.h"
 
+/* Copies of plain memory, which arrays of functions beside the script are made of. */
+#include "cpu/cpu.h"
+
 /* Memory shared with other libraries. */
 #include "memory/dlpack.h"
 
@@ -46,6 +49,7 @@
 #include "ops/library.h"
 
 /* Random numbers: generators, and the order of a shuffled data set. */
+#include "base/item_random.h"
 #include "base/shuffle.h"
 #include "value/random.h"
 

@@ -66,4 +66,17 @@ describe("a loader of items", function()
             end
         end
     end)
+
+    it("runs transforms that draw alike on all ranks and in any number of workers", function()
+        local function transform(item, random)
+            return {x = item.x:to "float32":mul(2):add(random(1000)), label = item.label}
+        end
+        local function options(workers) return {transform = transform, workers = workers} end
+        local want = take({}, make(nil, 5, options(0)), 9)
+        for count = 1, ranks.world do
+            for _, workers in ipairs {0, 2} do
+                assert.are.same(want, take({}, make(count, 5, options(workers)), 9))
+            end
+        end
+    end)
 end)

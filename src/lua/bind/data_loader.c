@@ -1,8 +1,359 @@
 /*
-** data_loader.c -- flow._io: what the loader needs of the engine.
+** data_loader.c -- flow._io: batches made by Lua functions beside the script.
+**
+** A batch is one task on the lane of the data pool (data/pool.h): it reads the tensors whose rows the items are, so it
+** begins when they have their values, and the pool's threads share its items. Its results are bytes; the script's
+** thread makes tensors of them, without a copy. An item's error is kept with its number and raised by who takes the
+** batch. A batch that nobody will take makes no further item.
+**
+** A job is the memory of a tensor, which the engine keeps until the task is over, whoever has dropped it.
 */
+#include "core/process.h"
+#include "arguments.h"
+#include "array.h"
+#include "data_crew.h"
+#include "data_stack.h"
+#include "item_random.h"
 #include "members.h"
 #include "tensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char job_type[] = "flow.batch";
+
+struct job {
+    fl_crew *crew; /* owned */
+    uint64_t seed, epoch;
+    int64_t count;
+    int64_t *positions; /* owned, as all below */
+    fl_row *keys;       /* of the columns, each with its place */
+    fl_row **given;     /* of each item, or NULL */
+    fl_row **rows;      /* made; NULL: failed, or not begun */
+    fl_row **good;      /* those that are there, borrowed; as many as good_count */
+    char **errors;      /* of each item */
+    fl_stack *stack;    /* NULL: not wanted, or the items differ */
+    int64_t good_count;
+    bool goes_on; /* after an error, with the other items */
+    bool stacks;
+    bool dropped; /* atomic: nobody will take it */
+    bool scratch; /* what the token's memory is */
+    int column_count;
+    fl_crew_column columns[];
+};
+
+struct handle {
+    fl_tensor *token; /* owned; its variable is written by the task */
+    struct job *job;  /* of the token; before there is one, owned */
+};
+
+static void free_list(void *list, int64_t count)
+{
+    void **items = list;
+    for (int64_t i = 0; items && i < count; i++) free(items[i]);
+    free(items);
+}
+
+static void job_free(void *context)
+{
+    struct job *job = context;
+    fl_stack_free(job->stack);
+    for (int i = 0; i < job->column_count; i++)
+        if (job->columns[i].tensor) fl_tensor_release(job->columns[i].tensor);
+    free_list(job->given, job->count);
+    free_list(job->rows, job->count);
+    free_list(job->errors, job->count);
+    free(job->good);
+    free(job->positions);
+    free(job->keys);
+    fl_crew_unref(job->crew);
+    free(job);
+}
+
+/* ---- making the items ---- */
+
+static fl_crew_item item_at(const struct job *job, int64_t i)
+{
+    return (fl_crew_item){.seed = job->seed,
+                          .epoch = job->epoch,
+                          .position = job->positions[i],
+                          .place = i,
+                          .keys = job->keys,
+                          .columns = job->columns,
+                          .column_count = job->column_count,
+                          .given = job->given ? job->given[i] : NULL};
+}
+
+/* An error ends the job, unless it goes on. */
+static fl_status make_item(void *context, int64_t i, int seat)
+{
+    struct job *job = context;
+    fl_crew_item item = item_at(job, i);
+    if (__atomic_load_n(&job->dropped, __ATOMIC_RELAXED)) return fl_fail(FL_ERR_STATE, "dropped");
+    bool good = fl_crew_make(job->crew, seat, &item, &job->rows[i], &job->errors[i]);
+    if (!good && !job->errors[i]) return fl_fail(FL_ERR_MEMORY, "loader: out of memory for a Lua state");
+    return good || job->goes_on ? FL_OK : fl_fail(FL_ERR_VALUE, "failed");
+}
+
+static bool has_errors(const struct job *job)
+{
+    bool some = false;
+    for (int64_t i = 0; i < job->count; i++) some = some || job->errors[i];
+    return some;
+}
+
+static void finish_job(struct job *job)
+{
+    for (int64_t i = 0; i < job->count; i++)
+        if (job->rows[i]) job->good[job->good_count++] = job->rows[i];
+    if (job->stacks && (job->goes_on || job->good_count == job->count))
+        job->stack = fl_stack_rows(job->good, job->good_count);
+}
+
+static void begin_job(struct job *job)
+{
+    for (int i = 0; i < job->column_count; i++) {
+        fl_crew_column *column = &job->columns[i];
+        column->data = column->tensor->meta->numel ? fl_tensor_data(column->tensor) : NULL;
+    }
+}
+
+/* On the lane. The errors of items are not the task's. */
+static fl_status run_job(void *payload)
+{
+    struct job *job = *(struct job **)payload;
+    if (__atomic_load_n(&job->dropped, __ATOMIC_RELAXED)) return FL_OK;
+    fl_status status = fl_pool_run(job->count, fl_crew_workers(job->crew), make_item, job);
+    if (__atomic_load_n(&job->dropped, __ATOMIC_RELAXED)) return FL_OK;
+    if (status != FL_OK && !has_errors(job)) return status;
+    finish_job(job);
+    return FL_OK;
+}
+
+static fl_status push_job(const struct handle *handle)
+{
+    struct job *job = handle->job;
+    fl_var **reads = malloc(sizeof *reads * (size_t)(job->column_count + 1)),
+           *writes[] = {&handle->token->storage->var};
+    if (!reads) return fl_fail(FL_ERR_MEMORY, "loader: out of memory");
+    fl_task task = {.name = "loader",
+                    .run = run_job,
+                    .payload = &job,
+                    .payload_size = sizeof job,
+                    .reads = reads,
+                    .writes = writes,
+                    .write_count = 1};
+    for (int i = 0; i < job->column_count; i++)
+        fl_vars_add(reads, &task.read_count, &job->columns[i].tensor->storage->var);
+    fl_status status = fl_pool_lane(&task.lane);
+    if (status == FL_OK) status = fl_engine_push(&task);
+    free(reads);
+    return status;
+}
+
+/* All items, in the script's state; Ctrl-C is an error that ends them. */
+static void run_here(lua_State *L, struct job *job, int crew)
+{
+    begin_job(job);
+    for (int64_t i = 0; i < job->count; i++) {
+        fl_crew_item item = item_at(job, i);
+        bool good = fl_crew_make_here(L, crew, &item, &job->rows[i], &job->errors[i]);
+        if (!good && !job->errors[i]) FL_RAISE(L, "loader: out of memory");
+        if (!good && (!job->goes_on || strstr(job->errors[i], "interrupted"))) break;
+    }
+    finish_job(job);
+}
+
+/* ---- asking for a batch ---- */
+
+static void *zeros(lua_State *L, int64_t count, size_t size)
+{
+    void *memory = calloc((size_t)(count ? count : 1), size);
+    if (!memory) FL_RAISE(L, "loader: out of memory");
+    return memory;
+}
+
+/* The columns in the table at index: field name -> tensor. */
+static struct job *new_job(lua_State *L, struct handle *handle, int columns)
+{
+    int count = 0;
+    for (lua_pushnil(L); lua_next(L, columns); lua_pop(L, 1)) count++;
+    struct job *job = handle->job = zeros(L, 1, sizeof *job + sizeof(fl_crew_column) * (size_t)count);
+    lua_newtable(L); /* field name -> place */
+    for (lua_pushnil(L); lua_next(L, columns); lua_pop(L, 1)) {
+        fl_tensor *t = fl_lua_check_tensor(L, -1, "loader", "a field");
+        job->columns[job->column_count++].tensor = fl_tensor_ref(t);
+        lua_pushvalue(L, -2);
+        lua_pushinteger(L, job->column_count - 1);
+        lua_rawset(L, -5);
+    }
+    job->keys = fl_row_take(L, -1, false);
+    lua_pop(L, 1);
+    return job;
+}
+
+/* The place of each key. */
+static void order_columns(struct job *job)
+{
+    for (int k = 0; k < job->keys->count; k++) job->columns[job->keys->fields[k].value.integer].key = k;
+}
+
+static void read_positions(lua_State *L, struct job *job, int list)
+{
+    int64_t count = (int64_t)lua_rawlen(L, list);
+    job->positions = zeros(L, count, sizeof *job->positions);
+    job->rows = zeros(L, count, sizeof *job->rows);
+    job->good = zeros(L, count, sizeof *job->good);
+    job->errors = zeros(L, count, sizeof *job->errors);
+    job->count = count;
+    for (int64_t i = 0; i < count; i++) {
+        lua_rawgeti(L, list, i + 1);
+        job->positions[i] = lua_tointeger(L, -1);
+        lua_pop(L, 1);
+    }
+}
+
+/* The items in the list at index (nil: none), each a table. */
+static void read_given(lua_State *L, struct job *job, int list)
+{
+    if (lua_isnil(L, list)) return;
+    job->given = zeros(L, job->count, sizeof *job->given);
+    for (int64_t i = 0; i < job->count; i++) {
+        lua_rawgeti(L, list, i + 1);
+        job->given[i] = fl_row_take(L, -1, true);
+        lua_pop(L, 1);
+    }
+}
+
+static fl_status new_token(struct handle *handle)
+{
+    const fl_meta *meta;
+    fl_shape shape = {.ndim = 1, .dims = {1}};
+    FL_TRY(fl_meta_get(&meta, FL_BOOL, &shape, fl_placement_local(FL_CPU, -1), fl_nd_sbp_fill(FL_B, 1), true));
+    fl_status status = fl_tensor_foreign(&handle->token, meta, NULL, &handle->job->scratch, job_free, handle->job);
+    fl_meta_unref(meta);
+    return status;
+}
+
+/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks) -> a batch under way */
+static int io_make(lua_State *L)
+{
+    enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, HANDLE };
+    lua_settop(L, STACKS);
+    struct handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
+    *handle = (struct handle){NULL, NULL};
+    luaL_setmetatable(L, job_type);
+    struct job *job = new_job(L, handle, COLUMNS);
+    order_columns(job);
+    job->crew = fl_crew_at(L, CREW);
+    job->goes_on = lua_toboolean(L, GOES_ON);
+    job->stacks = lua_toboolean(L, STACKS);
+    lua_getfield(L, PASS, "seed");
+    lua_getfield(L, PASS, "epoch");
+    job->seed = (uint64_t)lua_tointeger(L, -2);
+    job->epoch = (uint64_t)lua_tointeger(L, -1);
+    lua_settop(L, HANDLE);
+    read_positions(L, job, POSITIONS);
+    read_given(L, job, GIVEN);
+    FL_CHECK(L, new_token(handle));
+    if (fl_crew_workers(job->crew) == 0) {
+        for (int i = 0; i < job->column_count; i++) FL_CHECK(L, fl_tensor_wait(job->columns[i].tensor));
+        run_here(L, job, CREW);
+    } else {
+        begin_job(job);
+        FL_CHECK(L, push_job(handle));
+    }
+    return 1;
+}
+
+/* ---- taking it ---- */
+
+static struct handle *check_handle(lua_State *L) { return luaL_checkudata(L, 1, job_type); }
+
+/* batch:done() -> could it be taken without waiting? */
+static int batch_done(lua_State *L)
+{
+    lua_pushboolean(L, fl_var_settle(&check_handle(L)->token->storage->var));
+    return 1;
+}
+
+/* Pushes {{place =, number =, message =}, ...} */
+static void push_errors(lua_State *L, const struct job *job)
+{
+    lua_newtable(L);
+    for (int64_t i = 0, n = 0; i < job->count; i++) {
+        if (!job->errors[i]) continue;
+        lua_createtable(L, 0, 3);
+        lua_pushinteger(L, i + 1);
+        lua_setfield(L, -2, "place");
+        lua_pushinteger(L, job->positions[i]);
+        lua_setfield(L, -2, "number");
+        lua_pushstring(L, job->errors[i]);
+        lua_setfield(L, -2, "message");
+        lua_rawseti(L, -2, ++n);
+    }
+}
+
+/* Pushes the items that were made, and their numbers. */
+static void push_items(lua_State *L, const struct job *job)
+{
+    lua_newtable(L);
+    lua_newtable(L);
+    for (int64_t i = 0, n = 0; i < job->count; i++) {
+        if (!job->rows[i]) continue;
+        lua_createtable(L, 0, job->rows[i]->count);
+        fl_row_set_tensors(L, -1, job->rows[i]);
+        lua_rawseti(L, -3, ++n);
+        lua_pushinteger(L, job->positions[i]);
+        lua_rawseti(L, -2, n);
+    }
+}
+
+/* batch:take() -> errors, the fields; or errors, nil, items and their numbers. Once. */
+static int batch_take(lua_State *L)
+{
+    struct handle *handle = check_handle(L);
+    FL_CHECK(L, fl_engine_wait_var(&handle->token->storage->var));
+    struct job *job = handle->job;
+    push_errors(L, job);
+    if (job->stack) {
+        fl_stack_push(L, job->stack);
+        fl_lua_account(L);
+        return 2;
+    }
+    lua_pushnil(L);
+    push_items(L, job);
+    fl_lua_account(L);
+    return 4;
+}
+
+static int batch_gc(lua_State *L)
+{
+    struct handle *handle = check_handle(L);
+    if (handle->job) __atomic_store_n(&handle->job->dropped, true, __ATOMIC_RELAXED);
+    if (handle->token) fl_tensor_release(handle->token);
+    else if (handle->job) job_free(handle->job);
+    *handle = (struct handle){NULL, NULL};
+    return 0;
+}
+
+/* ---- what else the loader needs ---- */
+
+/* _io.crew{...} (data_crew.h) */
+static int io_crew(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    fl_crew_new(L, 1);
+    return 1;
+}
+
+/* _io.random(seed, epoch, position) */
+static int io_random(lua_State *L)
+{
+    fl_lua_push_item_random(L, (uint64_t)luaL_checkinteger(L, 1), (uint64_t)luaL_checkinteger(L, 2),
+                            (uint64_t)luaL_checkinteger(L, 3), 0);
+    return 1;
+}
 
 /* _io.ready(tensor) -> is its value there, or an error in its place? Deferred values are: somebody computes them. */
 static int io_ready(lua_State *L)
@@ -14,6 +365,19 @@ static int io_ready(lua_State *L)
 
 void fl_lua_open_loader(lua_State *L, int io)
 {
-    lua_pushcfunction(L, io_ready);
-    lua_setfield(L, io, "ready");
+    static const luaL_Reg functions[] = {
+        {"make", io_make}, {"crew", io_crew}, {"random", io_random}, {"ready", io_ready}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {NULL, NULL}};
+    fl_lua_open_arrays(L);
+    fl_lua_open_item_random(L);
+    fl_crew_open(L);
+    luaL_newmetatable(L, job_type);
+    lua_pushcfunction(L, batch_gc);
+    lua_setfield(L, -2, "__gc");
+    luaL_newlib(L, methods);
+    lua_setfield(L, -2, "__index");
+    lua_pop(L, 1);
+    lua_pushvalue(L, io);
+    luaL_setfuncs(L, functions, 0);
+    lua_pop(L, 1);
 }

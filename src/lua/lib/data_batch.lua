@@ -43,20 +43,21 @@ local function get(loader, number, pass)
     return item
 end
 
--- The items of these numbers, and the numbers again; with skip_errors without those that fail.
+-- The items of these numbers, the numbers and their places; with skip_errors without those that fail.
 local function get_all(loader, numbers, pass, skipped)
-    local items, kept = {}, {}
+    local items, kept, places = {}, {}, {}
     for i, number in ipairs(numbers) do
         local ok, item = pcall(get, loader, number, pass)
         if ok then
-            items[#items + 1], kept[#kept + 1] = item, number
+            local n = #items + 1
+            items[n], kept[n], places[n] = item, number, i
         elseif not loader.skip_errors or M.is_interrupt(item) then
             error(item, 0)
         else
             skipped[#skipped + 1] = {place = i, message = item}
         end
     end
-    return items, kept
+    return items, kept, places
 end
 
 local function collated(loader, items, numbers)
@@ -75,14 +76,72 @@ local function without_rows(fields)
     return fields
 end
 
-local function from_items(loader, batch, positions, pass)
-    local numbers = positions:totable()
-    local none = #numbers == 0
-    if none then numbers[1] = batch.positions[0]:item() end
-    local items, kept = get_all(loader, numbers, pass, batch.skipped)
-    local fields = collated(loader, items, kept)
-    batch.fields = none and without_rows(fields) or fields
+-- ---- items that functions make or change: transform, data.generate ----
+
+-- A tensor whose bytes such a function can see.
+local function on_host(value)
+    return value:detach():to("cpu"):contiguous()
 end
+
+-- The rows of a dataset's batch: tensors as they are, of other fields (lists) the entry of each item.
+local function columns_of(fields, numbers)
+    local columns, given = {}, nil
+    for key, value in next, fields do
+        local is_tensor = check.is_tensor(value)
+        local size = is_tensor and value:dim() > 0 and value:size(0) or type(value) == "table" and #value or -1
+        if size ~= #numbers then
+            check.fail("loader: field %s of a dataset's batch of %d must be a tensor or a list of as many rows, got %s",
+                tostring(key), #numbers, is_tensor and "shape " .. check.shape(value) or check.got(value))
+        end
+        if is_tensor then columns[key] = on_host(value)
+        else
+            given = given or {}
+            for i, entry in ipairs(value) do
+                given[i] = given[i] or {}
+                given[i][key] = entry
+            end
+        end
+    end
+    return columns, given
+end
+
+local function given_items(loader, batch, numbers, pass)
+    local items, kept, places = get_all(loader, numbers, pass, batch.skipped)
+    for i, item in ipairs(items) do
+        items[i] = {}
+        for key, value in next, item do items[i][key] = check.is_tensor(value) and on_host(value) or value end
+    end
+    return items, kept, places
+end
+
+-- Has the crew make the items of these numbers.
+local function make(loader, batch, own, numbers, pass)
+    local columns, given = {}, nil
+    if loader.kind == "batch" then columns, given = columns_of(copy_of(loader.dataset:batch(own, pass)), numbers)
+    elseif loader.kind == "get" then given, numbers, batch.places = given_items(loader, batch, numbers, pass) end
+    batch.job = io_.make(loader.crew, numbers, columns, given, pass, loader.skip_errors, not loader.collate)
+end
+
+-- Notes the items that failed, in the order of the batch.
+local function note_errors(loader, batch, errors)
+    for _, e in ipairs(errors) do
+        local _, message = pcall(item_error, e.number, e.message)
+        if not loader.skip_errors or M.is_interrupt(message) then error(message, 0) end
+        local place = batch.places and batch.places[e.place] or e.place
+        batch.skipped[#batch.skipped + 1] = {place = place, message = message}
+    end
+end
+
+-- What the crew has made, which is waited for.
+local function take(loader, batch)
+    local errors, fields, items, numbers = batch.job:take()
+    note_errors(loader, batch, errors)
+    fields = fields or collated(loader, items, numbers)
+    batch.job = nil
+    batch.fields = batch.none and fields and without_rows(fields) or fields
+end
+
+-- ---- the steps of a batch ----
 
 ---Asks for the items at `positions`, of which the first `real` are not there to fill the batch up.
 ---@param loader flow.data.Loader
@@ -91,14 +150,27 @@ end
 ---@param pass {seed: integer, epoch: integer}
 ---@return table
 function M.ask(loader, positions, real, pass)
-    local batch = {positions = positions, count = positions:size(0), real = real, skipped = {}}
+    local batch = {count = positions:size(0), real = real, skipped = {}}
     local own = positions
     if loader.placement then
         batch.rows = M.own_rows(batch.count, loader.placement, loader.sbp)
         own = positions:index_select(0, batch.rows)
     end
-    if loader.kind == "batch" then batch.fields = copy_of(loader.dataset:batch(own, pass))
-    else from_items(loader, batch, own, pass) end
+    if loader.kind == "batch" and not loader.crew then
+        batch.fields = copy_of(loader.dataset:batch(own, pass))
+        return batch
+    end
+    batch.none = own:size(0) == 0                       -- an item tells the dtypes and shapes
+    if batch.none then own = positions:narrow(0, 0, 1) end
+    local numbers = own:totable()
+    if loader.crew then
+        make(loader, batch, own, numbers, pass)
+        if loader.workers == 0 then take(loader, batch) end
+    else
+        local items, kept = get_all(loader, numbers, pass, batch.skipped)
+        local fields = collated(loader, items, kept)
+        batch.fields = batch.none and without_rows(fields) or fields
+    end
     return batch
 end
 
@@ -129,12 +201,14 @@ end
 
 ---Brings a batch that was asked for further, without waiting.
 function M.progress(loader, batch)
+    if batch.job and batch.job:done() then take(loader, batch) end
     if batch.fields and not batch.moved and is_ready(batch.fields) then move(loader, batch) end
 end
 
 ---The batch as the script gets it, nil when all of its items were left out. Global tensors are made here, in the order
 ---of the fields' names: all ranks make them at the same points of the program.
 function M.finish(loader, batch)
+    if batch.job then take(loader, batch) end
     local fields = batch.fields
     if fields and not batch.moved then move(loader, batch) end
     if fields and loader.placement then

@@ -62,15 +62,35 @@ local function is_dataset(value)
     return (type(value) == "table" or type(value) == "userdata") and (has(value, "batch") or has(value, "get"))
 end
 
+-- {function, arguments} of a dataset whose items a function makes (data.generate), nil: of another.
+local function generated_of(dataset)
+    local ok, generated = pcall(function() return dataset._generated end)
+    return ok and generated or nil
+end
+
 -- How batches are made: by the dataset as a whole, or of its items.
 local function kind_of(dataset, o)
     local whole, items = has(dataset, "batch"), has(dataset, "get")
-    if items and (o.collate or o.skip_errors or not whole) then return "get" end
-    if o.collate or o.skip_errors then
+    if generated_of(dataset) then return "generate" end
+    if items and (not whole or not o.transform and (o.collate or o.skip_errors)) then return "get" end
+    if not o.transform and (o.collate or o.skip_errors) then
         check.fail("loader: %s needs single items, and this dataset has batches only; give it dataset:get(position)",
             o.collate and "collate" or "skip_errors")
     end
     return "batch"
+end
+
+-- Who makes or changes the items, false: nobody does.
+local function crew_of(dataset, o)
+    local generated = generated_of(dataset)
+    if not generated and not o.transform then return false end
+    if o.transform and type(o.transform) ~= "function" then
+        check.fail("loader: transform must be a Lua function, got %s", check.got(o.transform))
+    end
+    return io_.crew {
+        generate = generated and generated[1], generate_args = generated and generated[2],
+        transform = o.transform, transform_args = o.args, workers = o.workers,
+    }
 end
 
 -- Does the dataset compute its batches at once, and draw nothing at random?
@@ -98,19 +118,21 @@ function loaders.loader(dataset, opts)
     end
     local device = opts.placement and opts.placement.type or opts.device or false
     local at_once = is_at_once(dataset)             -- nothing is gained by asking ahead, but for copies to a device
+    local crew = crew_of(dataset, opts)
     local self = {
-        dataset = dataset, kind = kind_of(dataset, opts), device = device,
-        draws = opts.shuffle or not at_once,            -- can what it gives depend on its seed?
+        dataset = dataset, kind = kind_of(dataset, opts), crew = crew, device = device,
+        draws = opts.shuffle or crew or not at_once,            -- can what it gives depend on its seed?
         epoch = 0, position = 0, begun = 0, items = 0, real = 0, skipped = 0, problem = false,
         pass = false,                                   -- the one that gave a batch last
         resumed = false,                                -- is `pass` for the next loop to go on with?
         passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
     }
     for _, name in ipairs {"seed", "collate", "placement", "sbp"} do self[name] = opts[name] or false end
-    for _, name in ipairs {"batch_size", "shuffle", "drop_last", "pad_last", "skip_errors"} do
+    for _, name in ipairs {"batch_size", "shuffle", "drop_last", "pad_last", "skip_errors", "workers"} do
         self[name] = opts[name]
     end
-    self.prefetch = opts.prefetch or at_once and (not device or device == "cpu") and 0 or 2
+    local copies = device and device ~= "cpu"
+    self.prefetch = opts.prefetch or (copies or not at_once or crew and opts.workers > 0) and 2 or 0
     setmetatable(self, Loader)
     if #self == 0 then check.fail("loader: %d items are too few for a batch of %d", #dataset, opts.batch_size) end
     return self
@@ -193,6 +215,15 @@ local function give(self, pass, batch)
     return result
 end
 
+-- Brings a batch further whose turn has not come; an error waits for it.
+local function progress(self, batch)
+    if batch.failed then return end
+    local ok, message = pcall(batches.progress, self, batch)
+    if ok then return end
+    if batches.is_interrupt(message) then error(message, 0) end
+    batch.failed, batch.message = true, message
+end
+
 -- The next batch of a pass, nil at its end.
 local function advance(self, pass)
     local ahead = pass.ahead
@@ -200,7 +231,7 @@ local function advance(self, pass)
     while true do
         while #ahead <= self.prefetch and ask(self, pass) do end
         if #ahead == 0 then break end
-        for i = 2, #ahead do batches.progress(self, ahead[i]) end
+        for i = 2, #ahead do progress(self, ahead[i]) end
         local fields = give(self, pass, ahead[1])
         if fields then
             self.passes[fields] = pass
@@ -260,7 +291,8 @@ end
 
 check.takes(loaders, {
     [[loader(dataset: any, {batch_size: integer >= 1 = 1, shuffle: boolean = false, seed: integer?,
-        drop_last: boolean = false, pad_last: boolean = false, prefetch: integer >= 0?, collate: function?,
+        drop_last: boolean = false, pad_last: boolean = false, prefetch: integer >= 0?,
+        workers: integer 0..256 = 0, transform: function?, args: list?, collate: function?,
         skip_errors: boolean = false, device: string?, placement: placement?, sbp: any?})]],
 })
 check.methods(Loader, "loader", {"next()", "state()", "load_state(state: list)"})

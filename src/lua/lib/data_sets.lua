@@ -61,14 +61,55 @@ function Windows:batch(positions)
     return {pieces:narrow(1, 0, self.length), pieces:narrow(1, 1, self.length)}
 end
 
+-- ---- items that a function makes ----
+
+---@class flow.data.Generated
+local Generated = {}
+Generated.__index = Generated
+
+---A dataset of `count` items that a function makes: f(position, random, ...) gives an item, a table of arrays
+---(require "flow.array"), numbers, strings and booleans. A loader runs it in its workers. What it draws from `random`
+---depends on the loader's seed, the epoch and the position alone. args: what it gets after `random`.
+---@param count integer
+---@param f fun(position: integer, random: any, ...): table
+---@param opts {args: list}?
+function sets.generate(count, f, opts)
+    if type(f) ~= "function" then check.fail("generate: f must be a Lua function, got %s", check.got(f)) end
+    local crew = flow._io.crew {generate = f, generate_args = opts.args, workers = 0}
+    return setmetatable({count = count, crew = crew, _generated = {f, opts.args}}, Generated)
+end
+
+function Generated:__len() return self.count end
+
+---One item, its arrays as tensors.
+function Generated:get(position, pass)
+    if position >= self.count then check.fail("get: there is no item %d; the dataset has %d", position, self.count) end
+    local job = flow._io.make(self.crew, {position}, {}, nil, pass or {seed = 0, epoch = 0}, false, false)
+    local errors, _, items = job:take()
+    if errors[1] then error(errors[1].message, 0) end
+    return items[1]
+end
+
+---Random numbers of one item, for datasets: they depend on pass.seed, pass.epoch and the position alone. random(),
+---random(n) and random(a, b) are those of math.random; random:uniform(a, b), random:normal(mean, std).
+---@param pass {seed: integer, epoch: integer}
+---@param position integer
+function sets.random(pass, position)
+    local seed = check.integer("random", "pass.seed", pass.seed, math.mininteger)
+    return flow._io.random(seed, check.integer("random", "pass.epoch", pass.epoch, 0), position)
+end
+
 check.define_type("positions", "a 1-D local tensor of whole numbers", function(value)
     return check.is_tensor(value) and value.ndim == 1 and not value.is_global and value.dtype:find("int") ~= nil
 end)
 check.takes(sets, {
     "tensors(...: tensor)", "windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})",
+    "generate(count: integer >= 1, f: function, {args: list?})", "random(pass: list, position: integer >= 0)",
 })
 check.methods(Tensors, "dataset", {"batch(positions: positions, pass: table?)"})
 check.methods(Windows, "dataset", {"batch(positions: positions, pass: table?)"})
+check.methods(Generated, "dataset", {"get(position: integer >= 0, pass: list?)"})
+check.strict("Generated", Generated, "; write dataset:get(position)")
 check.strict("Tensors", Tensors, "; write dataset:batch(positions)")
 check.strict("Windows", Windows, "; write dataset:batch(positions)")
 return sets

@@ -1,0 +1,60 @@
+/*
+** item_random.h -- random numbers of one item of a dataset.
+**
+** They depend on the seed, the epoch, the item's position and the stream (which of the functions draws), and on
+** nothing else: not on workers or ranks, nor on what was drawn for other items. xoshiro256**, filled by splitmix64
+** (Blackman and Vigna, https://prng.di.unimi.it).
+*/
+#ifndef FL_ITEM_RANDOM_H
+#define FL_ITEM_RANDOM_H
+
+#include <stdint.h>
+
+typedef struct fl_item_random {
+    uint64_t state[4];
+} fl_item_random;
+
+static inline uint64_t fl_item_random_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+static inline void fl_item_random_begin(fl_item_random *r, uint64_t seed, uint64_t epoch, uint64_t position,
+                                        uint64_t stream)
+{
+    const uint64_t words[] = {seed, epoch, position, stream}, step = UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t x = 0;
+    for (int i = 0; i < 4; i++) x = fl_item_random_mix((x ^ words[i]) + step);
+    for (int i = 0; i < 4; i++) r->state[i] = fl_item_random_mix(x += step);
+}
+
+static inline uint64_t fl_item_random_word(fl_item_random *r)
+{
+    uint64_t *s = r->state, x = s[1] * 5, result = (x << 7 | x >> 57) * 9, t = s[1] << 17;
+    s[2] ^= s[0];
+    s[3] ^= s[1];
+    s[1] ^= s[2];
+    s[0] ^= s[3];
+    s[2] ^= t;
+    s[3] = s[3] << 45 | s[3] >> 19;
+    return result;
+}
+
+/* In [0, 1). */
+static inline double fl_item_random_uniform(fl_item_random *r)
+{
+    return (double)(fl_item_random_word(r) >> 11) * 0x1p-53;
+}
+
+/* From 0 to `most`, all equally likely. */
+static inline uint64_t fl_item_random_upto(fl_item_random *r, uint64_t most)
+{
+    uint64_t mask = most ? UINT64_MAX >> __builtin_clzll(most) : 0, word;
+    do word = fl_item_random_word(r) & mask;
+    while (word > most);
+    return word;
+}
+
+#endif
