@@ -21,12 +21,15 @@
 /* Folder of the running program, without the slash at its end. */
 static bool program_folder(char *folder)
 {
-    ssize_t n = readlink("/proc/self/exe", folder, FL_PLUGIN_PATH - 1);
+    char path[FL_PLUGIN_PATH];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0) return false;
-    folder[n] = '\0';
-    char *slash = strrchr(folder, '/');
-    if (slash) *slash = '\0';
-    return slash != NULL;
+    path[n] = '\0';
+    char *slash = strrchr(path, '/');
+    if (!slash) return false;
+    *slash = '\0';
+    memcpy(folder, path, (size_t)(slash - path) + 1);
+    return true;
 }
 
 /* The library that holds this code, from now on in the global scope; NULL: the program itself holds it. */
