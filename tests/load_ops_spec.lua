@@ -45,6 +45,18 @@ describe("flow.load_ops", function()
         assert.are.equal("true\tfloat64\n", (process.output(("%s examples/ops/rms.lua %s/rms.so"):format(process.flowlua, folder)):match "[^\n]*\n$"))
     end)
 
+    it("takes as many ops as there are", function()
+        local text, count = {head}, 300
+        for i = 1, count do
+            text[i + 1] = ([[FL_OP(many%d) = {.name = "many%d", .sig = "many%d(x)", .doc = "Nothing.", .nout = 1,
+                .infer = fl_infer_same, .cpu = run};]]):format(i, i, i)
+        end
+        local names = flow.load_ops(compile("many", table.concat(text, "\n") .. "\nFL_OPS_LIBRARY;\n"))
+        assert.are.equal(count, #names)
+        assert.are.same({2, 3}, flow.zeros(2, 3)["many" .. count](flow.zeros(2, 3)).shape)
+        assert.are.same({4}, flow.many1(flow.zeros(4)).shape)
+    end)
+
     it("refuses what is no library of ops", function()
         fails("load_ops: './nothing.so' cannot be opened: cannot open shared object file", flow.load_ops, "nothing.so")
         local text = write("text.so", "no shared object")

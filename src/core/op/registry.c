@@ -37,14 +37,18 @@ static inline struct entry *entry_of(struct entry *entries, int bits, const fl_o
 }
 
 /* Ops from elsewhere (ops/library.h). */
-enum { MOST_REGISTERED = 256 };
-static const fl_op *registered[MOST_REGISTERED];
-static int registered_count;
+static const fl_op **registered; /* owned, and kept until the process ends */
+static int registered_count, registered_capacity;
 
 fl_status fl_op_register(const fl_op *op)
 {
-    if (registered_count == MOST_REGISTERED)
-        return fl_fail(FL_ERR_VALUE, "%s: a program may load %d ops", op->name, MOST_REGISTERED);
+    if (registered_count == registered_capacity) {
+        int capacity = registered_capacity ? 2 * registered_capacity : 64;
+        const fl_op **grown = realloc(registered, sizeof *grown * (size_t)capacity);
+        if (!grown) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
+        registered = grown;
+        registered_capacity = capacity;
+    }
     registered[registered_count++] = op;
     return FL_OK;
 }

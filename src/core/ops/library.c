@@ -6,16 +6,20 @@
 #include "base/plugin.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LIBRARIES = 64 };
-static const fl_ops_library *libraries[MOST_LIBRARIES]; /* registered */
-static int library_count;
+/* One that is registered. The list stays until the process ends. */
+struct registered {
+    const fl_ops_library *library;
+    struct registered *next;
+};
+static struct registered *libraries;
 
 static bool is_known(const fl_ops_library *library)
 {
-    for (int i = 0; i < library_count; i++)
-        if (libraries[i] == library) return true;
+    for (const struct registered *r = libraries; r; r = r->next)
+        if (r->library == library) return true;
     return false;
 }
 
@@ -96,7 +100,8 @@ fl_status fl_ops_open(const fl_ops_library **out, bool *known, const char *path)
 
 fl_status fl_ops_register(const fl_ops_library *library)
 {
-    if (library_count == MOST_LIBRARIES) return fl_fail(FL_ERR_VALUE, "more than %d libraries of ops", MOST_LIBRARIES);
+    struct registered *entry = malloc(sizeof *entry);
+    if (!entry) return fl_fail(FL_ERR_MEMORY, "out of memory for a library of ops");
     fl_status status = FL_OK;
     int count = 0;
     for (const fl_op *const *op = library->first; op < library->last && status == FL_OK; op++)
@@ -105,8 +110,10 @@ fl_status fl_ops_register(const fl_ops_library *library)
         status = fl_vjp_check(*op); /* which may call others of the library */
     if (status != FL_OK) {
         fl_op_forget(count);
+        free(entry);
         return status;
     }
-    libraries[library_count++] = library;
+    *entry = (struct registered){library, libraries};
+    libraries = entry;
     return FL_OK;
 }
