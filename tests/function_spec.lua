@@ -235,6 +235,14 @@ describe("forward hooks", function()
 end)
 
 describe("flow.gradcheck", function()
+    it("says that several inputs go in a list", function()
+        local x = double(2)
+        fails("gradcheck: options must be a table with names, got float64 tensor; several inputs go in a list: gradcheck(f, {x, y})",
+            flow.gradcheck, flow.mul, x, x)
+        fails("; several inputs go in a list: gradcheck(f, {x, y})", flow.gradcheck, flow.mul, x, x, {eps = 1e-4})
+        assert.is_true(flow.gradcheck(flow.mul, {x, x}))
+    end)
+
     it("finds a wrong gradient, of the first and of the second order", function()
         local message = message_of(flow.gradcheck, function(x) return x:detach() * x end, double(2))
         assert.are.equal("gradcheck: derivative 1 of input 1 at 0 is 0.141474403, differences give 0.282948807", message)

@@ -366,6 +366,16 @@ local function spread_named(s, named, args, given, options)
     end
 end
 
+-- "; several inputs go in a list: gradcheck(f, {x, y})" where the last parameter may be a list and its second entry
+-- stands behind it.
+local function list_hint(s, value)
+    local p, names = s[#s], {}
+    if not p or not M.is_tensor(value) or not (fits(p, value) and fits(p, {})) then return "" end
+    for i = 1, #s - 1 do names[i] = s[i].name end
+    names[#s] = "{x, y}"
+    return ("; several %s go in a list: %s(%s)"):format(p.name, s.who, table.concat(names, ", "))
+end
+
 -- The arguments that the function gets.
 local function bind(s, ...)
     local args, given, options = {...}, select("#", ...), {}
@@ -375,10 +385,14 @@ local function bind(s, ...)
         args[given], given = nil, given - 1
         spread_named(s, last, args, given, options)
     elseif given == count + 1 and s.options then
-        if last ~= nil then M.fail("%s: options must be a table with names, got %s", s.who, M.got(last)) end
+        if last ~= nil then
+            M.fail("%s: options must be a table with names, got %s%s", s.who, M.got(last), list_hint(s, last))
+        end
         given = given - 1
     end
-    if given > count and not s.rest then M.fail("%s: too many arguments: %s", s.who, s.usage) end
+    if given > count and not s.rest then
+        M.fail("%s: too many arguments: %s%s", s.who, s.usage, list_hint(s, args[count + 1]))
+    end
     for i = 1, count do args[i] = read(s, s[i], args[i], i <= given) end
     for i = count + 1, s.rest and given or 0 do args[i] = read(s, s.rest, args[i], true, "argument " .. i) end
     if not s.options then return table.unpack(args, 1, s.rest and math.max(count, given) or count) end
