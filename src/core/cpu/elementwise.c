@@ -64,12 +64,17 @@ static int64_t nearest_integer(double v)
     return v < 0x1p63 ? (int64_t)v : INT64_MAX;
 }
 
+double fl_ew_number(const fl_attr *attr, int i)
+{
+    return attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
+}
+
 void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *kernel)
 {
     memset(a, 0, FL_EW_ATTRS * sizeof *a);
     for (int i = 0; i < kernel->attrs->count && i < FL_EW_ATTRS; i++) {
         const fl_attr *attr = &kernel->attrs->at[i];
-        a[i].number = attr->given ? fl_attr_number(attr) : i == 0 ? -INFINITY : INFINITY;
+        a[i].number = fl_ew_number(attr, i);
         a[i].integer = attr->given && attr->kind != FL_NUM_FLOAT ? attr->integer : nearest_integer(a[i].number);
     }
 }

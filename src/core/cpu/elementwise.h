@@ -62,6 +62,9 @@ typedef struct fl_ew_attr {
 /* Can a loop over these elements find anything wrong? */
 FL_EXPORT bool fl_ew_may_fail(int row, fl_dtype compute);
 
+/* The number that scalar attribute i stands for: where it is not given, an infinite bound. */
+double fl_ew_number(const fl_attr *attr, int i);
+
 /* The scalar attributes of a call, FL_EW_ATTRS of them; an absent bound is infinite. */
 FL_EXPORT void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *kernel);
 

@@ -24,7 +24,7 @@ typedef struct fl_formula_node {
     int nin;
     int in[FL_FORMULA_IN];
     int attrs[FL_FORMULA_ATTRS];     /* of a row: nodes that are numbers, -1: */
-    double absent[FL_FORMULA_ATTRS]; /* the default */
+    double absent[FL_FORMULA_ATTRS]; /* fl_formula_absent */
 } fl_formula_node;
 
 /* The gradient of an operand: a formula of the gradient of the result, of operands and attributes. */
@@ -58,5 +58,8 @@ fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand 
 
 /* The row of that name that formulas may use: one with loops for floats or of conditions; NULL: there is none. */
 const fl_op *fl_formula_row(const char *name);
+
+/* What attribute i of a row is where it is left out. */
+double fl_formula_absent(const fl_op *row, int i);
 
 #endif

@@ -1,6 +1,7 @@
 /*
 ** elementwise.c -- descriptors of the elementwise ops, made from the rows of elementwise.def.
 */
+#include "autograd/autograd.h"
 #include "op/product.h"
 #include "cpu/elementwise.h"
 #include "ops.h"
@@ -9,7 +10,6 @@
 
 enum { CLAMP_MIN, CLAMP_MAX };                /* attributes of clamp */
 enum { MASKED_X, MASKED_MASK, MASKED_VALUE }; /* operands of masked_fill */
-enum { GELU_X };                              /* the operand of gelu */
 
 /* ---- inference ---- */
 
@@ -116,11 +116,12 @@ static void sbp_where(fl_sigs *sigs)
 
 /* ---- gradients that are more than one expression ---- */
 
+/* The row's expression, or that of the approximation. */
 static fl_status grad_gelu(fl_grad *g)
 {
     if (g->attrs->at[FL_GELU_APPROXIMATE].integer)
         return FL_CALL(&g->gin[0], gelu_tanh_backward, fl_of(g->gout[0]), g->in[0]);
-    return FL_CALL(&g->gin[0], gelu_backward, fl_of(g->gout[0]), g->in[0]);
+    return fl_vjp_eval(g);
 }
 
 /* t = tanh(u), u = c (x + a x^3): t' (u' + x u'' / 2 - x t u'^2) with t' = 1 - t^2 */
@@ -134,7 +135,7 @@ static fl_status grad_gelu(fl_grad *g)
 
 #define VJP(...) FL_VJP(__VA_ARGS__)
 #define NO_VJP .vjp = NULL
-#define GELU_GRADIENT .grad = grad_gelu, .saves_in = 1u << GELU_X
+#define GELU_GRADIENT VJP("gelu_backward(g, x)"), .grad = grad_gelu
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
 #define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
 #define SAMPLES(...) \

@@ -99,6 +99,13 @@ const fl_op *fl_formula_row(const char *name)
     return floats || row->rule == FL_EW_LOGIC ? op : NULL;
 }
 
+double fl_formula_absent(const fl_op *row, int i)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, row);
+    return i < attrs.count ? fl_ew_number(&attrs.at[i], i) : 0;
+}
+
 /* A node while tiles are built: a slot, or a number. */
 struct value {
     int slot; /* -1: none yet */

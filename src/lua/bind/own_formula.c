@@ -8,12 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The node in the table on top: {kind =, index =, number =, row =, in1 =, ..., attr1 =, absent1 =, ...}; positions from
-** 1, 0: none. */
+/* The node in the table on top: {kind =, index =, number =, row =, in1 =, ..., attr1 =, ...}; positions from 1, 0:
+** none. */
 static void read_node(lua_State *L, fl_formula_node *node)
 {
-    static const char *const in[] = {"in1", "in2", "in3"}, *const attrs[] = {"attr1", "attr2"},
-                             *const absent[] = {"absent1", "absent2"};
+    static const char *const in[] = {"in1", "in2", "in3"}, *const attrs[] = {"attr1", "attr2"};
     int at = lua_gettop(L);
     node->kind = (fl_formula_kind)fl_own_integer(L, at, "kind");
     node->index = (int)fl_own_integer(L, at, "index");
@@ -32,9 +31,7 @@ static void read_node(lua_State *L, fl_formula_node *node)
     }
     for (int i = 0; i < FL_FORMULA_ATTRS; i++) {
         node->attrs[i] = (int)fl_own_integer(L, at, attrs[i]) - 1;
-        lua_getfield(L, at, absent[i]);
-        node->absent[i] = lua_tonumber(L, -1);
-        lua_pop(L, 1);
+        node->absent[i] = node->op ? fl_formula_absent(node->op, i) : 0;
     }
 }
 
@@ -59,8 +56,8 @@ bool fl_own_same_formula(const fl_formula *x, const fl_formula *y)
         && memcmp(x->nodes, y->nodes, sizeof *x->nodes * (size_t)x->count) == 0;
 }
 
-/* row(name) -> {id =, sig =, hidden =, vjp = {expressions or false}}: a row that formulas may use, nil where there is
-** none */
+/* row(name) -> {id =, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where they are left
+** out}}: a row that formulas may use, nil where there is none */
 int fl_own_row(lua_State *L)
 {
     const fl_op *op = fl_formula_row(luaL_checkstring(L, 1));
@@ -79,6 +76,12 @@ int fl_own_row(lua_State *L)
         lua_rawseti(L, -2, i + 1);
     }
     lua_setfield(L, -2, "vjp");
+    lua_newtable(L);
+    for (int i = 0; i < FL_FORMULA_ATTRS; i++) {
+        lua_pushnumber(L, fl_formula_absent(op, i));
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "absent");
     return 1;
 }
 

@@ -20,7 +20,8 @@ local MOST_READ = 1000      -- nodes while a formula is read: those that no kern
 
 local rows = {}     -- by name; false: there is none
 
--- {id =, name =, vjp =, tensors = names, attrs = {{name =, default =}}} of a row that formulas may use.
+-- {id =, name =, vjp =, tensors = names, attrs = {{name =, absent = where it is left out}}} of a row that formulas may
+-- use.
 local function row_of(name)
     if rows[name] == nil then
         local row = own.row(name) or false
@@ -29,18 +30,12 @@ local function row_of(name)
             row.name, row.tensors, row.attrs = name, {}, {}
             for _, p in ipairs(own.parameters(row.sig)) do
                 if p.is_tensor then row.tensors[#row.tensors + 1] = p.name
-                else row.attrs[#row.attrs + 1] = {name = p.name, default = p.default, is_number = p.is_number} end
+                else row.attrs[#row.attrs + 1] = {name = p.name, absent = row.absent[#row.attrs + 1], is_number = p.is_number} end
             end
         end
     end
     return rows[name]
 end
-
--- Gradients of rows whose descriptors have them as C.
-local special = {
-    gelu = {"gelu_backward(g, x)"}, clamp = {"clamp_backward(g, x, min, max)"},
-    masked_fill = {"masked_fill(g, mask, 0)", false, "where(mask, g, 0)"},
-}
 
 -- ---- nodes ----
 
@@ -319,12 +314,9 @@ local function row_gradients(pool, node, g)
     local row, list, names = node.row, {}, {g = g, out = node}
     for i, name in ipairs(row.tensors) do names[name] = node[i] end
     for i, attr in ipairs(row.attrs) do
-        names[attr.name] = node.attrs[i] or attr.default and number(pool, attr.default) or nil
+        names[attr.name] = node.attrs[i] or number(pool, attr.absent)
     end
-    if row.name == "clamp" then
-        names.min, names.max = names.min or number(pool, -math.huge), names.max or number(pool, math.huge)
-    end
-    for i, text in ipairs(special[row.name] or row.vjp) do
+    for i, text in ipairs(row.vjp) do
         list[i] = text and read(pool, row.name, text, function(name) return names[name] end, nil, true)
     end
     return list
@@ -401,11 +393,7 @@ local function encode(formula)
         if node.kind == "row" then
             entry.index, entry.row = node.row.id, node.row.name
             for k, arg in ipairs(node) do entry["in" .. k] = at[arg] end
-            for k, attr in ipairs(node.row.attrs) do
-                entry["attr" .. k] = node.attrs[k] and at[node.attrs[k]] or 0
-                local bound = node.row.name:find "^clamp" and (k == 1 and -math.huge or math.huge)
-                entry["absent" .. k] = attr.default or bound or 0
-            end
+            for k in ipairs(node.row.attrs) do entry["attr" .. k] = node.attrs[k] and at[node.attrs[k]] or 0 end
         end
         list[i] = entry
     end

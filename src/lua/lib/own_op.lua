@@ -181,7 +181,7 @@ end
 
 -- ---- formulas ----
 
--- "swish(x, ~beta: float = 1)" from names: the operands take numbers, too.
+-- "swish(x, ~beta: float = 1)", as help shows it: the operands take numbers, too.
 local function signature_of(name, operands, attrs)
     local list = {}
     for i, operand in ipairs(operands) do list[i] = operand .. (i > 1 and "|n" or "") end
@@ -189,6 +189,13 @@ local function signature_of(name, operands, attrs)
         list[#list + 1] = attr:sub(1, 1) == "~" and attr or "~" .. attr
     end
     return ("%s(%s)"):format(name, table.concat(list, ", "))
+end
+
+-- The parameters of a formula's operands, as own.parameters gives them.
+local function tensors_of(operands)
+    local list = {}
+    for i, name in ipairs(operands) do list[i] = {name = name, is_tensor = true} end
+    return list
 end
 
 local define_formula
@@ -202,7 +209,7 @@ local function define_gradient(name, operand, gradient)
         sig = signature_of(("%s_grad_%s"):format(name, operand), gradient.operands, table.concat(attrs, ", ")),
         samples = {},
     }
-    flow._op[def.name] = define_formula(def, gradient, true)
+    flow._op[def.name] = define_formula(def, gradient, tensors_of(gradient.operands), true)
     return flow._op[def.name]
 end
 
@@ -274,8 +281,7 @@ local function read_by(formula, gradients)
     return names
 end
 
-function define_formula(def, formula, is_gradient)
-    local parameters = own.parameters(def.sig)
+function define_formula(def, formula, parameters, is_gradient)
     local backward, mentioned = backward_of(def, parameters)
     local publish_gradients
     if def.backward == nil then
@@ -323,22 +329,21 @@ local function from_formula(def)
     end
     if def.results ~= 1 then check.fail("op: a formula has one result, got results = %d", def.results) end
     if def.sig and def.attrs then check.fail("op: attrs are part of sig; write one of them") end
-    local operands, attrs, defaults
-    if def.sig then operands, attrs, defaults = split_names(own.parameters(def.sig), def.name)
-    else
-        local tensors, names, have = split_names(own.parameters(("%s(%s)"):format(def.name, def.attrs or "")), def.name)
-        if tensors[1] then
-            check.fail("op: attrs: '%s' has no type; write %s: float", tensors[1], tensors[1])
-        end
-        attrs, defaults = names, have
+    local parameters = own.parameters(def.sig or ("%s(%s)"):format(def.name, def.attrs or ""))
+    local operands, attrs, defaults = split_names(parameters, def.name)
+    if not def.sig and operands[1] then
+        check.fail("op: attrs: '%s' has no type; write %s: float", operands[1], operands[1])
     end
-    local formula = formula_of.read("op", def.formula, operands, attrs)
-    def.sig = def.sig or signature_of(def.name, formula.operands, def.attrs)
+    local formula = formula_of.read("op", def.formula, def.sig and operands, attrs)
+    if not def.sig then
+        parameters = table.move(parameters, 1, #parameters, #formula.operands + 1, tensors_of(formula.operands))
+        def.sig = signature_of(def.name, formula.operands, def.attrs)
+    end
     check_name(def)
     def.doc = def.doc or "Elementwise: " .. def.formula
     def.samples = def.samples or defaults and formula_samples(formula) or {}
     check_samples(def)
-    return publish(def.name, define_formula(def, formula))
+    return publish(def.name, define_formula(def, formula, parameters))
 end
 
 local function from_functions(def)
