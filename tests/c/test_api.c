@@ -188,14 +188,27 @@ static void test_mapping(void)
     OK(flow_map(&data, t, FLOW_READ | FLOW_WRITE));
     CHECK(((float *)data)[5] == 6);
     ((float *)data)[5] = 60;
+    flow_tensor *view, *sum, *old;
+    OK(flow_call(NULL, 0, "neg", FLOW_ARGS(flow_of(before))));
+    FAILS(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))), FLOW_ERR_STATE,
+          "sum: x is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_call(&sum, 1, "mul", FLOW_ARGS(flow_of(before), flow_of(t))), FLOW_ERR_STATE,
+          "mul: y is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_call(&view, 1, "t", FLOW_ARGS(flow_of(t))), FLOW_ERR_STATE,
+          "t: x is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_call(&sum, 1, "neg", FLOW_ARGS(flow_of(before), flow_named("out", flow_of(t)))), FLOW_ERR_STATE,
+          "neg: out is mapped for writing by the host; call flow_unmap first");
     FAILS(flow_unmap(t, FLOW_READ), FLOW_ERR_STATE,
           "flow_unmap: the tensor is mapped with FLOW_READ | FLOW_WRITE, not with FLOW_READ");
     OK(flow_unmap(t, FLOW_READ | FLOW_WRITE));
     FAILS(flow_unmap(t, FLOW_READ | FLOW_WRITE), FLOW_ERR_STATE, "flow_unmap: the tensor is not mapped");
     for (int i = 0; i < 20; i++) OK(flow_map(&data, t, 1 + i % 3)); /* one tensor may have several */
     for (int i = 0; i < 20; i++) OK(flow_unmap(t, 1 + i % 3));
-    flow_tensor *sum, *old;
+    OK(flow_map(&data, t, FLOW_READ));
+    FAILS(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))), FLOW_ERR_STATE,
+          "add_: x is mapped for reading by the host; call flow_unmap first");
     OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))));
+    OK(flow_unmap(t, FLOW_READ));
     OK(flow_call(&old, 1, "sum", FLOW_ARGS(flow_of(before))));
     CHECK(item(sum) == 75 && item(old) == 91);
     FAILS(flow_map(&data, t, 0), FLOW_ERR_VALUE, "flow_map: access must be FLOW_READ, FLOW_WRITE or both, got 0");
@@ -311,13 +324,61 @@ static void test_max(void)
     CHECK(flow_tensor_count() == 0);
 }
 
+/* Names that stand for several ops each. */
+static void test_methods(void)
+{
+    flow_tensor *x = make(&matrix, six), *parts[4], *y;
+    static const int64_t one_two[] = {1, 2}, one_one[] = {1, 1}, negative[] = {-1, 4};
+    OK(flow_call(parts, 2, "split", FLOW_ARGS(flow_of(x), flow_int(2), flow_int(-1))));
+    CHECK(flow_shape(parts[0])[1] == 2 && flow_shape(parts[1])[1] == 1);
+    flow_unref(parts[0]);
+    flow_unref(parts[1]);
+    OK(flow_call(parts, 2, "split", FLOW_ARGS(flow_of(x), flow_ints(one_two, 2), flow_named("axis", flow_int(1)))));
+    OK(flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(parts[1]))));
+    CHECK(flow_shape(parts[0])[1] == 1 && item(y) == 16);
+    flow_unref(y);
+    flow_unref(parts[0]);
+    flow_unref(parts[1]);
+    OK(flow_call(parts, 1, "chunk", FLOW_ARGS(flow_of(x), flow_int(2))));
+    CHECK(flow_shape(parts[0])[0] == 1);
+    flow_unref(parts[0]);
+    flow_arg by_ones[] = {flow_of(x), flow_ints(one_one, 2), flow_int(1)};
+    FAILS(flow_call(parts, 2, "split", by_ones, 3), FLOW_ERR_VALUE, "split: the sizes add up to 2, axis 1 has 3");
+    flow_arg below[] = {flow_of(x), flow_ints(negative, 2), flow_int(1)};
+    FAILS(flow_call(parts, 2, "split", below, 3), FLOW_ERR_VALUE, "split: size -1 is negative");
+    FAILS(flow_call(parts, 4, "split", FLOW_ARGS(flow_of(x), flow_int(1), flow_int(1))), FLOW_ERR_VALUE,
+          "split: it has 3 results, 4 were asked for");
+    FAILS(flow_call(parts, 1, "split", FLOW_ARGS(flow_of(x), flow_int(1), flow_int(2))), FLOW_ERR_SHAPE,
+          "split: axis 2 is out of range for shape [2, 3] (-2 to 1)");
+    OK(flow_call(&y, 1, "to", FLOW_ARGS(flow_of(x), flow_text("float64"), flow_text("cpu"))));
+    CHECK_TEXT(flow_dtype(y), "float64");
+    flow_unref(y);
+    OK(flow_call(&y, 1, "to", FLOW_ARGS(flow_of(x), flow_named("dtype", flow_text("int64")))));
+    CHECK_TEXT(flow_dtype(y), "int64");
+    flow_unref(y);
+    CHECK(flow_call(&y, 1, "to", FLOW_ARGS(flow_of(x), flow_text("floot"))) != FLOW_OK);
+    CHECK_TEXT(flow_signature("chunk"), "chunk(x, count: int, axis: axis = 0)");
+    flow_unref(x);
+    CHECK(flow_tensor_count() == 0);
+}
+
 static void test_bad_calls(void)
 {
     flow_tensor *x = make(&matrix, six), *v = make(&vector, six), *y = NULL;
 #define BAD(text, ...) FAILS(flow_call(&y, 1, __VA_ARGS__), FLOW_ERR_VALUE, text)
     BAD("flow_call: there is no op 'matmull'; did you mean 'matmul'?", "matmull", FLOW_ARGS(flow_of(x)));
-    BAD("flow_call: 'to' is no op; call cast or flow_to_device", "to", FLOW_ARGS(flow_of(x)));
-    BAD("flow_call: 'split' is no op; call narrow for each part", "split", FLOW_ARGS(flow_of(x)));
+    BAD("flow_call: 'detach' is no op; call flow_detach", "detach", FLOW_ARGS(flow_of(x)));
+    BAD("to: a dtype or a device is missing", "to", FLOW_ARGS(flow_of(x)));
+    BAD("to: a dtype or a device must be a text", "to", FLOW_ARGS(flow_of(x), flow_int(3)));
+    BAD("to: x must be a tensor", "to", FLOW_ARGS(flow_text("float64")));
+    BAD("split: size must be an integer or a list of integers", "split", FLOW_ARGS(flow_of(x)));
+    BAD("split: size must be at least 1, got 0", "split", FLOW_ARGS(flow_of(x), flow_int(0)));
+    BAD("split: unknown argument 'sizes'", "split", FLOW_ARGS(flow_of(x), flow_named("sizes", flow_int(1))));
+    BAD("split: 'size' is given twice", "split", FLOW_ARGS(flow_of(x), flow_int(1), flow_named("size", flow_int(1))));
+    BAD("split: too many arguments: split(x, size: int or ints, axis: axis = 0)", "split",
+        FLOW_ARGS(flow_of(x), flow_int(1), flow_int(0), flow_int(0)));
+    BAD("chunk: count must be at least 1, got -1", "chunk", FLOW_ARGS(flow_of(x), flow_int(-1)));
+    BAD("chunk: count must be an integer", "chunk", FLOW_ARGS(flow_of(x)));
     BAD("sum: the name of an argument is NULL or empty", "sum", FLOW_ARGS(flow_of(x), flow_named(NULL, flow_int(0))));
     BAD("flow_call: there is no op 'adamw_step'", "adamw_step", NULL, 0);
     BAD("flow_call: op is NULL", NULL, NULL, 0);
@@ -406,6 +467,7 @@ static void test_optimizers(void)
         OK(flow_require_grad(p, true));
         OK(flow_require_grad(idle, true));
         OK(flow_optimizer_new(&o, kinds[k], params, 2, options[k]));
+        FAILS(flow_step(o), FLOW_ERR_STATE, "flow_step: no parameter has a gradient; call flow_backward before");
         for (int i = 0; i < 3; i++) {
             OK(flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(p))));
             OK(flow_backward(y, NULL));
@@ -426,6 +488,11 @@ static void test_optimizers(void)
     }
     flow_tensor *p = make(&vector, six), *twice[] = {p, p};
     flow_optimizer *o = NULL;
+    OK(flow_optimizer_new(&o, "SGD", twice, 1, NULL));
+    FAILS(flow_step(o), FLOW_ERR_STATE,
+          "flow_step: no parameter has a gradient, and none requires one; call flow_require_grad");
+    flow_optimizer_free(o);
+    o = NULL;
 #define BAD(text, kind, count, options) FAILS(flow_optimizer_new(&o, kind, twice, count, options), FLOW_ERR_VALUE, text)
     BAD("flow_optimizer_new: there is no optimizer 'Lion'; there are SGD, Adam and AdamW", "Lion", 1, NULL);
     BAD("flow_optimizer_new: it needs parameters, got 0", "SGD", 0, NULL);
@@ -563,6 +630,7 @@ int main(void)
     RUN(test_calls);
     RUN(test_out);
     RUN(test_max);
+    RUN(test_methods);
     RUN(test_bad_calls);
     RUN(test_gradients);
     RUN(test_optimizers);

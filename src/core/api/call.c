@@ -457,6 +457,7 @@ flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_a
     FL_API_TRY(fl_call_entry_find(&entry, op, false));
     if (FL_LIKELY(entry->plain && nargs == entry->signature->param_count && all_positional(args, nargs)))
         return fl_api_leave(call_plain(out, count, entry, args));
+    if (entry->method) return fl_api_leave(entry->method->call(out, count, args, nargs));
     if (entry->form) FL_API_TRY(pick_form(&entry, args, &nargs));
     return fl_api_leave(call_any(out, count, entry, args, nargs));
 }

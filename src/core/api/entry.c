@@ -22,9 +22,6 @@ static const fl_call_form *find_form(const char *name)
 static const struct {
     const char *name, *instead;
 } elsewhere[] = {
-    {"split", "narrow for each part"},
-    {"chunk", "narrow for each part"},
-    {"to", "cast or flow_to_device"},
     {"to_global", "flow_to_global or flow_from_local"},
     {"to_local", "flow_to_local"},
     {"to_device", "flow_to_device"},
@@ -103,9 +100,25 @@ static bool is_plain(const fl_signature *signature)
     return plain;
 }
 
+static fl_status new_method(fl_call_entry **out, const fl_call_method *method)
+{
+    fl_call_entry *e = calloc(1, sizeof *e);
+    if (e) e->name = strdup(method->name);
+    if (!e || !e->name) {
+        free(e);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory", method->name);
+    }
+    e->method = method;
+    entries++;
+    *out = e;
+    return FL_OK;
+}
+
 static fl_status new_entry(fl_call_entry **out, const char *name, bool of_program)
 {
     bool in_place;
+    const fl_call_method *method = of_program ? NULL : fl_call_method_find(name);
+    if (method) return new_method(out, method);
     const fl_call_form *form = of_program ? NULL : find_form(name);
     const fl_op *op = find_op(&in_place, form ? form->along : name, of_program);
     if (!op) return unknown_op(name);
@@ -152,7 +165,8 @@ const char *flow_signature(const char *op)
 {
     bool in_place;
     const fl_call_form *form = op ? find_form(op) : NULL;
-    if (form) return form->sig;
+    const fl_call_method *method = op ? fl_call_method_find(op) : NULL;
+    if (form || method) return form ? form->sig : method->sig;
     const fl_op *found = op ? find_op(&in_place, op, false) : NULL;
     return found ? found->sig : NULL;
 }

@@ -6,6 +6,7 @@
 #ifndef FL_ENTRY_H
 #define FL_ENTRY_H
 
+#include "flow.h"
 #include "op/op.h"
 
 /* A name that stands for several ops: over everything, along an axis, of two tensors. `along` is the entry's op. */
@@ -13,8 +14,18 @@ typedef struct fl_call_form {
     const char *name, *all, *along, *pair, *sig;
 } fl_call_form;
 
+/* A name that stands for a function over several ops (methods.c). */
+typedef struct fl_call_method {
+    const char *name, *sig;
+    fl_status (*call)(flow_tensor **out, int count, const flow_arg *args, int nargs);
+} fl_call_method;
+
+/* NULL: there is none. */
+const fl_call_method *fl_call_method_find(const char *name);
+
 typedef struct fl_call_entry {
-    char *name; /* owned, as all below; NULL: free */
+    char *name;                   /* owned, as all below; NULL: free */
+    const fl_call_method *method; /* instead of an op, or NULL */
     const fl_op *op;
     const fl_signature *signature;
     fl_attrs *defaults;

@@ -286,8 +286,21 @@ static fl_status step_group(flow_optimizer *optimizer, int first, fl_operand *in
     return FL_OK;
 }
 
+/* A step that can change nothing was not meant. */
+static fl_status check_gradients(const flow_optimizer *optimizer)
+{
+    bool wanted = false;
+    for (int i = 0; i < optimizer->count; i++) {
+        if (fl_autograd_grad_of(optimizer->members[i].param)) return FL_OK;
+        wanted |= optimizer->members[i].param->requires_grad;
+    }
+    return fl_fail(FL_ERR_STATE, "flow_step: no parameter has a gradient%s",
+                   wanted ? "; call flow_backward before" : ", and none requires one; call flow_require_grad");
+}
+
 static fl_status step_all(flow_optimizer *optimizer)
 {
+    FL_TRY(check_gradients(optimizer));
     fl_operand *in = malloc(sizeof *in * (2 + MAX_KEPT) * (size_t)optimizer->count);
     fl_status status = in ? FL_OK : fl_fail(FL_ERR_MEMORY, "flow_step: out of memory");
     for (int i = 0; i < optimizer->count; i++) optimizer->members[i].done = false;

@@ -2,6 +2,7 @@
 ** tensor.c -- tensors of hosts: made, borrowed, looked at, read and written.
 */
 #include "api.h"
+#include "dispatch/mapped.h"
 #include "core/process.h"
 
 #include <stdio.h>
@@ -273,6 +274,15 @@ static struct map {
 } * maps;
 static int map_count, map_capacity;
 
+/* Has ops see what the open maps of a storage allow the host to do. */
+static void show_access(fl_storage *storage)
+{
+    int access = 0;
+    for (int i = 0; i < map_count; i++)
+        if (maps[i].tensor->storage == storage) access |= maps[i].access;
+    if (storage) fl_mapped_set(storage, access);
+}
+
 static fl_status note_map(fl_tensor *tensor, int access)
 {
     if (map_count == map_capacity) {
@@ -283,6 +293,7 @@ static fl_status note_map(fl_tensor *tensor, int access)
         map_capacity = capacity;
     }
     maps[map_count++] = (struct map){fl_tensor_ref(tensor), access};
+    show_access(tensor->storage);
     return FL_OK;
 }
 
@@ -296,6 +307,7 @@ static fl_status end_map(fl_tensor *tensor, int access)
         mapped = maps[i].access;
         if (mapped != access) continue;
         maps[i] = maps[--map_count];
+        show_access(tensor->storage);
         fl_tensor_unref(tensor);
         return FL_OK;
     }
@@ -305,7 +317,11 @@ static fl_status end_map(fl_tensor *tensor, int access)
 
 void fl_api_drop_maps(void)
 {
-    while (map_count > 0) fl_tensor_unref(maps[--map_count].tensor);
+    while (map_count > 0) {
+        fl_tensor *tensor = maps[--map_count].tensor;
+        show_access(tensor->storage);
+        fl_tensor_unref(tensor);
+    }
     free(maps);
     maps = NULL;
     map_capacity = 0;

@@ -11,6 +11,7 @@
 #include "boxing/boxing.h"
 #include "fault.h"
 #include "listener.h"
+#include "mapped.h"
 #include "tracer.h"
 #include "infer/infer.h"
 #include "ranks/comm.h"
@@ -203,6 +204,7 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
 static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                             int nin, const fl_attrs *attrs)
 {
+    FL_TRY(fl_mapped_check(op, in, nin, false));
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, false);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, false);
     return dispatch(out, op, in, nin, attrs, true);

@@ -3,6 +3,7 @@
 */
 #include "answer.h"
 #include "call.h"
+#include "mapped.h"
 #include "record.h"
 #include "target.h"
 #include "tracer.h"
@@ -99,6 +100,7 @@ static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **
                                                                     const fl_operand *in, int nin,
                                                                     const fl_attrs *attrs)
 {
+    FL_TRY(fl_mapped_check(op, in, nin, true));
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, true);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, true);
     return dispatch_inplace(out, op, in, nin, attrs, true);

@@ -7,6 +7,7 @@
 #include "target.h"
 #include "to_global.h"
 #include "listener.h"
+#include "mapped.h"
 #include "engine/engine.h"
 
 static fl_status check_into(const fl_op *op, const fl_tensor *target, const fl_operand *in, int nin)
@@ -116,6 +117,7 @@ fl_status fl_dispatch_into(fl_tensor *target, const fl_op *op, const fl_operand 
     bool done = false;
     FL_TRY(check_into(op, target, in, nin));
     FL_TRY(check_out(op, target));
+    FL_TRY(fl_mapped_check_out(op, target));
     if (!op->body && nin <= FL_CALL_OPERANDS) {
         fl_call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .tensors = tensors};
         if (op->check) FL_TRY(op->check(in, nin, attrs));

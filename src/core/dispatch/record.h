@@ -38,7 +38,7 @@ void fl_recorder_set(const fl_recorder *recorder);
 /* True while ops are recorded: cleared by no_grad, false without a recorder. */
 FL_OWN extern bool fl_grad_enabled;
 
-/* True: before they run, ops are looked at by FLOW_FAULT, `ahead` and the tracer (tracer.h). */
+/* True: before they run, ops are looked at by FLOW_FAULT, `ahead`, the tracer (tracer.h) and mapped.h. */
 FL_OWN extern bool fl_dispatch_watched;
 
 /* True if results computed from the tensor have a gradient. */

@@ -53,9 +53,8 @@ bool fl_is_expanded(const fl_tensor *tensor)
     return false;
 }
 
-fl_status fl_target_check(const fl_op *op, const fl_tensor *target)
+fl_status fl_target_check_strides(const fl_op *op, const fl_tensor *target)
 {
-    if (FL_LIKELY(target->contiguous && !target->moved_view)) return FL_OK;
     const char *suffix = op->mutates ? "" : "_";
     if (!fl_is_nested(target))
         return fl_fail(

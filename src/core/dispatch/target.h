@@ -15,6 +15,10 @@ bool fl_is_nested(const fl_tensor *tensor);
 bool fl_is_expanded(const fl_tensor *tensor);
 
 /* An error where elements would be written several times, and for a copy that a view had to be. */
-fl_status fl_target_check(const fl_op *op, const fl_tensor *target);
+fl_status fl_target_check_strides(const fl_op *op, const fl_tensor *target);
+static inline fl_status fl_target_check(const fl_op *op, const fl_tensor *target)
+{
+    return FL_LIKELY(target->contiguous && !target->moved_view) ? FL_OK : fl_target_check_strides(op, target);
+}
 
 #endif

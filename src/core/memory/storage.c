@@ -51,6 +51,7 @@ static inline fl_storage *storage_take(void)
         fresh->next = slabs;
         slabs = fresh;
         for (int i = 0; i < SLAB_STORAGES; i++) {
+            fresh->storages[i].mapped = 0;
             fresh->storages[i].next = free_storages;
             free_storages = &fresh->storages[i];
         }

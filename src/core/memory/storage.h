@@ -20,7 +20,8 @@ typedef struct fl_storage {
     size_t bytes;
     int refs;
     uint8_t device : 4;             /* fl_device_type */
-    uint8_t queue : 4;              /* of device memory: fl_queue that it was allocated for */
+    uint8_t queue : 2;              /* of device memory: fl_queue that it was allocated for */
+    uint8_t mapped : 2;             /* by the host program: dispatch/mapped.h */
     int8_t device_index;            /* of device memory: which one, never -1 */
     int16_t size_class;             /* allocator's own */
     struct fl_storage *prev, *next; /* allocator's own: free list, limbo, large blocks */

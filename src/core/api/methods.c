@@ -1,0 +1,206 @@
+/*
+** methods.c -- split, chunk and to, which scripts have as methods over several ops, by their names in flow_call.
+*/
+#include "entry.h"
+#include "api.h"
+
+enum { MOST_ARGUMENTS = 3 };
+
+/* Finds the arguments by position or by name, NULL: left out. */
+static fl_status find_arguments(const flow_arg **found, const char *op, const char *const *names, const flow_arg *args,
+                                int nargs)
+{
+    char shown[FL_SHOWN_TEXT];
+    for (int i = 0; i < MOST_ARGUMENTS; i++) found[i] = NULL;
+    for (int i = 0; i < nargs; i++) {
+        int at = i;
+        for (int k = 0; args[i].name && k <= MOST_ARGUMENTS; k++) {
+            if (k == MOST_ARGUMENTS)
+                return fl_fail(FL_ERR_VALUE, "%s: unknown argument '%s'", op, fl_text_name(shown, args[i].name));
+            if (strcmp(names[at = k], args[i].name) == 0) break;
+        }
+        if (at >= MOST_ARGUMENTS) return fl_fail(FL_ERR_VALUE, "%s: too many arguments: %s", op, flow_signature(op));
+        if (found[at]) return fl_fail(FL_ERR_VALUE, "%s: '%s' is given twice", op, names[at]);
+        if (args[i].kind != FLOW_NONE) found[at] = &args[i];
+    }
+    if (found[0] && found[0]->kind == FLOW_TENSOR && found[0]->value.tensor) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "%s: x must be a tensor", op);
+}
+
+static fl_status integer_of(int64_t *out, const char *op, const char *name, const flow_arg *arg)
+{
+    if (!arg || arg->kind != FLOW_INT) return fl_fail(FL_ERR_VALUE, "%s: %s must be an integer", op, name);
+    *out = arg->value.integer;
+    return FL_OK;
+}
+
+/* ---- split, chunk ---- */
+
+/* The axis that is cut, and its size. */
+struct cut {
+    const char *op;
+    fl_tensor *x;
+    int axis;
+    int64_t size;
+};
+
+static fl_status find_axis(struct cut *cut, const char *op, const flow_arg *const *arguments)
+{
+    int64_t axis = 0;
+    cut->op = op;
+    cut->x = fl_api_in(arguments[0]->value.tensor);
+    const fl_shape *shape = &cut->x->meta->shape;
+    if (arguments[2]) FL_TRY(integer_of(&axis, op, "axis", arguments[2]));
+    if (shape->ndim == 0) return fl_fail(FL_ERR_SHAPE, "%s: x has no axes", op);
+    FL_TRY(fl_shape_axis(&cut->axis, op, axis, shape));
+    cut->size = shape->dims[cut->axis];
+    return FL_OK;
+}
+
+static fl_status narrow(flow_tensor **out, const struct cut *cut, int64_t start, int64_t length)
+{
+    fl_tensor *part;
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(narrow));
+    fl_attr_set(&attrs, FL_SLICE_AXIS, cut->axis);
+    fl_attr_set(&attrs, FL_SLICE_START, start);
+    fl_attr_set(&attrs, FL_SLICE_LENGTH, length);
+    FL_TRY(FL_CALL_WITH(&part, &attrs, narrow, fl_of(cut->x)));
+    *out = fl_api_out(part);
+    return FL_OK;
+}
+
+static fl_status too_few(const struct cut *cut, int64_t pieces, int wanted)
+{
+    return fl_fail(FL_ERR_VALUE, "%s: it has %lld results, %d were asked for", cut->op, (long long)pieces, wanted);
+}
+
+/* The first `count` pieces: sizes[i] long, or without sizes each `length` long, the last one perhaps shorter. */
+static fl_status cut_pieces(flow_tensor **out, int count, const struct cut *cut, int64_t length, const int64_t *sizes)
+{
+    fl_status status = FL_OK;
+    int64_t start = 0;
+    int made = 0;
+    for (; made < count && status == FL_OK; made++) {
+        int64_t rest = cut->size - start, piece = sizes ? sizes[made] : length < rest ? length : rest;
+        status = narrow(&out[made], cut, start, piece);
+        start += piece;
+    }
+    for (int i = 0; i + 1 < made && status != FL_OK; i++) fl_tensor_unref(fl_api_in(out[i]));
+    return status;
+}
+
+static fl_status cut_evenly(flow_tensor **out, int count, const struct cut *cut, int64_t length, int64_t empty)
+{
+    int64_t pieces = cut->size == 0 ? empty : (cut->size - 1) / length + 1;
+    return count > pieces ? too_few(cut, pieces, count) : cut_pieces(out, count, cut, length, NULL);
+}
+
+static fl_status call_chunk(flow_tensor **out, int count, const flow_arg *args, int nargs)
+{
+    static const char *const names[] = {"x", "count", "axis"};
+    const flow_arg *found[MOST_ARGUMENTS];
+    struct cut cut;
+    int64_t n = 0;
+    FL_TRY(find_arguments(found, "chunk", names, args, nargs));
+    FL_TRY(integer_of(&n, "chunk", "count", found[1]));
+    FL_TRY(find_axis(&cut, "chunk", found));
+    if (n < 1) return fl_fail(FL_ERR_VALUE, "chunk: count must be at least 1, got %lld", (long long)n);
+    return cut_evenly(out, count, &cut, cut.size == 0 ? 1 : (cut.size - 1) / n + 1, n);
+}
+
+static fl_status cut_by_sizes(flow_tensor **out, int count, const struct cut *cut, const flow_arg *sizes)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < sizes->count; i++) {
+        int64_t size = sizes->value.ints[i];
+        if (size < 0) return fl_fail(FL_ERR_VALUE, "split: size %lld is negative", (long long)size);
+        if (size > cut->size - sum)
+            return fl_fail(FL_ERR_VALUE, "split: the sizes must add up to %lld, the size of axis %d",
+                           (long long)cut->size, cut->axis);
+        sum += size;
+    }
+    if (sum != cut->size)
+        return fl_fail(FL_ERR_VALUE, "split: the sizes add up to %lld, axis %d has %lld", (long long)sum, cut->axis,
+                       (long long)cut->size);
+    return count > sizes->count ? too_few(cut, sizes->count, count) : cut_pieces(out, count, cut, 0, sizes->value.ints);
+}
+
+static fl_status call_split(flow_tensor **out, int count, const flow_arg *args, int nargs)
+{
+    static const char *const names[] = {"x", "size", "axis"};
+    const flow_arg *found[MOST_ARGUMENTS];
+    struct cut cut;
+    int64_t length;
+    FL_TRY(find_arguments(found, "split", names, args, nargs));
+    FL_TRY(find_axis(&cut, "split", found));
+    if (found[1] && found[1]->kind == FLOW_INTS && found[1]->value.ints)
+        return cut_by_sizes(out, count, &cut, found[1]);
+    if (!found[1] || found[1]->kind != FLOW_INT)
+        return fl_fail(FL_ERR_VALUE, "split: size must be an integer or a list of integers");
+    length = found[1]->value.integer;
+    if (length < 1) return fl_fail(FL_ERR_VALUE, "split: size must be at least 1, got %lld", (long long)length);
+    return cut_evenly(out, count, &cut, length, 1);
+}
+
+/* ---- to ---- */
+
+/* A dtype or a device from a text. */
+static fl_status read_target(const char **dtype, const char **device, const flow_arg *arg)
+{
+    if (!arg) return FL_OK;
+    if (arg->kind != FLOW_TEXT || !arg->value.text)
+        return fl_fail(FL_ERR_VALUE, "to: a dtype or a device must be a text");
+    if (arg->name) *(strcmp(arg->name, "dtype") == 0 ? dtype : device) = arg->value.text;
+    else if (fl_dtype_parse(arg->value.text) != FL_DTYPE_COUNT) *dtype = arg->value.text;
+    else *device = arg->value.text;
+    return FL_OK;
+}
+
+static fl_status cast_to(fl_tensor **out, fl_tensor *x, fl_dtype dtype)
+{
+    fl_attrs attrs;
+    if (x->meta->dtype == dtype) {
+        *out = fl_tensor_ref(x);
+        return FL_OK;
+    }
+    fl_attrs_init(&attrs, FL_OP_REF(cast));
+    fl_attr_set(&attrs, FL_CAST_DTYPE, dtype);
+    return FL_CALL_WITH(out, &attrs, cast, fl_of(x));
+}
+
+static fl_status call_to(flow_tensor **out, int count, const flow_arg *args, int nargs)
+{
+    static const char *const names[] = {"x", "dtype", "device"};
+    const flow_arg *found[MOST_ARGUMENTS];
+    const char *dtype_name = NULL, *device = NULL;
+    flow_tensor *there = NULL;
+    fl_tensor *result;
+    FL_TRY(find_arguments(found, "to", names, args, nargs));
+    for (int i = 1; i < MOST_ARGUMENTS; i++) FL_TRY(read_target(&dtype_name, &device, found[i]));
+    if (!dtype_name && !device) return fl_fail(FL_ERR_VALUE, "to: a dtype or a device is missing");
+    fl_dtype dtype = fl_api_in(found[0]->value.tensor)->meta->dtype;
+    if (dtype_name) FL_TRY(fl_api_dtype(&dtype, "to", dtype_name));
+    if (count > 1) return fl_fail(FL_ERR_VALUE, "to: it has 1 results, %d were asked for", count);
+    if (device) FL_TRY((fl_status)flow_to_device(&there, found[0]->value.tensor, device));
+    fl_status status = cast_to(&result, fl_api_in(there ? there : found[0]->value.tensor), dtype);
+    fl_tensor_unref(fl_api_in(there));
+    FL_TRY(status);
+    if (count) out[0] = fl_api_out(result);
+    else fl_tensor_unref(result);
+    return FL_OK;
+}
+
+/* ---- by name ---- */
+
+const fl_call_method *fl_call_method_find(const char *name)
+{
+    static const fl_call_method methods[] = {
+        {"split", "split(x, size: int or ints, axis: axis = 0)", call_split},
+        {"chunk", "chunk(x, count: int, axis: axis = 0)", call_chunk},
+        {"to", "to(x, dtype: dtype or device, device: text = nil)", call_to},
+    };
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(methods[i].name, name) == 0) return &methods[i];
+    return NULL;
+}

@@ -1,0 +1,51 @@
+/*
+** mapped.c -- see mapped.h.
+*/
+#include "mapped.h"
+#include "call.h"
+#include "record.h"
+
+static int mapped; /* storages */
+static bool began; /* fl_dispatch_watched was set for them */
+
+void fl_mapped_set(fl_storage *storage, int access)
+{
+    mapped += (access != 0) - (storage->mapped != 0);
+    storage->mapped = (uint8_t)access & 3u;
+    if (mapped && !fl_dispatch_watched) began = fl_dispatch_watched = true;
+    if (mapped || !began) return;
+    began = fl_dispatch_watched = false;
+}
+
+static const char *operand_name(const fl_op *op, int i)
+{
+    const fl_signature *s = fl_op_signature(op);
+    for (int k = s->param_count - 1; k >= 0; k--)
+        if (s->params[k].is_tensor && s->params[k].slot <= i) return s->params[k].name;
+    return "an operand";
+}
+
+static fl_status fail(const fl_op *op, const char *suffix, const char *what, int access)
+{
+    return fl_fail(FL_ERR_STATE, "%s%s: %s is mapped for %s by the host; call flow_unmap first", op->name, suffix, what,
+                   access & FL_MAPPED_WRITE ? "writing" : "reading");
+}
+
+fl_status fl_mapped_check_out(const fl_op *op, const fl_tensor *out)
+{
+    int access = out->storage ? out->storage->mapped : 0;
+    return access ? fail(op, "", "out", access) : FL_OK;
+}
+
+fl_status fl_mapped_check(const fl_op *op, const fl_operand *in, int nin, bool in_place)
+{
+    if (!mapped) return FL_OK;
+    const fl_call call = {.op = op, .nin = nin, .target = in_place ? in[0].tensor : NULL};
+    for (int i = 0; i < nin; i++) {
+        if (in[i].kind != FL_TENSOR || !in[i].tensor->storage) continue;
+        int access = in[i].tensor->storage->mapped;
+        if (!(access & FL_MAPPED_WRITE) && !(access && fl_call_writes(&call, i))) continue;
+        return fail(op, in_place ? "_" : "", operand_name(op, i), access);
+    }
+    return FL_OK;
+}
