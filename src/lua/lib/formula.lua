@@ -30,7 +30,10 @@ local function row_of(name)
             row.name, row.tensors, row.attrs = name, {}, {}
             for _, p in ipairs(own.parameters(row.sig)) do
                 if p.is_tensor then row.tensors[#row.tensors + 1] = p.name
-                else row.attrs[#row.attrs + 1] = {name = p.name, absent = row.absent[#row.attrs + 1], is_number = p.is_number} end
+                else
+                    local i = #row.attrs + 1
+                    row.attrs[i] = {name = p.name, absent = row.absent[i], is_number = p.is_number}
+                end
             end
         end
     end
