@@ -145,9 +145,9 @@ FLOW_API flow_status flow_read(const flow_tensor *tensor, void *buffer, size_t b
 /* The value of a tensor of one element; of a global one every rank calls this. */
 FLOW_API flow_status flow_item(double *value, const flow_tensor *tensor);
 
-/* This rank's part in place, on the CPU (strides: flow_strides). FLOW_WRITE waits for all that still uses it, and
-** until flow_unmap an op that uses it is an error, as is one that writes what is mapped with FLOW_READ; reading waits for
-** its value. Each flow_map has its flow_unmap of the same access; in between it holds a reference. */
+/* This rank's part in place, on the CPU (strides: flow_strides). FLOW_WRITE waits for all that still uses it, and until
+** flow_unmap an op that uses it is an error, as is one that writes what is mapped with FLOW_READ; reading waits for its
+** value. Each flow_map has its flow_unmap of the same access; in between it holds a reference. */
 enum { FLOW_READ = 1, FLOW_WRITE = 2 };
 FLOW_API flow_status flow_map(void **data, flow_tensor *tensor, int access);
 FLOW_API flow_status flow_unmap(flow_tensor *tensor, int access);
@@ -185,10 +185,10 @@ typedef struct flow_arg {
 } flow_arg;
 
 /* Calls an op by the name it has in scripts: "add", "sum", "max", "matmul"; "add_" writes into its first operand.
-** "split", "chunk" and "to" are there, too: a split gives its first `count` pieces. Other functions of scripts that are no
-** ops ("detach", "save") are errors that name what to call. Arguments in the order of the
-** op's signature (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does
-** this. Ops that make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
+** "split", "chunk" and "to" are there, too: a split gives its first `count` pieces. Other functions of scripts that are
+** no ops ("detach", "save") are errors that name what to call. Arguments in the order of the op's signature
+** (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does this. Ops that make
+** tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
 ** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
 ** count: how many results are wanted, at most as many as the op has.
 **
