@@ -187,8 +187,8 @@ typedef struct flow_arg {
 /* Calls an op by the name it has in scripts: "add", "sum", "max", "matmul"; "add_" writes into its first operand.
 ** "split", "chunk" and "to" are there, too: a split gives its first `count` pieces. Other functions of scripts that are
 ** no ops ("detach", "save") are errors that name what to call. Arguments in the order of the op's signature
-** (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does this. Ops that make
-** tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
+** (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does this. Ops that
+** make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
 ** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
 ** count: how many results are wanted, at most as many as the op has.
 **
