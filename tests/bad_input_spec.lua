@@ -66,6 +66,15 @@ refuses("functions on top of ops", {
     {"parse: most must be a whole number >= 0, got -1", function() flow.cli.parse({}, "about", {}, -1) end},
     {"stop: message must be a string, got nil", function() flow.cli.stop({}, nil) end},
     {"encode: too many arguments: encode(value: any)", function() flow.json.encode(1, 2) end},
+    {"zeros: fill_: this tensor is expanded (several positions share one element), so it cannot be written in place; use clone() first",
+        function() nn.init.zeros(flow.ones(2, 1):expand(2, 3)) end},
+    {"json: a key is table, not a string", function() flow.json.encode {[{}] = 1} end},
+    {"profile: the input 'a' must be a tensor, got 3", function() flow.trace(function(a) return a * 2 end, {flow.spec {2}}):profile(1, {3}) end},
+    {"profile: a program of 1 input was called with 2 arguments", function()
+        flow.trace(function(a) return a * 2 end, {flow.spec {2}}):profile(1, {flow.ones(2), flow.ones(2)})
+    end},
+    {"backward: wrt must be a table, got ReLU", function() flow.trace(function(a) return a * 2 end, {flow.spec {2}}):backward(nn.ReLU()) end},
+    {"CausalSelfAttention: x must be [batch, time, width], got [3, 4]", function() nn.CausalSelfAttention(4, 2):forward(flow.ones(3, 4)) end},
     {"trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})", function()
         flow.trace(function(a) return a end, flow.data.loader(flow.data.tensors(x), {}))
     end},

@@ -115,7 +115,7 @@ static bool is_named(const char *message, const char *who)
 static void name_called(lua_State *L, fl_status status)
 {
     bool of_the_call = status == FL_ERR_SHAPE || status == FL_ERR_DTYPE || status == FL_ERR_VALUE
-        || status == FL_ERR_SBP || status == FL_ERR_MISSING;
+        || status == FL_ERR_SBP || status == FL_ERR_STATE || status == FL_ERR_MISSING;
     int top = lua_gettop(L);
     if (!of_the_call || !lua_checkstack(L, 6)) return;
     const char *who = fl_lua_push_called(L);

@@ -48,7 +48,7 @@ function Text:decode(numbers)
         if type(number) ~= "number" then
             check.fail("decode: entry %d of numbers must be a number, got %s", i, check.got(number))
         end
-        parts[i] = self.characters[number + 1] or check.fail("decode: there is no character %s", tostring(number))
+        parts[i] = self.characters[number + 1] or check.fail("decode: there is no character %s", check.got(number))
     end
     return table.concat(parts)
 end

@@ -49,7 +49,7 @@ end
 local function encode_map(map, depth)
     local parts = {}
     local function add(key, value)
-        if type(key) ~= "string" then check.fail("json: a key is %s, not a string", tostring(key)) end
+        if type(key) ~= "string" then check.fail("json: a key is %s, not a string", check.got(key)) end
         if key:find("\0", 1, true) then check.fail("json: a key contains a NUL, which no reader takes") end
         parts[#parts + 1] = encode_string(key) .. ":" .. encode_value(value, depth)
     end

@@ -229,7 +229,7 @@ local function check_placing(o)
     end
     local last = #o.placement.hierarchy - 1
     if o.zero and not (math.type(o.zero) == "integer" and o.zero >= 0 and o.zero <= last) then
-        check.fail("to_global: zero must be a hierarchy axis (0 to %d), got %s", last, tostring(o.zero))
+        check.fail("to_global: zero must be a hierarchy axis (0 to %d), got %s", last, check.got(o.zero))
     end
 end
 

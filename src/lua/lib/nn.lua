@@ -335,6 +335,9 @@ local function check_heads(heads, qkv)
 end
 
 function CausalSelfAttention:forward(x)     -- x [batch, time, width]
+    if x.ndim ~= 3 then
+        check.fail("CausalSelfAttention: x must be [batch, time, width], got %s", check.shape(x))
+    end
     local batch, time, width = x:size(0), x:size(1), x:size(2)
     local qkv = self.qkv(x)
     if qkv.is_global then check_heads(self.heads, qkv) end

@@ -220,20 +220,21 @@ local function described(t)
     return M.type_text {dtype = t.dtype, shape = t.shape, sbp = t.is_global and t.sbp or nil}
 end
 
-local function check_given(program, given, count)
+---An error unless these are inputs for the program. who: what messages begin with, "profile: " or "".
+function M.check_given(program, given, count, who)
     if count ~= #program.inputs then
-        check.fail("a program of %d input%s was called with %d argument%s", #program.inputs,
+        check.fail("%sa program of %d input%s was called with %d argument%s", who, #program.inputs,
             #program.inputs == 1 and "" or "s", count, count == 1 and "" or "s")
     end
     for i, input in ipairs(program.inputs) do
         local t, value = given[i], program.values[input.value]
         if not flow.is_tensor(t) then
-            check.fail("the input '%s' must be a tensor, got %s", input.name, check.got(t))
+            check.fail("%sthe input '%s' must be a tensor, got %s", who, input.name, check.got(t))
         end
         local wanted, is = M.type_text(value), described(t)
         if wanted ~= is then
-            check.fail("the input '%s' is %s, the program was made for %s; p:infer{...} gives it for other shapes",
-                input.name, is, wanted)
+            check.fail("%sthe input '%s' is %s, the program was made for %s; p:infer{...} gives it for other shapes",
+                who, input.name, is, wanted)
         end
     end
 end
@@ -242,7 +243,7 @@ end
 ---that is captured or traced, whose part it then is.
 function Program:__call(...)
     local given, count = {...}, select("#", ...)
-    check_given(self, given, count)
+    M.check_given(self, given, count, "")
     if trace.active() or capture.recording then return table.unpack(M.execute(self, given), 1, #self.outputs) end
     if not rawget(self, "replay") then
         self.replay = flow.capture(function(...) return M.execute(self, {...}) end, {strict = false})
@@ -288,7 +289,7 @@ local function input_position(program, key)
     for i, input in ipairs(program.inputs) do
         if input.name == key then return i end
     end
-    check.fail("infer: the program has no input '%s'%s", tostring(key), check.suggest(key, input_names(program)))
+    check.fail("infer: the program has no input %s%s", check.got(key), check.suggest(key, input_names(program)))
 end
 
 local function names_of(list)
@@ -333,7 +334,7 @@ local function wanted_names(program, asked)
     end
     for _, name in ipairs(asked or {}) do
         if not known[name] then
-            check.fail("backward: the program has no input or weight '%s'%s", tostring(name),
+            check.fail("backward: the program has no input or weight %s%s", check.got(name),
                 check.suggest(name, check.sorted_keys(known)))
         end
         wanted[name], any = true, true
@@ -412,8 +413,8 @@ function Program:backward(wrt)
 end
 
 M.is_program = check.methods(Program, "p", {
-    "infer(shapes: table)",
-    "backward(wrt: table?)",
+    "infer(shapes: list)",
+    "backward(wrt: list?)",
 })
 
 -- Other modules have the rest of the methods.

@@ -250,6 +250,7 @@ function Program:profile(n, given)
     n = n or 10
     check.integer("profile", "n", n, 1)
     local _ <close> = flow.no_grad()
+    if given then program.check_given(self, given, #given, "profile: ") end
     given = given or made_up(self)
     local times = measure(self, given, n)
     local limit = limits_here()
@@ -285,6 +286,6 @@ function Profile:__tostring()
     return table.concat(text.columns(rows, right), "\n") .. ("\n%.1f us a run"):format(self.seconds * 1e6)
 end
 
-check.methods(Program, "p", {"memory()", "profile(n: integer?, given: table?)"}, program.is_program)
+check.methods(Program, "p", {"memory()", "profile(n: integer?, given: list?)"}, program.is_program)
 
 return check.strict("program_plan", M)
