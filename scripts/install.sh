@@ -25,6 +25,7 @@ purpose() {
         libdnnl-dev) echo "large matrix products" ;;
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;
+        libpcre2-8-0 | libutf8proc-dev) echo "patterns and Unicode of tokenizers" ;;
         libedit2 | libedit-dev) echo "editing lines in the session" ;;
         lua-busted | lua-check | lua5.4 | clang-format-14) echo "to test" ;;
         *) echo "needed" ;;

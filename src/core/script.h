@@ -71,4 +71,7 @@
 #include "data/record_batch.h"
 #include "data/record_pack.h"
 
+/* Text as tokens. */
+#include "data/tokenizer.h"
+
 #endif
