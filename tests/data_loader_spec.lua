@@ -538,7 +538,9 @@ describe("a loader with workers", function()
         end
         local tensors_now, pages_now = measure()
         assert.are.equal(tensors, tensors_now)
-        assert.is_true(pages_now - pages < 20000, ("%d KiB"):format(pages_now - pages))
+        local sanitized = os.getenv "ASAN_OPTIONS" or os.getenv "TSAN_OPTIONS"      -- they keep what was freed
+        local limit = sanitized and math.huge or 2000
+        assert.is_true(pages_now - pages < limit, ("%d KiB"):format(pages_now - pages))
     end)
 end)
 

@@ -63,6 +63,8 @@ local makers = {
     flowlua = function(ranks) return new_side("flowlua", worker, ranks) end,
     queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
     eager = function(ranks) return new_side("flowlua, eager", worker, ranks, "BENCH_EAGER=1") end,
+    ["one thread"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_THREADS=1", "", true) end,
+    ["one batch"] = function(ranks) return new_side("flowlua, one batch", worker, ranks, "FLOW_THREADS=1 BENCH_FIXED=1", "", true) end,
     apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
     cuda = function(ranks) return new_side("flowlua", worker, ranks, "", "", true) end,
     ["one by one"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_FUSE=0", "", true) end,

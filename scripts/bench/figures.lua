@@ -143,6 +143,15 @@ local groups = {
         {"cnn", "CNN 1-16-32-10, 28x28, batch 64", "steps/s"},
         {"gpt", "scripts/train.lua, default GPT", "steps/s", ratio = 1.1},
     }},
+    {name = "loader", title = "batches of 64 x 784 floats", figures = {
+        {"rows", "of tensors, shuffled", "us", ratio = 1},
+        {"augment", "the same, a function per item", "us", ratio = 1},
+        {"workers", "the same in 2 workers", "us", ratio = 1},
+    }},
+    {name = "hidden", title = "a step beside its loader, 1 thread and 1 worker", cases = "loader", side = "one thread",
+        peer = "one batch", figures = {
+        {"hidden", "CNN 1-16-32-10, batch 64", "ms", ratio = 0.98},
+    }},
     {name = "chains", title = "chains of elementwise ops; peer: eager or compiled", figures = joined(chains {
         {"norm7", "sqrt(clamp(a*a+b*b)) / (1+|a-b|)"},
         {"muladd", "a * b + c"},

@@ -6,6 +6,7 @@ instead prints the time of the monotonic clock at which the first collective was
 """
 
 import os
+import random
 import statistics
 import sys
 import time
@@ -360,6 +361,49 @@ def cnn():
     return step_of(net, torch.randn(64, 1, 28, 28))
 
 
+class Images(torch.utils.data.Dataset):
+    """Rows of 784 floats; `augment`: mirrored and scaled, one by one."""
+    def __init__(self, augment):
+        self.images, self.labels = torch.randn(10000, 1, 28, 28), torch.randint(0, 10, (10000,))
+        self.augment = augment
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        image = self.images[index]
+        if self.augment:
+            if random.random() < 0.5:
+                image = image.flip(2)
+            image = image * random.uniform(0.8, 1.2)
+        return image, self.labels[index]
+
+
+def batches(augment, workers):
+    data = Images(augment)
+    if not augment:
+        data = torch.utils.data.TensorDataset(data.images, data.labels)
+    loader = torch.utils.data.DataLoader(data, batch_size=64, shuffle=True, drop_last=True, num_workers=workers,
+                                         persistent_workers=workers > 0)
+
+    def endless():
+        while True:
+            yield from loader
+    source = endless()
+
+    def body(count):
+        for _ in range(count):
+            next(source)
+    return body
+
+
+LOADER = {
+    "rows": lambda: batches(False, 0),
+    "augment": lambda: batches(True, 0),
+    "workers": lambda: batches(True, 2),
+}
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, context, dropout):
         super().__init__()
@@ -459,6 +503,7 @@ GROUPS = {
     "permute": PERMUTE,
     "nn": NN,
     "optim": OPTIM,
+    "loader": LOADER,
     "train": {case.__name__: lambda case=case: steps(case) for case in (mlp, cnn, gpt)},
     "ranks": {**of_sizes(all_reduce), **of_sizes(all_gather), **of_sizes(all_to_all)},
 }

@@ -164,19 +164,26 @@ static int array_narrow(lua_State *L)
     return 1;
 }
 
+/* The parts of `size` runs of `bytes` in the opposite order. */
+static void mirror(char *to, const char *from, int64_t size, int64_t bytes)
+{
+    if (bytes == 4) /* elements of the last axis, as a rule floats */
+        for (int64_t k = 0; k < size; k++) memcpy(to + k * 4, from + (size - 1 - k) * 4, 4);
+    else if (bytes == 1)
+        for (int64_t k = 0; k < size; k++) to[k] = from[size - 1 - k];
+    else
+        for (int64_t k = 0; k < size; k++) memcpy(to + k * bytes, from + (size - 1 - k) * bytes, (size_t)bytes);
+}
+
 /* a:flip(axis): mirrored */
 static int array_flip(lua_State *L)
 {
     const fl_array *a = fl_lua_check_array(L, 1);
     struct cut cut = cut_at(a, check_axis(L, a, 2));
     fl_array *out = fl_lua_new_array(L, a->dtype, &a->shape);
-    if (out->numel == 0) return 1;
-    for (int64_t i = 0; i < cut.before; i++) {
-        const char *from = a->data + i * cut.size * cut.after;
-        char *to = out->data + i * cut.size * cut.after;
-        for (int64_t k = 0; k < cut.size; k++)
-            memcpy(to + k * cut.after, from + (cut.size - 1 - k) * cut.after, (size_t)cut.after);
-    }
+    int64_t block = cut.size * cut.after;
+    for (int64_t i = 0; out->numel && i < cut.before; i++)
+        mirror(out->data + i * block, a->data + i * block, cut.size, cut.after);
     return 1;
 }
 
@@ -242,22 +249,43 @@ static double operand_at(const struct operand *v, int64_t i)
     return fl_lua_read_number(v->array->dtype, v->array->data + (size_t)i * fl_dtype_size(v->array->dtype));
 }
 
-/* a = a * b or a + b, in a's dtype. */
+/* Element at `at` becomes itself times or plus b, computed in float, or double for a float64. */
+static void combine_element(fl_dtype dtype, char *at, double b, bool multiply)
+{
+    if (dtype == FL_FLOAT64) {
+        *(double *)at = multiply ? *(double *)at * b : *(double *)at + b;
+        return;
+    }
+    float x = (float)fl_lua_read_number(dtype, at), y = (float)b;
+    x = multiply ? x * y : x + y;
+    if (dtype == FL_FLOAT32) *(float *)at = x;
+    else if (dtype == FL_FLOAT16) *(fl_float16 *)at = fl_float16_from_float(x);
+    else *(fl_bfloat16 *)at = fl_bfloat16_from_float(x);
+}
+
+/* The same for every element of float32 and one number. */
+static void combine_floats(float *x, int64_t n, float y, bool multiply)
+{
+    if (multiply) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) x[i] *= y;
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) x[i] += y;
+    }
+}
+
 static void combine(fl_array *a, const struct operand *v, bool multiply)
 {
+    size_t size = fl_dtype_size(a->dtype);
+    if (!v->array && a->dtype == FL_FLOAT32) {
+        combine_floats((float *)a->data, a->numel, (float)v->number, multiply);
+        return;
+    }
     for (int64_t i = 0; i < v->period && a->numel; i++) {
         double b = operand_at(v, i);
-        for (int64_t k = i; k < a->numel; k += v->period) {
-            char *at = a->data + (size_t)k * fl_dtype_size(a->dtype);
-            if (a->dtype == FL_FLOAT64) *(double *)at = multiply ? *(double *)at * b : *(double *)at + b;
-            else {
-                float x = (float)fl_lua_read_number(a->dtype, at), y = (float)b;
-                x = multiply ? x * y : x + y;
-                if (a->dtype == FL_FLOAT32) *(float *)at = x;
-                else if (a->dtype == FL_FLOAT16) *(fl_float16 *)at = fl_float16_from_float(x);
-                else *(fl_bfloat16 *)at = fl_bfloat16_from_float(x);
-            }
-        }
+        for (int64_t k = i; k < a->numel; k += v->period)
+            combine_element(a->dtype, a->data + (size_t)k * size, b, multiply);
     }
 }
 
