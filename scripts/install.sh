@@ -22,6 +22,7 @@ purpose() {
         liblua5.4-dev) echo "the Lua interpreter inside" ;;
         zlib1g-dev) echo "compressed data files" ;;
         libjansson-dev) echo "headers of checkpoint files, JSON" ;;
+        libjpeg-dev | libpng-dev) echo "JPEG and PNG images" ;;
         libdnnl-dev) echo "large matrix products" ;;
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;

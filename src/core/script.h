@@ -74,4 +74,8 @@
 /* Text as tokens. */
 #include "data/tokenizer.h"
 
+/* Data: sources of items, batches of images. */
+#include "data/images.h"
+#include "data/source.h"
+
 #endif

@@ -88,10 +88,10 @@ static fl_status op_batch(void *payload) { return fl_pool_run(ITEMS, 2, slow_ite
 static void a_stop_cancels(void)
 {
     static int done;
-    int *place = &done, lane;
+    int *place = &done;
     fl_var v = {0};
-    CHECK(fl_pool_lane(&lane) == FL_OK);
-    CHECK(push("batch", lane, 0, op_batch, &place, sizeof place, NO_VARS, VARS(&v)) == FL_OK);
+    fl_pool_task task = {"batch", op_batch, &place, sizeof place, NULL, (fl_var *[]){&v}, 0, 1};
+    CHECK(fl_pool_push(&task) == FL_OK);
     while (get(&done) == 0) sleep_ms(1);
     CHECK(fl_engine_stop());
     CHECK(done < ITEMS);

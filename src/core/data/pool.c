@@ -144,6 +144,21 @@ fl_status fl_pool_lane(int *lane)
     return FL_OK;
 }
 
+fl_status fl_pool_push(const fl_pool_task *task)
+{
+    int lane;
+    FL_TRY(fl_pool_lane(&lane));
+    return fl_engine_push(&(fl_task){.name = task->name,
+                                     .run = task->run,
+                                     .payload = task->payload,
+                                     .payload_size = task->payload_size,
+                                     .reads = task->reads,
+                                     .writes = task->writes,
+                                     .read_count = task->read_count,
+                                     .write_count = task->write_count,
+                                     .lane = lane});
+}
+
 /* ---- jobs ---- */
 
 static void open_job(struct job *job)

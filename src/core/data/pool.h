@@ -9,6 +9,7 @@
 #define FL_POOL_H
 
 #include "base/status.h"
+#include "engine/var.h"
 
 #include <stdint.h>
 
@@ -23,8 +24,20 @@ typedef fl_status (*fl_pool_body)(void *context, int64_t item, int seat);
 ** by number, that failed: always the same. Cancelled with FL_ERR_STATE when the engine stops (engine.h). */
 fl_status fl_pool_run(int64_t count, int workers, fl_pool_body body, void *context);
 
-/* The lane of the engine for tasks that fill batches, made when it is first asked for; the pusher asks. Such a task
-** calls fl_pool_run, so batches are made one after the other, each by all workers, while the script goes on. */
+/* A task of the engine that fills a batch; its function calls fl_pool_run. Such tasks have a lane of their own: batches
+** are made one after the other, each by all workers, while the script goes on. `payload` is copied. */
+typedef struct fl_pool_task {
+    const char *name; /* a constant: the first word of messages */
+    fl_status (*run)(void *payload);
+    const void *payload;
+    size_t payload_size;
+    fl_var *const *reads;
+    fl_var *const *writes;
+    int read_count, write_count; /* a variable is in one of the two lists, once */
+} fl_pool_task;
+fl_status fl_pool_push(const fl_pool_task *task);
+
+/* That lane, for tasks that fl_pool_push does not make. */
 fl_status fl_pool_lane(int *lane);
 
 /* Threads that the pool has started (tests). */

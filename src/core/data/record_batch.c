@@ -6,7 +6,6 @@
 */
 #include "record_batch.h"
 #include "pool.h"
-#include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,16 +130,13 @@ static fl_status job_new(struct job **out, const fl_record_output *outputs, int 
 static fl_status push_job(struct job *job, fl_storage *holder, fl_tensor *const *tensors, int count)
 {
     fl_var *writes[FL_RECORD_FIELDS + 1] = {&holder->var};
-    int lane;
-    FL_TRY(fl_pool_lane(&lane));
     for (int i = 0; i < count; i++) writes[i + 1] = &tensors[i]->storage->var;
-    return fl_engine_push(&(fl_task){.name = "records",
-                                     .run = run_job,
-                                     .payload = &job,
-                                     .payload_size = sizeof job,
-                                     .writes = writes,
-                                     .write_count = count + 1,
-                                     .lane = lane});
+    return fl_pool_push(&(fl_pool_task){.name = "records",
+                                        .run = run_job,
+                                        .payload = &job,
+                                        .payload_size = sizeof job,
+                                        .writes = writes,
+                                        .write_count = count + 1});
 }
 
 fl_status fl_record_batch_fill(fl_tensor *const *tensors, const fl_record_output *outputs, int count,

@@ -271,5 +271,6 @@ void fl_lua_open_io(lua_State *L, int flow)
     fl_lua_open_loader(L, lua_gettop(L));
     fl_lua_open_readers(L, lua_gettop(L));
     fl_lua_open_tokens(L, lua_gettop(L));
+    fl_lua_open_images(L, lua_gettop(L));
     lua_setfield(L, flow, "_io");
 }

@@ -412,6 +412,15 @@ function M.original(f)
     return f, nil
 end
 
+---Help, completion and messages take `f` for that function, around which it is written.
+---@param f function
+---@param like function
+---@return function f
+function M.stands_for(f, like)
+    originals[f] = originals[like]
+    return f
+end
+
 -- A signature may be broken into lines.
 local function one_line(usage)
     return (usage:gsub("%s+", " "))

@@ -4,7 +4,9 @@ local check = require "flow.check"
 
 local data = {}
 
-for _, name in ipairs {"files", "readers", "text", "tokens", "sets", "pack", "records", "loader"} do
+for _, name in ipairs {
+    "files", "readers", "images", "augment", "text", "tokens", "sets", "pack", "records", "loader",
+} do
     for key, value in next, (require("flow.data_" .. name)) do data[key] = value end
 end
 
