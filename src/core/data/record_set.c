@@ -49,6 +49,13 @@ fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, 
     return fl_records_read(fields, file, number, set->options.checksum);
 }
 
+void fl_record_set_prefetch(const fl_record_set *set, int64_t position, bool later)
+{
+    int64_t number;
+    const fl_records *file = fl_record_set_find(&number, set, position);
+    fl_records_prefetch(file, number, later);
+}
+
 fl_status fl_record_set_check(const fl_record_set *set, int64_t position)
 {
     int64_t number;
