@@ -17,6 +17,8 @@ local world, rank = flow.world_size(), flow.rank()
 local everywhere = flow.placement.all "cpu"
 local random = math.random
 local seconds_computed, seconds_passed = 20, 300
+package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/?.lua;" .. package.path
+local record_bytes = require "record_bytes"
 local flowlua, train_script = arg[-1], (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
 
 local function pick(list) return list[random(#list)] end
@@ -231,6 +233,65 @@ local function odd_zip(bytes)
     end))
 end
 
+local function packed_records()
+    local items = {}
+    for i = 1, 5 do items[i] = {x = flow.full({2, 3}, i), b = i > 2, n = i, f = i / 2, s = ("s"):rep(i)} end
+    data.pack(items, name, {metadata = {classes = {"a", "b"}}})
+    local bytes = read(name)
+    flow.barrier()
+    return bytes
+end
+local records = packed_records()
+
+local record_kinds = {"tensor", "tensor", "integer", "number", "string", "boolean"}
+local function drawn_field(number)
+    local kind = pick(record_kinds)
+    local f = {kind = chance(3) and random(0, 9) or kind, name = chance(8) and pick(odd_texts):sub(1, 255) or "f" .. number, shape = {}, dtype = 0, value = "12345678"}
+    if kind == "tensor" then
+        local count = 1
+        f.dtype = chance(5) and random(0, 12) or random(0, 8)
+        for k = 1, random(0, chance(5) and 9 or 3) do
+            f.shape[k] = chance(5) and pick(extremes) or random(0, 4)
+            count = count * f.shape[k]
+        end
+        local bytes = count * (({1, 1, 1, 4, 8, 2, 2, 4, 8})[f.dtype + 1] or 1)
+        f.value = ("\1"):rep(bytes >= 0 and bytes < 4096 and bytes or 8)
+    elseif kind == "boolean" then f.value = chance(5) and "\2" or "\1"
+    elseif kind == "string" then f.value = ("t"):rep(random(0, 20)) end
+    if chance(4) then f.bytes = pick(extremes) end
+    if chance(3) then f.name_bytes = random(0, 255) end
+    return f
+end
+
+-- A record file whose checksums are right, and what they cover lies now and then.
+local function drawn_records()
+    local items, schema = {}, {}
+    for i = 1, random(1, 4) do schema[i] = drawn_field(i) end
+    for i = 1, random(1, 4) do
+        items[i] = {lies = {}}
+        for k = 1, #schema do items[i][k] = chance(5) and drawn_field(k) or schema[k] end
+        for _, key in ipairs {"bytes", "number", "fields", "list", "magic", "crc"} do
+            if chance(2) then items[i].lies[key] = pick(extremes) & (key ~= "bytes" and key ~= "number" and 0xffffffff or -1) end
+        end
+    end
+    local o = {schema = schema, fixed = chance(5) and random(0, 3) or 1}
+    for _, key in ipairs {"tail", "schema_bytes", "count", "metadata_bytes"} do
+        if chance(3) then o[key] = pick(extremes) end
+    end
+    if chance(3) then o.schema_count = pick(extremes) & 0xffffffff end
+    if chance(8) then
+        o.places = {}
+        for i = 1, random(0, 5) do o.places[i] = chance(60) and 192 + 8 * random(0, 40) or pick(extremes) end
+    end
+    if chance(10) then o.metadata = odd_json '{"classes": ["a", "b"], "n": 3}' end
+    return (record_bytes.file(items, o))
+end
+
+local function odd_records()
+    if chance(40) then return drawn_records() end
+    return damaged(chance(30) and drawn_records() or records)
+end
+
 local function random_text()
     local parts = {}
     for i = 1, random(0, 60) do
@@ -247,6 +308,14 @@ local function use(value)
     if type(value) ~= "table" then return end
     if type(value.read) == "function" then return use(value:read()) end
     for _, v in pairs(value) do use(v) end
+end
+
+local function use_records(path, opts)
+    local dataset = data.records(path, opts)
+    tostring(dataset)
+    for i = 0, #dataset - 1 do use(dataset:get(i)) end
+    local ok, message = pcall(function() use(dataset:batch(flow.arange(#dataset))) end)
+    if not ok and not message:find "batch: " then error(message, 0) end
 end
 
 local function resume(path)
@@ -289,6 +358,8 @@ local kinds = {
         local windows = data.windows(text.tokens, random(1, 9))
         use(windows:batch(flow.arange(#windows)))
     end},
+    {"records", "records", odd_records, use_records},
+    {"records, skip", "records", odd_records, function(path) use_records(path, {corrupt = "skip", checksum = chance(50)}) end},
     {"npy", "npy", function() return chance(80) and drawn_npy() or gzip(drawn_npy()) end, function(path) use(data.npy(path)) end},
     {"npy, mapped", "npy", drawn_npy, function(path) use(data.npy(path, {map = true})) end},
     {"npz", "npz", function() return pick {damaged, odd_zip, odd_zip}(pick(archives)) end, function(path)
@@ -388,7 +459,7 @@ end
 if rank == 0 then
     os.execute("rm -r " .. folder)
     for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
-        "resume", "idx", "idx, gzip", "text", "npy", "npy, mapped", "npz", "json", "train.lua"} do
+        "resume", "idx", "idx, gzip", "text", "records", "records, skip", "npy", "npy, mapped", "npz", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
     end

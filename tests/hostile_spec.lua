@@ -167,7 +167,7 @@ describe("random calls", function()
         local output = fuzz("fuzz_files.lua", 1, 1, 1500)
         assert.is_nil(output:match("BAD [^\n]*"))
         assert.matches("\nend\n$", output)
-        for reader in pairs {["load, bytes"] = 1, ["load, drawn"] = 1, resume = 1, idx = 1, ["idx, gzip"] = 1, text = 1, json = 1} do
+        for reader in pairs {["load, bytes"] = 1, ["load, drawn"] = 1, resume = 1, idx = 1, ["idx, gzip"] = 1, text = 1, json = 1, records = 1, ["records, skip"] = 1} do
             assert.matches("\n" .. reader .. " +[1-9]%d* read, +[1-9]%d* refused in %d+ ways\n", "\n" .. output)
         end
     end)

@@ -124,8 +124,8 @@ const fl_record_schema *fl_records_schema(const fl_records *records);
 ** checksum: check it. Error FL_ERR_IO: "records: PATH: record 7 at byte 123456: ...". */
 fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum);
 
-/* Asks for the beginning of a record that will be read soon, and where it is known, or (later = true) for what says where
-** it begins; waits for neither. */
+/* Asks for the beginning of a record that will be read soon or (later) for what says where it begins; waits for
+** neither. */
 void fl_records_prefetch(const fl_records *records, int64_t number, bool later);
 
 /* For who has used values of a record without its checksum, or after it was checked: an error when the file has become
