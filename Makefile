@@ -7,7 +7,7 @@ AR ?= ar
 
 # What a Debian or Ubuntu machine needs (`make install-deps` installs it, `make deps` prints it).
 PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libjansson-dev libopenmpi-dev libedit-dev libjpeg-dev libpng-dev
-PACKAGES_RUN = libdnnl-dev libedit2 openmpi-bin libpcre2-8-0 libutf8proc-dev
+PACKAGES_RUN = libdnnl-dev libopenblas0-pthread libedit2 openmpi-bin libpcre2-8-0 libutf8proc-dev
 PACKAGES_TEST = lua-busted lua-check lua5.4
 
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)

@@ -24,6 +24,7 @@ purpose() {
         libjansson-dev) echo "headers of checkpoint files, JSON" ;;
         libjpeg-dev | libpng-dev) echo "JPEG and PNG images" ;;
         libdnnl-dev) echo "large matrix products" ;;
+        libopenblas0-pthread) echo "factors and eigenvalues of matrices" ;;
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;
         libpcre2-8-0 | libutf8proc-dev) echo "patterns and Unicode of tokenizers" ;;

@@ -43,7 +43,7 @@ cp -L /usr/include/jansson.h /usr/include/jansson_config.h /usr/include/zlib.h /
 [ ! -d /usr/include/editline ] || cp -RL /usr/include/editline "$folder/include/"
 cp -L "$system/liblua5.4.a" "$system/libjansson.a" "$folder/lib/"
 for name in libz.so libz.so.1 libedit.so.2; do library "$system/$name"; done
-for path in "$system"/libdnnl.so.[0-9]; do [ ! -e "$path" ] || library "$path"; done
+for path in "$system"/libdnnl.so.[0-9] "$system"/libopenblas.so.0; do [ ! -e "$path" ] || library "$path"; done
 
 # ---- busted and the modules it uses ----
 

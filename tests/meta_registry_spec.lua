@@ -72,8 +72,14 @@ local function reason(message)
     return (tostring(message):gsub("^.-:%d+: ", ""):gsub('"meta"', '"cpu"'):gsub("on meta", "on cpu"))
 end
 
+-- What is wrong with a matrix only the CPU sees.
+local function is_about_data(op, message)
+    return (op.host_only or op.name == "linalg.matrix_power") and (message:find("the matrix ", 1, true) or message:find "matrix %d+ of the batch ") ~= nil
+end
+
 -- The call on the meta device gives what the one on the CPU gave.
 local function agrees(op, args, want, got, what)
+    if not want[1] and got[1] and is_about_data(op, want[2]) then return end
     if looks_at_data(op, args) then
         assert.is_false(got[1], what)
         assert.is_truthy(got[2]:find(op.name .. ": [%w]+%[.*%] on .*meta.* has no values to read: "), got[2])
@@ -191,6 +197,7 @@ end
 -- The gradients on the meta device have the metas of those on the CPU.
 local function gradients_agree(op, args, meta, what)
     local want, got = gradients(op, args), gradients(op, meta)
+    if not want[1] and got[1] and is_about_data(op, want[2]) then return end
     if want[1] then assert.are.same(want, got, what) else assert.are.equal(reason(want[2]), reason(got[2]), what) end
 end
 

@@ -121,6 +121,8 @@ describe("dtypes:", function()
             local want = call(op, in_dtype "float64")
             for dtype, eps in pairs(tolerance) do
                 local ok, got = pcall(call, op, in_dtype(dtype))
+                -- factorisations have no kernels for 16 bits, as in PyTorch
+                if not ok and dtype:find "16" and tostring(got):find("takes float32 or float64", 1, true) then return end
                 assert.is_true(ok, op.name .. " in " .. dtype .. ": " .. tostring(got))
                 for j = 1, want.n do support.close(want[j], got[j], eps, op.name .. " in " .. dtype) end
             end
@@ -129,6 +131,8 @@ describe("dtypes:", function()
 end)
 
 describe("gradients:", function()
+    -- These read one half of a symmetric matrix, but their gradients are those of both: of A and its transpose together.
+    local symmetric = {["linalg.cholesky"] = true, ["linalg.cholesky_ex"] = true, ["linalg.eigh"] = true, ["linalg.eigvalsh"] = true}
     each_sample(function(op, sample, i)
         if not op.differentiable then return end
         it(op.name .. " sample " .. i .. " against finite differences", function()
@@ -142,6 +146,7 @@ describe("gradients:", function()
                     copies.n = replaced.n
                     replaced = copies
                 end
+                if symmetric[op.name] then replaced[1] = (replaced[1] + replaced[1]:transpose(-1, -2)) / 2 end
                 return call(op, replaced)
             end, args, op.name)
         end)

@@ -116,7 +116,7 @@ static const struct {
 static fl_status read_type(fl_param *param, struct reader *reader)
 {
     const char *start = reader->at;
-    char word[32];
+    char word[48];
     FL_TRY(read_word(word, sizeof word, reader, "a type is missing"));
     if (*reader->at != '|') {
         for (size_t i = 0; i < sizeof type_names / sizeof *type_names; i++)
@@ -238,7 +238,8 @@ fl_status fl_signature_parse(fl_signature *out, const char *text)
     struct reader r = {text, text};
     char name[64];
     memset(out, 0, sizeof *out);
-    FL_TRY(read_word(name, sizeof name, &r, "a name is missing"));
+    do FL_TRY(read_word(name, sizeof name, &r, "a name is missing"));
+    while (accept(&r, ".")); /* "linalg.det" */
     if (!accept(&r, "(")) return fail_at(&r, r.at, "( is missing");
     skip_space(&r);
     while (*r.at != ')') {

@@ -193,7 +193,20 @@ static fl_status launch_logsumexp(fl_kernel *kernel)
     return fl_cuda_check("logsumexp");
 }
 
+/* The sum of what this rank has of the diagonal. */
+static fl_status launch_trace(fl_kernel *kernel)
+{
+    int64_t size, stride;
+    fl_view diagonal = fl_view_diagonal(&kernel->in[0], &size, &stride);
+    fl_attrs everything = {};
+    fl_kernel sum = *kernel;
+    sum.in = &diagonal;
+    sum.attrs = &everything;
+    return launch_sum(&sum);
+}
+
 FL_CUDA_OP(sum, launch_sum);
+FL_CUDA_OP(trace, launch_trace);
 FL_CUDA_OP(mean, launch_mean);
 FL_CUDA_OP(prod, launch_prod);
 FL_CUDA_OP(any, launch_any);

@@ -19,22 +19,14 @@
 /* Functions of the flow table that live in a Lua module. */
 static const struct {
     const char *name, *module;
-} borrowed[] = {{"save", "checkpoint"},
-                {"load", "checkpoint"},
-                {"explain", "explain"},
-                {"show", "show"},
-                {"has", "has"},
-                {"trace", "program"},
-                {"program", "program_file"},
-                {"equal", "compare"},
-                {"allclose", "compare"},
-                {"gradcheck", "gradcheck"},
-                {"autograd_function", "function"},
-                {"op", "own_op"},
-                {"load_ops", "own_op"}};
+} borrowed[] = {
+    {"save", "checkpoint"},  {"load", "checkpoint"},  {"explain", "explain"},      {"show", "show"},
+    {"has", "has"},          {"trace", "program"},    {"program", "program_file"}, {"equal", "compare"},
+    {"allclose", "compare"}, {"tensordot", "linalg"}, {"gradcheck", "gradcheck"},  {"autograd_function", "function"},
+    {"op", "own_op"},        {"load_ops", "own_op"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-#define PUBLIC(X) X(cli) X(data) X(json) X(kvstore) X(nn) X(optim) X(progress) X(testing)
+#define PUBLIC(X) X(cli) X(data) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(testing)
 #define NAME(name) #name,
 static const char *const public_modules[] = {PUBLIC(NAME)};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };

@@ -6,12 +6,36 @@
 #include "op_call.h"
 #include "tensors.h"
 
+#include <string.h>
+
 static void open_in_place(lua_State *L, int methods, const fl_op *op)
 {
     lua_pushfstring(L, "%s_", op->name); /* kept alive as a key of the methods */
     const char *name = lua_tostring(L, -1);
     fl_lua_push_op(L, op, name, true);
     lua_rawset(L, methods);
+}
+
+/* Ops of flow.linalg that PyTorch also has beside linalg, as functions and methods of these names. */
+static void open_aliases(lua_State *L, int all, int flow, int methods)
+{
+    static const struct {
+        const char *op, *name;
+    } aliases[] = {
+        {"linalg.det", "det"},
+        {"linalg.slogdet", "slogdet"},
+        {"linalg.inv", "inverse"},
+        {"linalg.cholesky", "cholesky"},
+        {"linalg.matrix_exp", "matrix_exp"},
+        {"linalg.matrix_power", "matrix_power"},
+        {"outer", "ger"},
+    };
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
+        lua_getfield(L, all, aliases[i].op);
+        lua_pushvalue(L, -1);
+        lua_setfield(L, flow, aliases[i].name);
+        lua_setfield(L, methods, aliases[i].name);
+    }
 }
 
 void fl_lua_open_ops(lua_State *L, int flow, int methods)
@@ -25,7 +49,7 @@ void fl_lua_open_ops(lua_State *L, int flow, int methods)
         fl_lua_push_op(L, op, op->name, false);
         lua_pushvalue(L, -1);
         lua_setfield(L, all, op->name);
-        bool shown = !(op->flags & FL_OP_HIDDEN);
+        bool shown = !(op->flags & FL_OP_HIDDEN) && !strchr(op->name, '.'); /* "linalg.det": its module has it */
         if (shown && !(op->flags & FL_OP_METHOD_ONLY)) {
             lua_pushvalue(L, -1);
             lua_setfield(L, flow, op->name);
@@ -37,6 +61,7 @@ void fl_lua_open_ops(lua_State *L, int flow, int methods)
         lua_pop(L, 1);
         if (shown && fl_op_in_place(op)) open_in_place(L, methods, op);
     }
+    open_aliases(L, all, flow, methods);
     lua_setfield(L, flow, "_op");
 }
 

@@ -198,7 +198,10 @@ end
 
 -- Tables of functions, and how their names are written.
 local function places()
-    return {{flow, "flow."}, {flow._methods, "x:"}, {flow.nn, "nn."}, {flow.optim, "optim."}, {flow.data, "data."}}
+    return {
+        {flow, "flow."}, {flow._methods, "x:"}, {flow.nn, "nn."}, {flow.optim, "optim."}, {flow.data, "data."},
+        {flow.linalg, "linalg."},
+    }
 end
 
 -- The function or class that is called "softmax", "flow.softmax", "x:softmax", "Linear" or "nn.Linear"; else nil.

@@ -120,7 +120,8 @@ function M.trace(f, specs, ...)
     check.refuse_colon("trace", f)
     local callable = type(f) == "function" or is_module(f) or (getmetatable(f) or {}).__call
     if not callable or flow.is_tensor(f) or select("#", ...) > 0 or not check.is("list", specs) then
-        check.fail("trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})")
+        check.fail("trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})%s",
+            flow.is_tensor(f) and "; the sum of a diagonal is x:trace()" or "")
     end
     if trace.active() then
         check.fail("trace: inside of flow.trace; a program that is called there becomes part of it")

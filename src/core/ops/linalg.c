@@ -1,0 +1,243 @@
+/*
+** linalg.c -- what the ops of flow.linalg share: see linalg.h.
+*/
+#include "autograd/autograd.h"
+#include "linalg.h"
+#include "op/create.h"
+#include "op/slicing.h"
+#include "op/views.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+/* LAPACK counts in 32 bits, and asks for four matrices of scratch memory. */
+enum { MOST_ROWS = 23170 };
+
+/* ---- operands ---- */
+
+static fl_status require(const char *who, const char *name, fl_dtype given, const fl_shape *shape, bool square)
+{
+    char text[FL_SHAPE_TEXT];
+    const char *dtype = fl_dtype_name(given);
+    fl_shape_text(text, shape);
+    if (given != FL_FLOAT32 && given != FL_FLOAT64)
+        return fl_fail(FL_ERR_DTYPE, "%s: takes float32 or float64, %s is %s%s; write %s:to(\"float32\")", who, name,
+                       dtype, text, name);
+    if (shape->ndim < 2)
+        return fl_fail(FL_ERR_SHAPE, "%s: takes matrices [..., m, n], %s is %s%s", who, name, dtype, text);
+    if (square && fl_linalg_rows(shape) != fl_linalg_columns(shape))
+        return fl_fail(FL_ERR_SHAPE, "%s: takes square matrices [..., n, n], %s is %s%s", who, name, dtype, text);
+    return FL_OK;
+}
+
+fl_status fl_linalg_check(const char *who, const char *name, const fl_tensor *x, bool square)
+{
+    return require(who, name, x->meta->dtype, &x->meta->shape, square);
+}
+
+static const char *const names[] = {"A", "B", "C"};
+
+fl_status fl_linalg_require(const fl_infer *infer, int operand)
+{
+    return require(infer->name, names[operand], infer->in[operand].dtype, &infer->in[operand].shape, false);
+}
+fl_status fl_linalg_require_square(const fl_infer *infer, int operand)
+{
+    return require(infer->name, names[operand], infer->in[operand].dtype, &infer->in[operand].shape, true);
+}
+
+fl_shape fl_linalg_batch(const fl_shape *shape)
+{
+    fl_shape batch = *shape;
+    batch.ndim -= 2;
+    batch.dims[batch.ndim] = batch.dims[batch.ndim + 1] = 0;
+    return batch;
+}
+
+fl_shape fl_linalg_shape(const fl_shape *batch, int64_t rows, int64_t columns)
+{
+    fl_shape shape = *batch;
+    if (rows >= 0) shape.dims[shape.ndim++] = rows;
+    if (columns >= 0) shape.dims[shape.ndim++] = columns;
+    return shape;
+}
+
+void fl_linalg_sbp(fl_sigs *sigs) { fl_sbp_except(sigs, 3u << (sigs->in[0].shape.ndim - 2)); }
+
+/* ---- kernels ---- */
+
+fl_matrices fl_linalg_job(const fl_kernel *kernel, const char *name, int64_t k)
+{
+    const fl_view *a = &kernel->in[0];
+    fl_matrices job = {.name = name, .count = 1};
+    for (int i = 0; i < a->ndim - 2; i++) job.count *= a->size[i];
+    int64_t m = a->size[a->ndim - 2], n = a->size[a->ndim - 1];
+    job.m = m > INT_MAX ? -1 : (int)m;
+    job.n = n > INT_MAX ? -1 : (int)n;
+    job.k = k > INT_MAX ? -1 : (int)k;
+    return job;
+}
+
+/* Where matrix i of this rank's part lies in the whole batch. */
+static int64_t number_in_batch(const fl_view *a, int64_t i)
+{
+    int64_t number = 0, step = 1;
+    for (int axis = a->ndim - 3; axis >= 0; axis--) {
+        number += (i % a->size[axis] + a->start[axis]) * step;
+        i /= a->size[axis];
+        step *= a->logical[axis];
+    }
+    return number;
+}
+
+static fl_status fail_matrix(const fl_kernel *kernel, const fl_matrices *job, const char *trouble)
+{
+    char which[48] = "the matrix", what[128];
+    const fl_view *a = &kernel->in[0];
+    if (a->ndim > 2)
+        snprintf(which, sizeof which, "matrix %lld of the batch", (long long)number_in_batch(a, job->failed));
+    if (job->info == FL_MATRIX_NOT_FINITE) trouble = "has elements that are NaN or infinite";
+    else if (job->info == FL_MATRIX_COMPLEX) trouble = "has complex eigenvalues, and there are no complex tensors";
+    else if (job->info == FL_MATRIX_BAD_PIVOT) trouble = "has a pivot that is no row of it";
+    snprintf(what, sizeof what, trouble, job->info);
+    return fl_fail(FL_ERR_VALUE, "%s: %s %s", job->name, which, what);
+}
+
+fl_status fl_linalg_run(fl_kernel *kernel, fl_matrices *job, const fl_matrix_routine *routine, const char *trouble)
+{
+    fl_stage s;
+    int64_t elements = 0;
+    for (int i = 0; i < kernel->nout; i++) elements += kernel->out[i].numel;
+    if (elements == 0) return FL_OK;
+    if (job->m < 0 || job->n < 0 || job->k < 0 || (job->m > MOST_ROWS && job->n > MOST_ROWS))
+        return fl_fail(FL_ERR_VALUE, "%s: LAPACK takes matrices of at most %d rows or columns", job->name, MOST_ROWS);
+    FL_TRY(fl_stage_open(&s, kernel, 0));
+    job->dtype = s.dtype;
+    for (int i = 0; i < kernel->nin; i++) job->in[i] = s.in[i];
+    for (int i = 0; i < kernel->nout; i++) job->out[i] = s.out[i];
+    FL_TRY(fl_matrices_run(job, routine));
+    if (job->failed < job->count) return fail_matrix(kernel, job, trouble);
+    return fl_stage_close(&s);
+}
+
+/* ---- expressions ---- */
+
+fl_tensor *expr_transposed(fl_expr *expr, fl_tensor *x)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(transpose));
+    fl_attr_set(&a, 0, -2);
+    fl_attr_set(&a, 1, -1);
+    return EXPR_CALL(expr, &a, transpose, fl_of(x));
+}
+
+fl_tensor *expr_triangle(fl_expr *expr, fl_tensor *x, bool lower, int64_t diagonal)
+{
+    fl_attrs a;
+    const fl_op *op = lower ? FL_OP_REF(tril) : FL_OP_REF(triu);
+    fl_attrs_init(&a, op);
+    fl_attr_set(&a, FL_TRIANGLE_DIAGONAL, diagonal);
+    return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+}
+
+fl_tensor *expr_narrowed(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t length)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(narrow));
+    fl_attr_set(&a, FL_SLICE_AXIS, axis);
+    fl_attr_set(&a, FL_SLICE_START, start);
+    fl_attr_set(&a, FL_SLICE_LENGTH, length);
+    return EXPR_CALL(expr, &a, narrow, fl_of(x));
+}
+
+/* The last two axes, as attributes of diagonal and its gradient. */
+static void last_axes(fl_attrs *a, const fl_op *op, int ndim)
+{
+    fl_attrs_init(a, op);
+    fl_attr_set(a, FL_DIAGONAL_OFFSET, 0);
+    fl_attr_set(a, FL_DIAGONAL_AXIS0, ndim - 2);
+    fl_attr_set(a, FL_DIAGONAL_AXIS1, ndim - 1);
+}
+
+fl_tensor *expr_diagonal(fl_expr *expr, fl_tensor *x)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK) return NULL;
+    fl_shape shape = x->meta->shape;
+    shape.dims[shape.ndim] = shape.dims[shape.ndim - 1];
+    shape.ndim++;
+    last_axes(&a, FL_OP_REF(diagonal_backward), shape.ndim);
+    fl_attr_set_list(&a, FL_DIAGONAL_SIZES, shape.dims, shape.ndim);
+    return EXPR_CALL(expr, &a, diagonal_backward, fl_of(x));
+}
+
+fl_tensor *expr_diagonal_of(fl_expr *expr, fl_tensor *x)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK) return NULL;
+    last_axes(&a, FL_OP_REF(diagonal), x->meta->shape.ndim);
+    return EXPR_CALL(expr, &a, diagonal, fl_of(x));
+}
+
+fl_tensor *expr_ones(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, ones_like, fl_of(x)); }
+fl_tensor *expr_zeros(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, zeros_like, fl_of(x)); }
+
+fl_tensor *expr_expanded(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK || fl_shape_equal(&x->meta->shape, shape)) return x;
+    fl_attrs_init(&a, FL_OP_REF(expand));
+    fl_attr_set_list(&a, FL_VIEW_SIZE, shape->dims, shape->ndim);
+    return EXPR_CALL(expr, &a, expand, fl_of(x));
+}
+
+fl_tensor *expr_concatenated(fl_expr *expr, fl_tensor *x, fl_tensor *y, int axis)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(cat));
+    fl_attr_set(&a, 0, axis);
+    return EXPR_CALL(expr, &a, cat, fl_of(x), fl_of(y));
+}
+
+fl_tensor *expr_row(fl_expr *expr, fl_tensor *x)
+{
+    return expr->status == FL_OK ? expr_unsqueeze(expr, x, x->meta->shape.ndim - 1) : NULL;
+}
+fl_tensor *expr_column(fl_expr *expr, fl_tensor *x)
+{
+    return expr->status == FL_OK ? expr_unsqueeze(expr, x, x->meta->shape.ndim) : NULL;
+}
+
+fl_tensor *expr_without_axis(fl_expr *expr, fl_tensor *x, int axis)
+{
+    fl_shape shape;
+    if (expr->status != FL_OK) return NULL;
+    fl_reduce_shape(&shape, &x->meta->shape, 1u << axis, false);
+    return expr_reshape(expr, x, &shape);
+}
+
+fl_tensor *expr_batched(fl_expr *expr, fl_tensor *x, const fl_shape *batch)
+{
+    if (expr->status != FL_OK) return NULL;
+    const fl_shape *own = &x->meta->shape;
+    fl_shape shape = fl_linalg_shape(batch, fl_linalg_rows(own), fl_linalg_columns(own));
+    return expr_expanded(expr, x, &shape);
+}
+
+fl_tensor *expr_solve(fl_expr *expr, fl_tensor *a, fl_tensor *b, bool transposed)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(linalg_solve_square));
+    fl_attr_set(&attrs, 0, transposed);
+    return EXPR_CALL(expr, &attrs, linalg_solve_square, fl_of(a), fl_of(b));
+}
+
+fl_tensor *expr_solve_triangular(fl_expr *expr, fl_tensor *a, fl_tensor *b, bool upper, bool left, bool unit)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(linalg_triangles));
+    fl_attr_set(&attrs, 0, upper);
+    fl_attr_set(&attrs, 1, left);
+    fl_attr_set(&attrs, 2, unit);
+    return EXPR_CALL(expr, &attrs, linalg_triangles, fl_of(a), fl_of(b));
+}

@@ -1,0 +1,115 @@
+-- linalg.lua -- flow.linalg: linear algebra under the names of torch.linalg.
+--
+-- The functions are ops, most of them named "linalg.x". Where PyTorch has the same function beside linalg, flow has it
+-- too (flow.det, flow.inverse).
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local ops = flow._op
+
+local M = {}
+
+for name, op in pairs(ops) do
+    local own = name:match "^linalg%.(.*)$"
+    if own then M[own] = op end
+end
+M.matmul, M.outer, M.trace = ops.matmul, ops.outer, ops.trace
+
+---The diagonal of the last two axes (of axis0 and axis1), as the last axis of the result.
+---@param x table tensor
+---@param opts {offset: integer, axis0: integer, axis1: integer}?
+---@return table
+function M.diagonal(x, opts)
+    return x:diagonal(opts.offset, opts.axis0, opts.axis1)
+end
+
+-- Axes of one operand of tensordot: a number or a list.
+local function axes_of(value, name)
+    if math.type(value) == "integer" then return {value} end
+    if type(value) ~= "table" then
+        check.fail("tensordot: dims must be a number of axes or {axes of x, axes of y}; the axes of %s are %s", name,
+            check.got(value))
+    end
+    return value
+end
+
+local function range(first, last)
+    local list = {}
+    for i = first, last do list[#list + 1] = i end
+    return list
+end
+
+---Products of x and y summed over axes: the last `dims` of x with the first of y, or {axes of x, axes of y} in pairs.
+---@param x table tensor
+---@param y table tensor
+---@param dims integer|table
+---@return table
+function M.tensordot(x, y, dims)
+    if type(dims) == "table" then
+        if #dims ~= 2 then check.fail("tensordot: dims must be {axes of x, axes of y}, got a list of %d", #dims) end
+        return ops.tensordot_axes(x, y, axes_of(dims[1], "x"), axes_of(dims[2], "y"))
+    end
+    if math.type(dims) ~= "integer" or dims < 0 or dims > math.min(x.ndim, y.ndim) then
+        check.fail("tensordot: dims must be a number of axes from 0 to %d or {axes of x, axes of y}, got %s",
+            math.min(x.ndim, y.ndim), check.got(dims))
+    end
+    return ops.tensordot_axes(x, y, range(x.ndim - dims, x.ndim - 1), range(0, dims - 1))
+end
+
+-- The order of the fewest multiplications: split[i][j] is where the product of the factors i to j is cut.
+local function best_order(sizes, count)
+    local cost, split = {}, {}
+    for i = 1, count do cost[i], split[i] = {[i] = 0}, {} end
+    for length = 2, count do
+        for i = 1, count - length + 1 do
+            local j = i + length - 1
+            for k = i, j - 1 do
+                local total = cost[i][k] + cost[k + 1][j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                if not cost[i][j] or total < cost[i][j] then cost[i][j], split[i][j] = total, k end
+            end
+        end
+    end
+    return split
+end
+
+---The product of two or more matrices, multiplied in the order of the fewest operations; the first and the last may be
+---vectors.
+---@param tensors table list of tensors
+---@return table
+function M.multi_dot(tensors)
+    local count = #tensors
+    if count < 2 then check.fail("linalg.multi_dot: takes at least two tensors, got %d", count) end
+    local factors, sizes = {}, {}
+    for i, x in ipairs(tensors) do
+        if not flow.is_tensor(x) then
+            check.fail("linalg.multi_dot: entry %d must be a tensor, got %s", i, check.type(x))
+        end
+        local vector = x.ndim == 1 and (i == 1 or i == count)
+        if x.ndim ~= 2 and not vector then
+            check.fail("linalg.multi_dot: entry %d must be a matrix, got %s", i, check.shape(x))
+        end
+        factors[i] = vector and x:unsqueeze(i == 1 and 0 or 1) or x
+        if i > 1 and factors[i]:size(0) ~= sizes[i] then
+            check.fail("linalg.multi_dot: entries %d and %d do not fit: %s and %s", i - 1, i,
+                check.shape(tensors[i - 1]), check.shape(x))
+        end
+        sizes[i], sizes[i + 1] = factors[i]:size(0), factors[i]:size(1)
+    end
+    local split = best_order(sizes, count)
+    local function product(i, j)
+        if i == j then return factors[i] end
+        return product(i, split[i][j]):matmul(product(split[i][j] + 1, j))
+    end
+    local result = product(1, count)
+    if tensors[count].ndim == 1 then result = result:squeeze(1) end
+    return tensors[1].ndim == 1 and result:squeeze(0) or result
+end
+
+check.takes(M, {
+    "linalg.diagonal(x: tensor, {offset: integer = 0, axis0: integer = -2, axis1: integer = -1})",
+    "tensordot(x: tensor, y: tensor, dims: any = 2)",
+    "linalg.multi_dot(tensors: list)",
+})
+
+return check.strict("linalg", M)

@@ -1,0 +1,246 @@
+-- linalg_spec.lua -- flow.linalg: what the factors multiply back to, shapes of batches and of nothing, whole messages.
+-- Gradients and SBPs are proven in registry_spec, values against PyTorch by make test-peer.
+local flow = require "flow"
+local process = require "tests.process"
+local support = require "tests.support"
+
+local linalg = flow.linalg
+local message_of = support.message_of
+
+local function close(want, got, eps, what) support.close(want, got, eps or 1e-9, what or "linalg") end
+local function mT(x) return x:transpose(-2, -1) end
+local function shape(x) return support.shape_text(x.shape) end
+local function randn(...) return flow.randn({...}, {dtype = "float64"}) end
+local function positive(...)
+    local a = randn(...)
+    return a:matmul(mT(a)) + flow.eye(a:size(-1), {dtype = "float64"})
+end
+
+describe("factors", function()
+    it("multiply back", function()
+        for _, sizes in ipairs {{3, 3}, {4, 2}, {2, 4}, {2, 3, 4, 3}, {1, 1}, {40, 33}} do
+            local a = randn(table.unpack(sizes))
+            local u, s, vt = linalg.svd(a, false)
+            close(a, (u * s:unsqueeze(-2)):matmul(vt), 1e-9, "svd")
+            close(s, linalg.svdvals(a), 1e-9, "svdvals")
+            local full_u, _, full_vt = linalg.svd(a)
+            close(flow.eye(a:size(-2), {dtype = "float64"}):expand(full_u.shape), mT(full_u):matmul(full_u))
+            close(flow.eye(a:size(-1), {dtype = "float64"}):expand(full_vt.shape), full_vt:matmul(mT(full_vt)))
+            for _, mode in ipairs {"reduced", "complete"} do
+                local q, r = linalg.qr(a, mode)
+                close(a, q:matmul(r), 1e-9, mode)
+                close(r:triu(), r, 0)
+            end
+            local _, r = linalg.qr(a, "r")
+            close(select(2, linalg.qr(a)), r)
+            local x = linalg.pinv(a)
+            close(a, a:matmul(x):matmul(a), 1e-9, "pinv")
+            assert.are.equal(math.min(a:size(-1), a:size(-2)), linalg.matrix_rank(a):max():item())
+        end
+    end)
+
+    it("of square matrices", function()
+        for _, sizes in ipairs {{3, 3}, {2, 4, 4}, {1, 1}, {33, 33}} do
+            local a, p = randn(table.unpack(sizes)), positive(table.unpack(sizes))
+            local one = flow.eye(a:size(-1), {dtype = "float64"}):expand(a.shape)
+            close(one, a:matmul(linalg.inv(a)), 1e-8, "inv")
+            local l, upper = linalg.cholesky(p), linalg.cholesky(p, {upper = true})
+            close(p, l:matmul(mT(l)))
+            close(mT(l), upper)
+            local values, vectors = linalg.eigh(p)
+            close(p:matmul(vectors), vectors * values:unsqueeze(-2))
+            close(values, linalg.eigvalsh(p))
+            close(values, (linalg.eigvals(p):sort()))
+            local sign, log = linalg.slogdet(p)
+            close(linalg.det(p), sign * log:exp(), 1e-8)
+            close(log, p:logdet())
+            close(values:log():sum(-1), log)
+        end
+    end)
+
+    it("of which one half is read", function()
+        local a = flow.tensor({{2, 9}, {1, 3}}, {dtype = "float64"})
+        local lower = flow.tensor({{2, 1}, {1, 3}}, {dtype = "float64"})
+        local upper = flow.tensor({{2, 9}, {9, 3}}, {dtype = "float64"})
+        close(linalg.eigvalsh(lower), linalg.eigvalsh(a))
+        close(linalg.eigvalsh(upper), linalg.eigvalsh(a, "U"))
+        close(linalg.cholesky(lower), linalg.cholesky(a))
+        close(linalg.pinv(lower), linalg.pinv(a, {hermitian = true}))
+        close(linalg.solve(flow.tensor({{2, 9}, {0, 3}}, {dtype = "float64"}), flow.ones(2, {dtype = "float64"})):unsqueeze(1),
+            linalg.solve_triangular(a, flow.ones(2, 1, {dtype = "float64"}), {upper = true}))
+    end)
+end)
+
+describe("solutions", function()
+    it("solve", function()
+        local a, b = randn(2, 3, 3), randn(3, 2)
+        close(b:expand(2, 3, 2), a:matmul(linalg.solve(a, b)), 1e-8)
+        local rows = randn(4, 3)
+        close(rows:expand(2, 4, 3), linalg.solve(a, rows, {left = false}):matmul(a), 1e-8)
+        local v = randn(2, 3)
+        close(v:unsqueeze(-1), a:matmul(linalg.solve(a, v):unsqueeze(-1)), 1e-8)
+        local p = positive(3, 3)
+        local x = b:cholesky_solve(linalg.cholesky(p))
+        close(b, p:matmul(x), 1e-8)
+        close(x, b:cholesky_solve(linalg.cholesky(p, true), true), 1e-8)
+        close(linalg.inv(p), linalg.cholesky(p):cholesky_inverse(), 1e-8)
+        local t, copy = b:triangular_solve(p)
+        close(b, p:triu():matmul(t), 1e-8)
+        close(p, copy, 0)
+    end)
+
+    it("are least", function()
+        local a, b = randn(6, 3), randn(6, 2)
+        for _, driver in ipairs {"gels", "gelsy", "gelsd", "gelss"} do
+            local x, residuals, rank, values = linalg.lstsq(a, b, {driver = driver})
+            close(linalg.pinv(a):matmul(b), x, 1e-8, driver)
+            if driver ~= "gelsy" then close((a:matmul(x) - b):square():sum(0), residuals, 1e-8, driver) end
+            if driver ~= "gels" then assert.are.equal(3, rank:item()) end
+            assert.are.equal(driver:find "gels[ds]" and 3 or 0, values:numel())
+        end
+        local flat = flow.ones(4, 2, {dtype = "float64"})
+        local _, residuals, rank = linalg.lstsq(flat, flow.ones(4, 1, {dtype = "float64"}), {driver = "gelsd"})
+        assert.are.equal(1, rank:item())
+        assert.is_true(residuals[0]:isnan():item())
+    end)
+end)
+
+describe("matrices", function()
+    it("of no elements", function()
+        assert.are.equal(1, linalg.det(flow.zeros(0, 0)):item())
+        assert.are.equal("[2, 0]", shape(linalg.pinv(flow.zeros(0, 2))))
+        local u, s, vt = linalg.svd(flow.zeros(2, 0))
+        assert.are.same({{1, 0}, {0, 1}}, u:totable())
+        assert.are.equal("[0] [0, 0]", shape(s) .. " " .. shape(vt))
+        local q, r = linalg.qr(flow.zeros(2, 0), "complete")
+        assert.are.same({{1, 0}, {0, 1}}, q:totable())
+        assert.are.equal("[2, 0]", shape(r))
+        assert.are.equal("[0, 3, 3]", shape(linalg.inv(flow.zeros(0, 3, 3))))
+        assert.are.same({{0, 0}}, (linalg.lstsq(flow.zeros(0, 1), flow.zeros(0, 2))):totable())
+        assert.are.equal(0, linalg.matrix_rank(flow.zeros(0, 2)):item())
+        assert.are.equal(0, flow.zeros(0, 3):trace():item())
+        assert.are.equal("[4, 0]", shape(flow.cdist(flow.zeros(4, 2), flow.zeros(0, 2))))
+    end)
+
+    it("to a power, and as an exponent", function()
+        local a = randn(2, 3, 3)
+        close(a:matmul(a):matmul(a), linalg.matrix_power(a, 3))
+        close(linalg.inv(a):matmul(linalg.inv(a)), linalg.matrix_power(a, -2), 1e-7)
+        close(flow.eye(3, {dtype = "float64"}):expand(2, 3, 3), a:matrix_power(0), 0)
+        assert.are.same({{13, 14}, {21, 22}}, (flow.tensor {{1, 2}, {3, 4}}):matrix_power(2):add(flow.tensor {{6, 4}, {6, 0}}):totable())
+        for _, scale in ipairs {0.001, 0.1, 0.4, 1, 3} do
+            local e = linalg.matrix_exp(a * scale)
+            close(flow.eye(3, {dtype = "float64"}):expand(2, 3, 3), e:matmul(linalg.matrix_exp(a * -scale)), 1e-6, "exp")
+        end
+        close(flow.tensor({{math.exp(1), 0}, {0, math.exp(-2)}}, {dtype = "float64"}),
+            linalg.matrix_exp(flow.tensor({{1, 0}, {0, -2}}, {dtype = "float64"})), 1e-12)
+    end)
+end)
+
+describe("products", function()
+    it("of vectors and matrices", function()
+        local x, y = flow.tensor {1, 2, 3}, flow.tensor {4, 5, 6}
+        assert.are.equal(32, x:dot(y):item())
+        assert.are.equal(32, linalg.vecdot(x, y):item())
+        assert.are.same({-3, 6, -3}, x:cross(y):totable())
+        assert.are.same({{4, 5, 6}, {8, 10, 12}, {12, 15, 18}}, x:outer(y):totable())
+        assert.are.same({4, 5, 6, 8, 10, 12, 12, 15, 18}, x:kron(y):totable())
+        local m = flow.arange(6):reshape(2, 3)
+        assert.are.same({8, 26}, m:mv(x):totable())
+        assert.are.same({{5, 14}, {14, 50}}, m:mm(m:t()):totable())
+        assert.are.same({{5, 14}, {14, 50}}, m:inner(m):totable())
+        assert.are.equal(4, m:trace():item())
+        assert.are.equal(4, linalg.trace(m):item())
+        assert.are.same({{0, 1, 0, 2}, {2, 3, 4, 6}}, (flow.tensor {{1, 2}}):kron(flow.tensor {{0, 1}, {2, 3}}):totable())
+        assert.are.equal(55, flow.tensordot(m, m):item())
+        assert.are.same({{9, 12, 15}, {12, 17, 22}, {15, 22, 29}}, flow.tensordot(m, m, {{0}, {0}}):totable())
+        assert.are.equal("[2, 3, 2, 3]", shape(flow.tensordot(m, m, 0)))
+        assert.are.same({{1, 3, 5}, {7, 9, 11}}, flow.addmm(flow.ones(2, 3), flow.eye(2), m:to "float32", {alpha = 2}):totable())
+        assert.are.same({10, 31}, linalg.multi_dot({flow.tensor {{1, 0}, {0, 1}}, m, flow.tensor {1, 3, 3}}):add(flow.tensor {1, 1}):totable())
+    end)
+
+    it("as distances", function()
+        local x, y = randn(30, 3), randn(4, 3)
+        local plain = flow.cdist(x, y, {compute_mode = "donot_use_mm_for_euclid_dist"})
+        close(plain, flow.cdist(x, y), 1e-6)
+        close((x[0] - y[1]):abs():sum(), flow.cdist(x, y, 1)[{0, 1}])
+        close((x[0] - y[1]):abs():max(), flow.cdist(x, y, math.huge)[{0, 1}])
+        local point = flow.ones(1, 3):requires_grad_()
+        flow.cdist(point, flow.ones(30, 3)):sum():backward()
+        assert.are.same({{0, 0, 0}}, point.grad:totable())
+    end)
+end)
+
+describe("flow.linalg", function()
+    local bad = {
+        {"linalg.inv: takes float32 or float64, A is bfloat16[2, 2]; write A:to(\"float32\")",
+            function() linalg.inv(flow.eye(2, {dtype = "bfloat16"})) end},
+        {"linalg.svd: takes float32 or float64, A is int64[2, 2]; write A:to(\"float32\")", function() linalg.svd(flow.tensor {{1, 2}, {3, 4}}) end},
+        {"linalg.qr: takes matrices [..., m, n], A is float32[3]", function() linalg.qr(flow.zeros(3)) end},
+        {"linalg.det: takes square matrices [..., n, n], A is float32[2, 3]", function() flow.det(flow.zeros(2, 3)) end},
+        {"linalg.inv: the matrix is singular: pivot 2 of its LU factors is 0", function() flow.ones(2, 2):inverse() end},
+        {"linalg.solve: matrix 3 of the batch is singular: pivot 1 of its LU factors is 0", function()
+            local a = flow.eye(2):expand(2, 2, 2, 2):clone()
+            a[{1, 1}] = 0
+            linalg.solve(a, flow.ones(2, 1))
+        end},
+        {"linalg.cholesky: matrix 1 of the batch is not positive-definite (its leading minor of order 2 is not positive)", function()
+            flow.tensor({{{1.0, 0}, {0, 1}}, {{1, 0}, {0, -1}}}):cholesky()
+        end},
+        {"linalg.svd: the matrix has elements that are NaN or infinite", function() linalg.svd(flow.full({2, 2}, 0 / 0)) end},
+        {"linalg.eig: the matrix has complex eigenvalues, and there are no complex tensors",
+            function() linalg.eig(flow.tensor {{0.0, 1}, {-1, 0}}) end},
+        {"linalg.solve: A is float32 and B is float64; convert one of them", function() linalg.solve(flow.eye(2), flow.ones(2, {dtype = "float64"})) end},
+        {"linalg.solve: A is [2, 2] and B is [3, 1]: rows of B must be 2", function() linalg.solve(flow.eye(2), flow.ones(3, 1)) end},
+        {"linalg.solve: with left = false B is a matrix, not a vector", function() linalg.solve(flow.eye(2), flow.ones(2), false) end},
+        {"linalg.solve: batch axes of A [3, 2, 2] and B [2, 2, 1] do not broadcast", function() linalg.solve(flow.ones(3, 2, 2), flow.ones(2, 2, 1)) end},
+        {"linalg.lstsq: A is [4, 2] and B is [3, 1]: rows of B must be 4", function() linalg.lstsq(flow.ones(4, 2), flow.ones(3, 1)) end},
+        {"linalg.lstsq: the matrix does not have full rank (error code 2)",
+            function() linalg.lstsq(flow.tensor {{1.0, 0}, {0, 0}, {0, 0}}, flow.ones(3, 1), {driver = "gels"}) end},
+        {"dot: takes two vectors of one size, got [2] and [3]", function() flow.ones(2):dot(flow.ones(3)) end},
+        {"mm: takes two matrices [m, k] and [k, n], got [2] and [2, 2]", function() flow.mm(flow.ones(2), flow.ones(2, 2)) end},
+        {"trace: takes a matrix, x is [2]", function() flow.ones(2):trace() end},
+        {"cross: takes tensors with an axis of size 3, got [2] and [2]", function() flow.cross(flow.ones(2), flow.ones(2)) end},
+        {"cdist: takes [..., p, m] and [..., r, m], got [2, 3] and [2, 4]", function() flow.cdist(flow.ones(2, 3), flow.ones(2, 4)) end},
+        {"cdist: p must be 0 or more, got -1", function() flow.cdist(flow.ones(2, 3), flow.ones(2, 3), -1) end},
+        {"tensordot: dims must be a number of axes from 0 to 1 or {axes of x, axes of y}, got 2",
+            function() flow.tensordot(flow.ones(2), flow.ones(2)) end},
+        {"tensordot: axis 0 of x has size 2, axis 1 of y has size 3", function() flow.tensordot(flow.ones(2, 2), flow.ones(2, 3), {{0}, {1}}) end},
+        {"tensordot: x_axes names axis 0 twice", function() flow.tensordot(flow.ones(2, 2), flow.ones(2, 2), {{0, -2}, {0, 1}}) end},
+        {"linalg.multi_dot: entries 1 and 2 do not fit: [2, 3] and [2, 3]", function() linalg.multi_dot {flow.ones(2, 3), flow.ones(2, 3)} end},
+        {"linalg.matrix_power: takes square matrices [..., n, n], A is [2, 3]", function() linalg.matrix_power(flow.ones(2, 3), 2) end},
+        {"trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})}); the sum of a diagonal is x:trace()",
+            function() flow.trace(flow.ones(2, 2)) end},
+    }
+    for _, case in ipairs(bad) do
+        it("says: " .. case[1], function() assert.are.equal(case[1], message_of(case[2])) end)
+    end
+
+    it("says of qr that there is no gradient", function()
+        local x = flow.randn(3, 2):requires_grad_()
+        local _, r = linalg.qr(x, "r")
+        assert.are.equal("linalg.qr: its gradient needs Q, which mode \"r\" does not compute", message_of(function() r:sum():backward() end))
+        local q = linalg.qr(x, "complete")
+        assert.are.equal("linalg.qr: mode \"complete\" has no gradient for more rows than columns; write mode = \"reduced\"",
+            message_of(function() q:sum():backward() end))
+    end)
+
+    it("has results in place of errors where they are asked for", function()
+        local inverse, pivot = linalg.inv_ex(flow.ones(2, 2))
+        assert.is_true(inverse:isnan():all():item())
+        assert.are.equal(2, pivot:item())
+        assert.are.equal(1, select(2, linalg.cholesky_ex(-flow.eye(2))):item())
+    end)
+
+    it("says which package is missing", function()
+        local log = process.output(("FLOW_LAPACK=/no/lapack.so %s -e 'print(pcall(flow.det, flow.eye(2)))' 2>&1"):format(process.flowlua))
+        assert.is_truthy(log:find("linalg.det: there is no LAPACK (/no/lapack.so); install the package libopenblas0-pthread", 1, true), log)
+    end)
+
+    it("leaves the threads alone", function()
+        local code = "flow.linalg.inv(flow.eye(300)) local n " ..
+            "for l in io.lines \"/proc/self/status\" do n = tonumber(l:match \"^Threads:%s*(%d+)\") or n end print(n)"
+        local log = process.output(("FLOW_THREADS=1 %s -e '%s' 2>&1"):format(process.flowlua, code))
+        assert.are.equal("1\n", log)
+    end)
+end)
