@@ -162,16 +162,19 @@ describe("data.pack", function()
 
     it("packs a folder of images, a class for each folder in it", function()
         local root = path "photos"
-        assert(os.execute(("mkdir -p %s/dog/old %s/cat %s/ant"):format(root, root, root)))
+        assert(os.execute(("mkdir -p %s/dog/old %s/dog-like %s/cat %s/ant"):format(root, root, root, root)))
         local files = {["cat/1.jpg"] = "meow", ["cat/2.PNG"] = "", ["dog/old/b.jpeg"] = "wau", ["dog/a.png"] = ("w"):rep(100000),
+            ["dog-like/c.png"] = "fox", ["top.png"] = "no",
             ["cat/notes.txt"] = "no", ["dog/.hidden.jpg"] = "no"}
         for name, bytes in pairs(files) do process.write(root .. "/" .. name, bytes) end
         for _, workers in ipairs {1, 4} do
             local info = data.pack(root, path "p.records", {workers = workers, metadata = {origin = "here"}})
-            assert.are.equal(4, info.items)
-            assert.are.equal(1, info.left_out)
+            assert.are.equal(5, info.items)
+            assert.are.equal(2, info.left_out)
             local dataset = data.records(path "p.records")
-            assert.are.same({"ant", "cat", "dog"}, dataset.classes)
+            assert.are.same({"cat", "dog", "dog-like"}, dataset.classes)
+            assert.are.same(dataset.classes, data.images(root).classes)
+            assert.are.same(dataset.classes, data.images(path "p.records").classes)
             assert.are.equal("here", dataset.metadata.origin)
             local seen = {}
             for i = 0, #dataset - 1 do
@@ -179,7 +182,7 @@ describe("data.pack", function()
                 seen[i + 1] = item.label .. " " .. item.name
                 assert.are.equal(files[item.name], item.image)
             end
-            assert.are.same({"1 cat/1.jpg", "1 cat/2.PNG", "2 dog/a.png", "2 dog/old/b.jpeg"}, seen)
+            assert.are.same({"0 cat/1.jpg", "0 cat/2.PNG", "1 dog/a.png", "1 dog/old/b.jpeg", "2 dog-like/c.png"}, seen)
         end
         data.pack(root .. "/cat", path "p.records", {extensions = {".txt"}})
         assert.are.same({image = "no", name = "notes.txt"}, data.records(path "p.records"):get(0))
@@ -196,6 +199,7 @@ describe("data.pack", function()
     for _, case in ipairs {
         {"no source", {3}, "pack: source must be a folder, a dataset, a list of items or a function that gives them, got 3"},
         {"a folder that is not there", {"/nowhere/x"}, "pack: /nowhere/x: No such file or directory"},
+        {"a folder without images", {"src/lua"}, "pack: no file in src/lua or below it ends in .jpg, .jpeg, .png"},
         {"an item that is no table", {{flow.ones(2)}}, "pack: item 0 must be a table of tensors, numbers, strings and booleans, got float32 tensor"},
         {"an item without fields", {{{}}}, "pack: item 0 has no fields"},
         {"a nested table", {{{x = {1}}}}, "pack: item 0: field 'x' must be a tensor, a number, a string or a boolean, got table"},

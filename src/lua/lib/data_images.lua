@@ -5,7 +5,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
-local files = require "flow.data_files"
+local folders = require "flow.data_folder"
 local augment = require "flow.data_augment"
 
 local io_ = flow._io
@@ -68,29 +68,7 @@ end
 
 -- ---- datasets ----
 
-local endings = {jpg = true, jpeg = true, png = true}
-
-local function is_image(path)
-    local ending = path:match("%.([%w]+)$")
-    return ending and endings[ending:lower()] or false
-end
-
--- Files of the folder below its subfolders, by the name of the subfolder; those in the folder itself; sorted names.
-local function sort_files(folder)
-    local by_class, names, plain = {}, {}, {}
-    for _, path in ipairs(files.files(folder)) do
-        local class = path:match("^([^/]+)/")
-        if is_image(path) and class then
-            if not by_class[class] then
-                by_class[class], names[#names + 1] = {}, class
-            end
-            table.insert(by_class[class], path)
-        elseif is_image(path) then
-            plain[#plain + 1] = path
-        end
-    end
-    return by_class, names, plain
-end
+local EXTENSIONS = {"jpg", "jpeg", "png"}
 
 local function check_classes(folder, wanted, by_class, names)
     local seen = {}
@@ -108,7 +86,7 @@ end
 
 -- The paths, their labels (nil: there are no classes), the classes.
 local function read_folder(folder, wanted)
-    local by_class, names, plain = sort_files(folder)
+    local by_class, names, plain = folders.sort(folder, EXTENSIONS)
     if wanted then
         check_classes(folder, wanted, by_class, names)
         names = wanted

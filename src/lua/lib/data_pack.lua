@@ -5,7 +5,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
-local files = require "flow.data_files"
+local folders = require "flow.data_folder"
 local json = require "flow.json"
 
 local io_ = flow._io
@@ -120,40 +120,23 @@ end
 
 -- ---- folders ----
 
-local function ending(path)
-    return (path:match("%.([^./]+)$") or ""):lower()
-end
-
--- The files of a folder that end in one of the extensions, as paths relative to `root`; adds to found.left_out.
-local function collect(found, root, class, extensions)
-    local folder = class and root .. "/" .. class or root
-    for _, path in ipairs(files.files(folder)) do
-        if extensions[ending(path)] then
-            found.paths[#found.paths + 1] = class and class .. "/" .. path or path
-            if class then found.labels[#found.paths] = #found.classes - 1 end
-        else
-            found.left_out = found.left_out + 1
+-- {paths =, labels =, classes =, left_out =}; a folder without folders of images in it has no classes and no labels.
+local function search(root, extensions)
+    local here, problem = io_.entries(root)
+    if not here then check.fail("pack: %s", problem) end
+    local by_class, classes, plain, left_out = folders.sort(root, extensions)
+    local found = {paths = plain, left_out = left_out}
+    if #classes > 0 then
+        found.paths, found.labels, found.classes, found.left_out = {}, {}, classes, left_out + #plain
+        for i, class in ipairs(classes) do
+            for _, path in ipairs(by_class[class]) do
+                found.paths[#found.paths + 1], found.labels[#found.labels + 1] = path, i - 1
+            end
         end
     end
-end
-
--- {paths =, labels =, classes =, left_out =}; a folder without folders in it has no classes and no labels.
-local function search(root, list)
-    local extensions = {}
-    for _, extension in ipairs(list) do extensions[extension:lower():gsub("^%.", "")] = true end
-    local here, folders = io_.entries(root)
-    if not here then check.fail("pack: %s", folders) end
-    local found = {paths = {}, labels = {}, classes = {}, left_out = 0}
-    table.sort(folders)
-    for _, class in ipairs(folders) do
-        found.classes[#found.classes + 1] = class
-        collect(found, root, class, extensions)
+    if #found.paths == 0 then
+        check.fail("pack: no file in %s or below it ends in .%s", root, table.concat(extensions, ", ."))
     end
-    if #folders == 0 then
-        found.labels, found.classes = nil, nil
-        collect(found, root, nil, extensions)
-    end
-    if #found.paths == 0 then check.fail("pack: no file in %s ends in .%s", root, table.concat(list, ", .")) end
     return found
 end
 
