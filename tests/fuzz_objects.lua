@@ -114,6 +114,13 @@ kind("loader", function() return data.loader(dataset(), {batch_size = 2, shuffle
     function(l) l:next() end)
 kind("tensors", dataset, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 5})) end)
 kind("windows", function() return data.windows(flow.arange(20), 4) end, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 3})) end)
+kind("generated", function() return data.generate(4, function(position, draw) return {position, draw()} end) end, function(d) return tostring(#d) end,
+    function(d) d:get(1) end)
+local record_file = "records." .. flow.rank()
+kind("records", function()
+    data.pack(dataset(), record_file, {workers = 1, progress = false})
+    return data.records(record_file)
+end, tostring, function(d) d:batch(flow.tensor({0, 5})) end)
 kind("text", function() return data.text("hello") end, function(t) return table.concat(t.characters) end, function(t) return t:decode(t:encode("hole")) end)
 kind("store", function()
     local kv = flow.kvstore.create "local"
@@ -302,7 +309,9 @@ for name, how in pairs {
         local x = flow.ones(2, {requires_grad = true})
         return (x * 2):sum(), x, {allow_unused = true}
     end, ["testing.assert_close"] = function() return flow.ones(2), flow.ones(2), {rtol = 1, atol = 1} end,
-    ["engine.push"] = function() return {run = "return 1", reads = {flow.ones(2)}} end, ["data.read"] = call_of(arg[0]), ["data.files"] = call_of ".",
+    ["engine.push"] = function() return {run = "return 1", reads = {flow.ones(2)}} end, ["data.generate"] = call_of(4, function(position) return {position} end, {args = {}}),
+    ["data.random"] = call_of({seed = 1, epoch = 0}, 3), ["data.records"] = function() return record_file, {checksum = false} end,
+    ["data.pack"] = function() return dataset(), record_file, {workers = 1, progress = false} end, ["data.read"] = call_of(arg[0]), ["data.files"] = call_of ".",
     ["json.encode"] = call_of {a = {1, true}}, ["json.decode"] = call_of '{"a": [1, true]}', ["progress.bar"] = call_of(3, {lines = 0}),
     ["progress.duration"] = call_of(3), ["cli.read"] = function() return {"--n", "3"}, {{"--n N", 4, "a number"}} end,
     ["cli.help"] = function() return "about", {{"--n N", 4, "a number"}} end,
@@ -310,6 +319,7 @@ for name, how in pairs {
 good.forward = function(_, entry) return ((layers[entry.object and entry.object.name or ""] or {})[2] or function() return flow.ones(2, 3) end)() end
 good.register_forward_hook, good.register_forward_pre_hook = call_of(same), call_of(same)
 good.to_empty, good.infer, good.save, good.load = call_of "cpu", call_of {{4, 3}}, call_of "store.safetensors", call_of "store.safetensors"
+good.get = call_of(1)
 good.update, good.svg = call_of(1, "text"), call_of "program.svg"
 for _, name in ipairs {"parameters", "named_parameters", "buffers", "named_buffers", "children", "named_children", "modules", "named_modules", "count_parameters",
     "state_dict", "eval", "zero_grad", "describe", "extra", "step", "next", "state", "wait", "done", "barrier", "close", "remove", "dot", "memory",
@@ -452,6 +462,7 @@ end
 local ok, message = pcall(flow.sync)
 if not ok then complain(last, tostring(message)) end
 if flow.rank() == 0 then os.remove "stored.safetensors" end
+os.remove(record_file)
 local missed = {}
 for _, entry in ipairs(entries) do if not reached[entry] then missed[#missed + 1] = entry.path end end
 if #missed > 0 and #missed < 100 then print("not reached: " .. table.concat(missed, " ")) end
