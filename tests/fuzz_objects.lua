@@ -121,6 +121,8 @@ kind("records", function()
     data.pack(dataset(), record_file, {workers = 1, progress = false})
     return data.records(record_file)
 end, tostring, function(d) d:batch(flow.tensor({0, 5})) end)
+kind("step", function() return data.horizontal_flip() end, type)
+kind("augment", function() return data.augment {data.horizontal_flip()} end, type, function(f) f(flow.zeros(2, 3, 4, 4):to "uint8") end)
 kind("text", function() return data.text("hello") end, function(t) return table.concat(t.characters) end, function(t) return t:decode(t:encode("hole")) end)
 kind("store", function()
     local kv = flow.kvstore.create "local"
@@ -311,7 +313,8 @@ for name, how in pairs {
     end, ["testing.assert_close"] = function() return flow.ones(2), flow.ones(2), {rtol = 1, atol = 1} end,
     ["engine.push"] = function() return {run = "return 1", reads = {flow.ones(2)}} end, ["data.generate"] = call_of(4, function(position) return {position} end, {args = {}}),
     ["data.random"] = call_of({seed = 1, epoch = 0}, 3), ["data.records"] = function() return record_file, {checksum = false} end,
-    ["data.pack"] = function() return dataset(), record_file, {workers = 1, progress = false} end, ["data.read"] = call_of(arg[0]), ["data.files"] = call_of ".",
+    ["data.pack"] = function() return dataset(), record_file, {workers = 1, progress = false} end,
+    ["data.read"] = call_of(arg[0]), ["data.files"] = call_of ".",
     ["json.encode"] = call_of {a = {1, true}}, ["json.decode"] = call_of '{"a": [1, true]}', ["progress.bar"] = call_of(3, {lines = 0}),
     ["progress.duration"] = call_of(3), ["cli.read"] = function() return {"--n", "3"}, {{"--n N", 4, "a number"}} end,
     ["cli.help"] = function() return "about", {{"--n N", 4, "a number"}} end,
