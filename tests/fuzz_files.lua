@@ -292,6 +292,28 @@ local function odd_records()
     return damaged(chance(30) and drawn_records() or records)
 end
 
+-- Small tokenizers with the steps of LLaMA 3, LLaMA 2, and words.
+local tokenizers = {
+    [[{"added_tokens":[{"id":12,"content":"<|a|>","special":true,"lstrip":true,"rstrip":true},{"id":13,"content":"b","single_word":true,
+"normalized":true}],"normalizer":{"type":"NFC"},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":
+"(?i:'s|'t)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s"},"behavior":"Isolated","invert":false},{"type":"ByteLevel",
+"add_prefix_space":false,"use_regex":false}]},"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<|a|>"}},
+{"Sequence":{"id":"A"}}],"special_tokens":{"<|a|>":{"ids":[12]}}},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","ignore_merges":true,
+"vocab":{"a":0,"b":1,"n":2,"Ġ":3,"Ã":4,"©":5,"ab":6,"aba":7,"Ã©":8,"Ċ":9,"aa":10,"aaaa":11},"merges":["a b","ab a",["Ã","©"],"a a","aa aa"]}}]],
+    [[{"added_tokens":[{"id":1,"content":"<s>","special":true}],"normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":
+"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]},"post_processor":{"type":"BertProcessing","cls":["<s>",1],"sep":["<s>",1]},
+"decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"▁"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},
+{"type":"Strip","content":" ","start":1,"stop":0}]},"model":{"type":"BPE","unk_token":"<unk>","fuse_unk":true,"byte_fallback":true,
+"vocab":{"<unk>":0,"<s>":1,"<0xC3>":2,"<0xA9>":3,"▁":4,"a":5,"b":6,"▁a":7,"▁▁":8,"ab":9},"merges":["▁ a","▁ ▁","a b"]}}]],
+    [[{"normalizer":{"type":"Sequence","normalizers":[{"type":"Lowercase"},{"type":"Strip","strip_left":true,"strip_right":true},{"type":
+"Replace","pattern":{"Regex":"\\s+"},"content":" "}]},"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Whitespace"},{"type":
+"Digits","individual_digits":true},{"type":"Split","pattern":{"String":"b"},"behavior":"MergedWithNext","invert":true},{"type":"Metaspace",
+"replacement":"▁","prepend_scheme":"first","split":true}]},"decoder":{"type":"BPEDecoder","suffix":"</w>"},"model":{"type":"BPE","unk_token":
+"?","continuing_subword_prefix":"##","end_of_word_suffix":"</w>","vocab":{"?":0,"a":1,"##b":2,"a</w>":3,"##b</w>":4,"ab":5,"ab</w>":6},
+"merges":["a ##b","a ##b</w>"]}}]],
+}
+write(folder .. "/vocab.json", '{"a":0,"b":1,"ab":2,"Ġ":3,"Ġa":4,"<|endoftext|>":5}')
+
 local function random_text()
     local parts = {}
     for i = 1, random(0, 60) do
@@ -360,6 +382,17 @@ local kinds = {
     end},
     {"records", "records", odd_records, use_records},
     {"records, skip", "records", odd_records, function(path) use_records(path, {corrupt = "skip", checksum = chance(50)}) end},
+    {"tokenizer", "%a+", function() return chance(30) and damaged(pick(tokenizers)) or odd_json(pick(tokenizers)) end, function(path)
+        local tokenizer = data.tokenizer(path)
+        local tokens = tokenizer:encode(random_text())
+        tokenizer:decode(tokens, {skip_special_tokens = chance(50)})
+        if not flow.equal(tokens, tokenizer:encode(tokenizer:decode(tokens))) then tokenizer:encode_file(path) end
+    end},
+    {"merges", "%a+", function() return damaged "#version: 0.2\na b\nĠ a\n" end, function(path)
+        local tokenizer = data.tokenizer {vocab = folder .. "/vocab.json", merges = path}
+        local text = random_text()
+        assert(tokenizer:decode(tokenizer:encode(text)):len() <= #text)
+    end},
     {"npy", "npy", function() return chance(80) and drawn_npy() or gzip(drawn_npy()) end, function(path) use(data.npy(path)) end},
     {"npy, mapped", "npy", drawn_npy, function(path) use(data.npy(path, {map = true})) end},
     {"npz", "npz", function() return pick {damaged, odd_zip, odd_zip}(pick(archives)) end, function(path)
@@ -459,7 +492,7 @@ end
 if rank == 0 then
     os.execute("rm -r " .. folder)
     for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
-        "resume", "idx", "idx, gzip", "text", "records", "records, skip", "npy", "npy, mapped", "npz", "json", "train.lua"} do
+        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
     end

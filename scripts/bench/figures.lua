@@ -148,6 +148,12 @@ local groups = {
         {"augment", "the same, a function per item", "us", ratio = 1},
         {"workers", "the same in 2 workers", "us", ratio = 1},
     }},
+    {name = "tokens", title = "the README as tokens; peer: `tokenizers`", figures = {
+        {"bytes", "as LLaMA 3", "ms", ratio = 3},
+        {"spaces", "as LLaMA 2", "ms", ratio = 3},
+        {"words", "words and digits, by patterns", "ms", ratio = 2},
+        {"decode", "tokens as LLaMA 3 to text", "ms", ratio = 3},
+    }},
     {name = "hidden", title = "a step beside its loader, 1 thread and 1 worker", cases = "loader", side = "one thread",
         peer = "one batch", figures = {
         {"hidden", "CNN 1-16-32-10, batch 64", "ms", ratio = 0.98},

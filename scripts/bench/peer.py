@@ -404,6 +404,31 @@ LOADER = {
 }
 
 
+def tokenizer(name):
+    from tokenizers import Tokenizer
+    root = os.path.dirname(os.path.abspath(__file__)) + "/../../"
+    with open(root + "README.md", encoding="utf-8") as file:
+        return Tokenizer.from_file(root + "tests/tokens/" + name + ".json"), file.read()
+
+
+def encoding(name):
+    made, text = tokenizer(name)
+    return loop(made.encode, text)
+
+
+def decoding():
+    made, text = tokenizer("bytes")
+    return loop(made.decode, made.encode(text).ids)
+
+
+TOKENS = {
+    "bytes": lambda: encoding("bytes"),
+    "spaces": lambda: encoding("spaces"),
+    "words": lambda: encoding("words"),
+    "decode": decoding,
+}
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, context, dropout):
         super().__init__()
@@ -504,6 +529,7 @@ GROUPS = {
     "nn": NN,
     "optim": OPTIM,
     "loader": LOADER,
+    "tokens": TOKENS,
     "train": {case.__name__: lambda case=case: steps(case) for case in (mlp, cnn, gpt)},
     "ranks": {**of_sizes(all_reduce), **of_sizes(all_gather), **of_sizes(all_to_all)},
 }
