@@ -314,6 +314,35 @@ local tokenizers = {
 }
 write(folder .. "/vocab.json", '{"a":0,"b":1,"ab":2,"Ġ":3,"Ġa":4,"<|endoftext|>":5}')
 
+local cells = {"1", "-2.5", "1e5", "NA", "", "true", "x", '"a ""b"" c"', '"x\n,y"', '"', "2024-01-31", "9223372036854775807", "0x1", ".", "-", "1.5e",
+    " 7 ", "#", "é\255", "inf"}
+
+-- A table whose rows have as many cells, but for some; quotes open and close now and then.
+local function drawn_csv()
+    local mark, lines, width = pick {",", ",", ",", ";", "\t", " ", "|"}, {}, random(5)
+    for i = 1, random(0, 30) do
+        local line = {}
+        for k = 1, random(300) == 1 and random(0, 7) or width do
+            line[k] = random(200) == 1 and odd() or random(200) == 1 and pick(odd_texts) or chance(90) and cells[(k * 3 + width) % 6 + 1] or pick(cells)
+        end
+        lines[i] = table.concat(line, mark)
+    end
+    return (chance(5) and "\xef\xbb\xbf" or "") .. table.concat(lines, pick {"\n", "\n", "\r\n"}) .. pick {"", "\n"}
+end
+
+local function csv_options()
+    local options = {}
+    if chance(20) then options.header = chance(50) end
+    if chance(3) then options.delimiter = pick {",", ";", "\t", " ", "-"} end
+    if chance(10) then options.quote = pick {"", "'"} end
+    if chance(20) then options.comment = "#" end
+    if chance(10) then options.skip = random(0, 3) end
+    if chance(10) then options.limit = random(0, 9) end
+    if chance(20) then options.fill = pick {0, -1.5} end
+    if chance(2) then options.names = {"a", "b", "c"} end
+    return options
+end
+
 local function random_text()
     local parts = {}
     for i = 1, random(0, 60) do
@@ -397,6 +426,16 @@ local kinds = {
     {"npy, mapped", "npy", drawn_npy, function(path) use(data.npy(path, {map = true})) end},
     {"npz", "npz", function() return pick {damaged, odd_zip, odd_zip}(pick(archives)) end, function(path)
         for _, t in data.npz(path) do use(t) end
+    end},
+    {"csv", "csv", function()
+        local text = chance(80) and drawn_csv() or damaged(drawn_csv())
+        return chance(90) and text or gzip(text)
+    end, function(path)
+        local columns = data.csv(path, csv_options())
+        for _, column in columns do use(column) end
+        local types = {}
+        for column in columns do types[column] = pick {"text", "category", "bool", "int64", "float32", "time"} end
+        if next(types) and chance(30) then data.csv(path, {types = types, fill = chance(50) and 1 or nil}) end
     end},
     {"json", "json", function() return chance(50) and odd_json('{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n", "d": {}}, "e": 9223372036854775807}')
         or damaged '{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n"}}' end,
@@ -492,7 +531,7 @@ end
 if rank == 0 then
     os.execute("rm -r " .. folder)
     for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
-        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "json", "train.lua"} do
+        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "csv", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
     end

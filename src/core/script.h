@@ -58,7 +58,8 @@
 #include "base/suggest.h"
 #include "base/utf8.h"
 
-/* Files: safetensors, IDX, JSON, NumPy's; paths that may be opened. */
+/* Files: safetensors, IDX, JSON, NumPy's, tables of text; paths that may be opened. */
+#include "file/csv.h"
 #include "file/idx.h"
 #include "file/json.h"
 #include "file/npy.h"

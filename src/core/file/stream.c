@@ -92,25 +92,38 @@ const char *fl_stream_who(const fl_stream *stream) { return stream->who; }
 const char *fl_stream_path(const fl_stream *stream) { return stream->path; }
 bool fl_stream_is_packed(const fl_stream *stream) { return stream->part.packing != FL_PACKED_PLAIN; }
 int64_t fl_stream_offset(const fl_stream *stream) { return stream->at; }
+int64_t fl_stream_bytes(const fl_stream *stream) { return stream->part.bytes; }
 
 /* ---- reading ---- */
 
-/* Bytes as they lie in the file: fewer than `size` at the end of the part. A file that has become shorter is an
-** error. */
+/* A file that has become shorter is an error. */
+static fl_status bytes_read(const fl_stream *s, void *data, int64_t size, int64_t offset)
+{
+    for (int64_t done = 0; done < size;) {
+        size_t n = (size_t)(size - done < MOST ? size - done : MOST);
+        ssize_t got = pread(s->part.fd, (char *)data + done, n, offset + done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fl_fail(FL_ERR_IO, "%s: %s: %s", s->who, s->path, strerror(errno));
+        if (got == 0) return ends_early(s);
+        done += got;
+    }
+    return FL_OK;
+}
+
+/* Bytes as they lie in the file: fewer than `size` at the end of the part. */
 static fl_status raw_read(size_t *got, fl_stream *s, void *data, int64_t size)
 {
     int64_t left = s->end - s->at;
     if (size > left) size = left;
-    for (int64_t done = 0; done < size;) {
-        ssize_t n = pread(s->part.fd, (char *)data + done, (size_t)(size - done < MOST ? size - done : MOST), s->at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return fl_fail(FL_ERR_IO, "%s: %s: %s", s->who, s->path, strerror(errno));
-        if (n == 0) return ends_early(s);
-        done += n;
-        s->at += n;
-    }
+    FL_TRY(bytes_read(s, data, size, s->at));
+    s->at += size;
     *got = (size_t)size;
     return FL_OK;
+}
+
+fl_status fl_stream_read_at(const fl_stream *s, void *data, int64_t offset, int64_t size)
+{
+    return bytes_read(s, data, size, s->part.offset + offset);
 }
 
 static fl_status packed_fill(fl_stream *s)

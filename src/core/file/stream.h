@@ -46,6 +46,11 @@ fl_status fl_stream_end(fl_stream *stream);
 /* All that is left, in memory that the caller frees, and behind it `padding` bytes of 0. */
 fl_status fl_stream_read_all(char **out, int64_t *size, fl_stream *stream, int64_t padding);
 
+/* Of a stream that is not packed: exactly the bytes from there on, wherever it stands; any thread may call it. */
+fl_status fl_stream_read_at(const fl_stream *stream, void *data, int64_t offset, int64_t size);
+/* Its bytes as they lie in the file. */
+int64_t fl_stream_bytes(const fl_stream *stream);
+
 const char *fl_stream_who(const fl_stream *stream);
 const char *fl_stream_path(const fl_stream *stream);
 bool fl_stream_is_packed(const fl_stream *stream);

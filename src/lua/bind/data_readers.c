@@ -145,4 +145,5 @@ void fl_lua_open_readers(lua_State *L, int io)
     lua_pushvalue(L, io);
     luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);
+    fl_lua_open_csv(L, io);
 }

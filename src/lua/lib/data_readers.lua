@@ -1,4 +1,4 @@
--- data_readers.lua -- files of other programs: NumPy's arrays.
+-- data_readers.lua -- files of other programs: NumPy's arrays, and what data_csv.lua reads.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -106,4 +106,7 @@ check.takes(readers, {
     "npy(path: string, {map: boolean = false})", "npz(path: string, {names: list?})",
     "save_npy(path: string, x: tensor)", "save_npz(path: string, tensors: table, {compress: boolean = false})",
 })
+
+for key, value in next, (require "flow.data_csv") do readers[key] = value end
+
 return readers

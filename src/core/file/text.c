@@ -1,0 +1,75 @@
+/*
+** text.c -- files of text (see text.h).
+*/
+#include "text.h"
+#include "stream.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD = 512 };
+
+static fl_status fail(const fl_text *text, const char *what)
+{
+    return fl_fail(FL_ERR_IO, "%s: %s: %s", text->who, text->path, what);
+}
+
+/* What the first bytes say that is no text. */
+static fl_status head_check(fl_text *text)
+{
+    unsigned char head[HEAD] = {0};
+    int64_t size = text->bytes < HEAD ? text->bytes : HEAD;
+    FL_TRY(fl_text_read(text, (char *)head, 0, size));
+    if (size >= 2 && ((head[0] == 0xff && head[1] == 0xfe) || (head[0] == 0xfe && head[1] == 0xff)))
+        return fail(text, "its text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 old > new");
+    if (memcmp(head, "PK\3\4", 4) == 0)
+        return fail(text, "a zip archive, as spreadsheets (.xlsx) and others are, not text; unpack or export it");
+    if (size > 0 && memchr(head, 0, (size_t)size)) return fail(text, "not a file of text: it has bytes of 0");
+    if (memcmp(head, "\xef\xbb\xbf", 3) == 0) {
+        text->start = 3;
+        text->bytes -= 3;
+    }
+    return FL_OK;
+}
+
+static fl_status memory_take(fl_text *text)
+{
+    if (fl_stream_is_packed(text->stream)) return fl_stream_read_all(&text->memory, &text->bytes, text->stream, 1);
+    text->bytes = fl_stream_bytes(text->stream);
+    return FL_OK;
+}
+
+fl_status fl_text_open(fl_text **out, const char *who, const char *path)
+{
+    fl_text *text = calloc(1, sizeof *text);
+    if (text) {
+        text->who = strdup(who);
+        text->path = strdup(path);
+    }
+    fl_status status = FL_OK;
+    if (!text || !text->who || !text->path) status = fl_fail(FL_ERR_MEMORY, "%s: %s: out of memory", who, path);
+    if (status == FL_OK) status = fl_stream_open(&text->stream, who, path);
+    if (status == FL_OK) status = memory_take(text);
+    if (status == FL_OK) status = head_check(text);
+    if (status == FL_OK) *out = text;
+    else fl_text_close(text);
+    return status;
+}
+
+fl_status fl_text_read(const fl_text *text, char *data, int64_t offset, int64_t bytes)
+{
+    if (!text->memory) return fl_stream_read_at(text->stream, data, text->start + offset, bytes);
+    memcpy(data, text->memory + text->start + offset, (size_t)bytes);
+    return FL_OK;
+}
+
+void fl_text_close(fl_text *text)
+{
+    if (!text) return;
+    fl_stream_close(text->stream);
+    free(text->memory);
+    free(text->who);
+    free(text->path);
+    free(text);
+}

@@ -1,0 +1,31 @@
+/*
+** text.h -- a file of text that is read in pieces, by several threads at once: from the file, or from memory where gzip
+** has compressed it.
+*/
+#ifndef FL_TEXT_H
+#define FL_TEXT_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct fl_text {
+    char *who, *path; /* owned: how messages begin */
+    int64_t bytes;    /* without the mark at the beginning that says it is UTF-8 */
+    /* the reader's own */
+    struct fl_stream *stream;
+    char *memory;  /* owned; NULL: read from the stream's file */
+    int64_t start; /* behind the mark */
+} fl_text;
+
+/* Opens a regular file; fl_text_close frees *out. UTF-16 and what is no text, by its first bytes, is an error that says
+** what it is. */
+fl_status fl_text_open(fl_text **out, const char *who, const char *path);
+
+/* Exactly these bytes, which lie in the file; any thread may call it. */
+fl_status fl_text_read(const fl_text *text, char *data, int64_t offset, int64_t bytes);
+
+void fl_text_close(fl_text *text); /* takes NULL */
+
+#endif
