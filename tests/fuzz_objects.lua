@@ -311,7 +311,8 @@ for name, how in pairs {
         local x = flow.ones(2, {requires_grad = true})
         return (x * 2):sum(), x, {allow_unused = true}
     end, ["testing.assert_close"] = function() return flow.ones(2), flow.ones(2), {rtol = 1, atol = 1} end,
-    ["engine.push"] = function() return {run = "return 1", reads = {flow.ones(2)}} end, ["data.generate"] = call_of(4, function(position) return {position} end, {args = {}}),
+    ["engine.push"] = function() return {run = "return 1", reads = {flow.ones(2)}} end,
+    ["data.generate"] = call_of(4, function(position) return {position} end, {args = {}}),
     ["data.random"] = call_of({seed = 1, epoch = 0}, 3), ["data.records"] = function() return record_file, {checksum = false} end,
     ["data.pack"] = function() return dataset(), record_file, {workers = 1, progress = false} end,
     ["data.read"] = call_of(arg[0]), ["data.files"] = call_of ".",
