@@ -261,7 +261,7 @@ local function new_model(characters)
 end
 
 local function loss_of(model, batch)
-    local x, y = batch[1]:to(options.device), batch[2]:to(options.device)
+    local x, y = batch[1], batch[2]
     if store and sharers then x, y = x:to_local(), y:to_local() end
     local logits = model(x)
     -- Unequal parts of a batch are no equal parts of its characters: they stay where they are as rows of a matrix.
@@ -297,14 +297,17 @@ local count = text.tokens:numel()
 local held_out = math.floor(count * HELD_OUT)
 if held_out < options.context + 1 then cli.stop(arg, ("%d characters of text are too few"):format(count)) end
 
+-- Batches come to the device while the step before runs.
+local batch_device = not sharers and options.device or nil
 local batch_sbp = sharers and {options.dp > 1 and "S(0)" or "B", "B"}
 local train = data.loader(data.windows(text.tokens:narrow(0, 0, count - held_out), options.context),
-    {batch_size = options.batch, shuffle = true, seed = options.seed, placement = sharers, sbp = batch_sbp})
+    {batch_size = options.batch, shuffle = true, seed = options.seed, device = batch_device,
+        placement = sharers, sbp = batch_sbp})
 
 local validation = data.loader(
     data.windows(text.tokens:narrow(0, count - held_out, held_out), options.context,
         {stride = math.max(1, (held_out - options.context - 1) // WINDOWS)}),
-    {batch_size = options.batch, placement = sharers, sbp = batch_sbp})
+    {batch_size = options.batch, device = batch_device, placement = sharers, sbp = batch_sbp})
 
 -- ---- evaluation and sampling, with random numbers of their own ----
 

@@ -626,3 +626,42 @@ describe("options", function()
         it("are checked: " .. case[2], function() fails(case[2], data.loader, set, case[1]) end)
     end
 end)
+
+describe("a program that ends", function()
+    local process = require "tests.process"
+    local folder, write
+
+    setup(function() folder, write = process.folder() end)
+    teardown(function() os.execute("rm -rf " .. folder) end)
+
+    -- What a script prints that begins with a loader of slow items, and its exit code.
+    local function run(rest, before)
+        local script = write("ends.lua", [[
+            local flow = require "flow"
+            local function slow(item)
+                for i = 1, item[1] < 4 and 1 or 2000000000 do local _ = {i} end
+                return item
+            end
+            local loader = flow.data.loader(flow.data.tensors(flow.arange(100)),
+                {batch_size = 2, transform = slow, workers = 2, prefetch = 4})
+            ]] .. rest)
+        local began = flow.progress.clock()
+        local output = process.output((before or "%s %s 2>&1; echo code $?"):format(process.flowlua, script))
+        assert.is_true(flow.progress.clock() - began < 5)
+        return output
+    end
+
+    it("while batches are made ends at once", function()
+        assert.are.equal("0\ncode 0\n", run "print(loader:next()[1][0]:item())")
+        assert.are.equal("0\ncode 3\n", run "print(loader:next()[1][0]:item()) os.exit(3)")
+        assert.are.equal("0\ncode 4\n", run "print(loader:next()[1][0]:item()) os.exit(4, true)")
+        assert.matches("stop.*code 1\n$", run "loader:next() error 'stop'")
+        assert.are.equal("code 0\n", run "loader:next() loader = nil collectgarbage()")
+    end)
+
+    it("by Ctrl-C while it waits for a batch ends at once, and says where", function()
+        local output = run("for batch in loader do print(batch[1][0]:item()) end",
+            "%s %s 2>&1 & pid=$!; sleep 0.5; kill -INT $pid; wait $pid; echo code $?")
+        assert.matches("interrupted.*ends.lua:%d+: in main chunk.*code 1\n$", output)
+    end)
+end)

@@ -20,11 +20,16 @@ struct stage {
     fl_pack *arguments; /* owned; package.path first */
 };
 
+struct worker {
+    lua_State *L;             /* owned; NULL: not made yet */
+    const fl_crew_item *item; /* that it makes; NULL: none */
+};
+
 struct fl_crew {
     int refs; /* atomic: of the script, and of jobs */
     int workers;
     struct stage stages[FL_CREW_STAGES];
-    lua_State *states[]; /* of each worker, owned; NULL: not made yet */
+    struct worker seats[]; /* one for each worker */
 };
 
 /* What scripts hold. User value 1: {generate, transform}; 2: lists of their arguments. */
@@ -36,7 +41,7 @@ void fl_crew_unref(fl_crew *crew)
 {
     if (!crew || __atomic_sub_fetch(&crew->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
     for (int i = 0; i < crew->workers; i++)
-        if (crew->states[i]) lua_close(crew->states[i]);
+        if (crew->seats[i].L) lua_close(crew->seats[i].L);
     for (int i = 0; i < FL_CREW_STAGES; i++) {
         free(crew->stages[i].code);
         free(crew->stages[i].arguments);
@@ -129,27 +134,37 @@ static int make_item(lua_State *L)
     return 0;
 }
 
-/* Calls make_item with what lies on the stack from `first` on. */
-static bool call_make(lua_State *L, struct call *call, fl_row **out, char **error)
+static int to_text(lua_State *L)
 {
-    if (lua_pcall(L, 3, 0, 0) == LUA_OK) {
-        *out = call->row;
-        return true;
-    }
-    *error = strdup(luaL_tolstring(L, -1, NULL));
-    lua_pop(L, 2);
-    return false;
+    luaL_tolstring(L, 1, NULL);
+    return 1;
+}
+
+/* Calls make_item. Its tables of functions and of arguments are on top of the stack, and taken from it. */
+static bool call_make(lua_State *L, const fl_crew_item *item, fl_row **out, char **error)
+{
+    struct call call = {item, NULL};
+    int handler = lua_gettop(L) - 1;
+    lua_pushcfunction(L, to_text);
+    lua_insert(L, handler);
+    lua_pushcfunction(L, make_item);
+    lua_insert(L, handler + 1);
+    lua_pushlightuserdata(L, &call);
+    lua_insert(L, handler + 2);
+    bool good = lua_pcall(L, 3, 0, handler) == LUA_OK;
+    if (good) *out = call.row;
+    else *error = strdup(lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "error");
+    lua_settop(L, handler - 1);
+    return good;
 }
 
 bool fl_crew_make_here(lua_State *L, int index, const fl_crew_item *item, fl_row **out, char **error)
 {
-    struct call call = {item, NULL};
+    luaL_checkstack(L, 8, "loader");
     index = lua_absindex(L, index);
-    lua_pushcfunction(L, make_item);
-    lua_pushlightuserdata(L, &call);
     lua_getiuservalue(L, index, 1);
     lua_getiuservalue(L, index, 2);
-    return call_make(L, &call, out, error);
+    return call_make(L, item, out, error);
 }
 
 /* ---- states of workers ---- */
@@ -194,33 +209,52 @@ static int open_state(lua_State *L)
     return 0;
 }
 
-/* The state of the worker, NULL when it cannot be made. */
-static lua_State *state_of(fl_crew *crew, int seat, char **error)
+static void stop_hook(lua_State *L, lua_Debug *ar) { luaL_error(L, "stopped"); }
+
+/* The allocator of a worker's state, which is called in the midst of its functions: where they are to stop it sets a
+** hook, which runs at the next instruction. */
+static void *allocate(void *context, void *block, size_t old_size, size_t new_size)
 {
-    if (crew->states[seat]) return crew->states[seat];
-    lua_State *L = luaL_newstate();
-    if (!L) return NULL;
-    lua_pushcfunction(L, open_state);
-    lua_pushlightuserdata(L, crew);
-    if (lua_pcall(L, 1, 0, 0) != LUA_OK) {
-        *error = strdup(lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "error");
-        lua_close(L);
+    const struct worker *worker = context;
+    if (new_size == 0) {
+        free(block);
         return NULL;
     }
-    return crew->states[seat] = L;
+    if (block == NULL && worker->item && worker->item->stops(worker->item->job) && !lua_gethook(worker->L))
+        lua_sethook(worker->L, stop_hook, LUA_MASKCOUNT, 1);
+    return realloc(block, new_size);
+}
+
+/* Makes the worker's state, where there is none yet. */
+static bool open_worker(fl_crew *crew, struct worker *worker, char **error)
+{
+    if (worker->L) return true;
+    lua_State *L = lua_newstate(allocate, worker);
+    if (!L) return false;
+    lua_pushcfunction(L, open_state);
+    lua_pushlightuserdata(L, crew);
+    if (lua_pcall(L, 1, 0, 0) == LUA_OK) {
+        worker->L = L;
+        return true;
+    }
+    *error = strdup(lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "error");
+    lua_close(L);
+    return false;
 }
 
 bool fl_crew_make(fl_crew *crew, int seat, const fl_crew_item *item, fl_row **out, char **error)
 {
-    lua_State *L = state_of(crew, seat, error);
-    struct call call = {item, NULL};
-    if (!L) return false;
+    struct worker *worker = &crew->seats[seat];
+    if (!open_worker(crew, worker, error)) return false;
+    lua_State *L = worker->L;
     lua_settop(L, 0);
-    lua_pushcfunction(L, make_item);
-    lua_pushlightuserdata(L, &call);
+    lua_sethook(L, NULL, 0, 0);
     lua_getfield(L, LUA_REGISTRYINDEX, "functions");
     lua_getfield(L, LUA_REGISTRYINDEX, "arguments");
-    return call_make(L, &call, out, error);
+    worker->item = item;
+    bool good = call_make(L, item, out, error);
+    worker->item = NULL;
+    return good;
 }
 
 /* ---- crews ---- */
@@ -260,7 +294,7 @@ void fl_crew_new(lua_State *L, int index)
     handle->crew = NULL;
     luaL_setmetatable(L, crew_type);
     int self = lua_gettop(L);
-    handle->crew = checked(L, calloc(1, sizeof(fl_crew) + sizeof(lua_State *) * (size_t)workers));
+    handle->crew = checked(L, calloc(1, sizeof(fl_crew) + sizeof(struct worker) * (size_t)workers));
     handle->crew->refs = 1;
     handle->crew->workers = workers;
     lua_newtable(L);

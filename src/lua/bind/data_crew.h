@@ -3,7 +3,8 @@
 **
 ** A crew has up to two functions: one that makes an item of its position (data.generate), one that changes an item
 ** (transform). Each worker runs them in a lua_State of its own, made when it has its first item; a crew without workers
-** runs them in the script's. What they draw depends on seed, epoch and position alone.
+** runs them in the script's. What they draw depends on seed, epoch and position alone. A function that takes memory ends
+** soon after its batch is dropped; one that does not, when it returns.
 */
 #ifndef FL_DATA_CREW_H
 #define FL_DATA_CREW_H
@@ -28,7 +29,9 @@ typedef struct fl_crew_item {
     const fl_row *keys;      /* of the columns */
     const fl_crew_column *columns;
     int column_count;
-    const fl_row *given; /* fields that are no columns, or NULL */
+    const fl_row *given;            /* fields that are no columns, or NULL */
+    bool (*stops)(const void *job); /* is nobody waiting for it any more? Called by the worker, now and then */
+    const void *job;
 } fl_crew_item;
 
 /* crew{generate =, generate_args =, transform =, transform_args =, workers =}: the table at index. Pushes the crew. */

@@ -72,6 +72,11 @@ static void job_free(void *context)
 
 /* ---- making the items ---- */
 
+static bool is_dropped(const void *context)
+{
+    return __atomic_load_n(&((const struct job *)context)->dropped, __ATOMIC_RELAXED) || fl_engine_is_stopping();
+}
+
 static fl_crew_item item_at(const struct job *job, int64_t i)
 {
     return (fl_crew_item){.seed = job->seed,
@@ -81,7 +86,9 @@ static fl_crew_item item_at(const struct job *job, int64_t i)
                           .keys = job->keys,
                           .columns = job->columns,
                           .column_count = job->column_count,
-                          .given = job->given ? job->given[i] : NULL};
+                          .given = job->given ? job->given[i] : NULL,
+                          .stops = is_dropped,
+                          .job = job};
 }
 
 /* An error ends the job, unless it goes on. */
@@ -89,7 +96,7 @@ static fl_status make_item(void *context, int64_t i, int seat)
 {
     struct job *job = context;
     fl_crew_item item = item_at(job, i);
-    if (__atomic_load_n(&job->dropped, __ATOMIC_RELAXED)) return fl_fail(FL_ERR_STATE, "dropped");
+    if (is_dropped(job)) return fl_fail(FL_ERR_STATE, "dropped");
     bool good = fl_crew_make(job->crew, seat, &item, &job->rows[i], &job->errors[i]);
     if (!good && !job->errors[i]) return fl_fail(FL_ERR_MEMORY, "loader: out of memory for a Lua state");
     return good || job->goes_on ? FL_OK : fl_fail(FL_ERR_VALUE, "failed");
@@ -106,8 +113,14 @@ static void finish_job(struct job *job)
 {
     for (int64_t i = 0; i < job->count; i++)
         if (job->rows[i]) job->good[job->good_count++] = job->rows[i];
-    if (job->stacks && (job->goes_on || job->good_count == job->count))
-        job->stack = fl_stack_rows(job->good, job->good_count);
+    if (!job->stacks || (!job->goes_on && job->good_count < job->count)) return;
+    job->stack = fl_stack_rows(job->good, job->good_count);
+    if (!job->stack || !fl_stack_is_whole(job->stack)) return;
+    for (int64_t i = 0; i < job->count; i++) {
+        if (job->rows[i] == job->good[0]) continue;
+        free(job->rows[i]);
+        job->rows[i] = NULL;
+    }
 }
 
 static void begin_job(struct job *job)
@@ -240,6 +253,8 @@ static int io_make(lua_State *L)
 {
     enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, HANDLE };
     lua_settop(L, STACKS);
+    FL_CHECK(L, fl_program_refuse("a loader's function makes a batch"));
+    if (fl_tracer_now) FL_RAISE(L, "loader: a program that is traced has no place for functions of a loader");
     struct handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = (struct handle){NULL, NULL};
     luaL_setmetatable(L, job_type);
@@ -268,7 +283,12 @@ static int io_make(lua_State *L)
 
 /* ---- taking it ---- */
 
-static struct handle *check_handle(lua_State *L) { return luaL_checkudata(L, 1, job_type); }
+static struct handle *check_handle(lua_State *L)
+{
+    struct handle *handle = luaL_checkudata(L, 1, job_type);
+    if (!handle->token) luaL_error(L, "the batch was dropped");
+    return handle;
+}
 
 /* batch:done() -> could it be taken without waiting? */
 static int batch_done(lua_State *L)
@@ -309,7 +329,7 @@ static void push_items(lua_State *L, const struct job *job)
     }
 }
 
-/* batch:take() -> errors, the fields; or errors, nil, items and their numbers. Once. */
+/* batch:take() -> errors, the fields, which can be taken once; or errors, nil, items and their numbers. */
 static int batch_take(lua_State *L)
 {
     struct handle *handle = check_handle(L);
@@ -327,9 +347,10 @@ static int batch_take(lua_State *L)
     return 4;
 }
 
-static int batch_gc(lua_State *L)
+/* batch:drop(): nothing is needed of it any more */
+static int batch_drop(lua_State *L)
 {
-    struct handle *handle = check_handle(L);
+    struct handle *handle = luaL_checkudata(L, 1, job_type);
     if (handle->job) __atomic_store_n(&handle->job->dropped, true, __ATOMIC_RELAXED);
     if (handle->token) fl_tensor_release(handle->token);
     else if (handle->job) job_free(handle->job);
@@ -367,12 +388,12 @@ void fl_lua_open_loader(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {
         {"make", io_make}, {"crew", io_crew}, {"random", io_random}, {"ready", io_ready}, {NULL, NULL}};
-    static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {"drop", batch_drop}, {NULL, NULL}};
     fl_lua_open_arrays(L);
     fl_lua_open_item_random(L);
     fl_crew_open(L);
     luaL_newmetatable(L, job_type);
-    lua_pushcfunction(L, batch_gc);
+    lua_pushcfunction(L, batch_drop);
     lua_setfield(L, -2, "__gc");
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");

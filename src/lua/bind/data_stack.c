@@ -95,6 +95,13 @@ fl_stack *fl_stack_rows(fl_row *const *rows, int64_t count)
     return NULL;
 }
 
+bool fl_stack_is_whole(const fl_stack *stack)
+{
+    bool strings = false;
+    for (int k = 0; k < stack->rows[0]->count; k++) strings = strings || stack->fields[k].type == LUA_TSTRING;
+    return !strings;
+}
+
 void fl_stack_free(fl_stack *stack)
 {
     if (!stack) return;

@@ -12,6 +12,9 @@ typedef struct fl_stack fl_stack;
 ** Strings stay in the rows, which are borrowed. NULL: the items differ, or out of memory. */
 fl_stack *fl_stack_rows(fl_row *const *rows, int64_t count);
 
+/* True when rows but for the first are no longer needed. */
+bool fl_stack_is_whole(const fl_stack *stack);
+
 /* Pushes the batch; the memory of the tensors is given to them. Raises the script's errors. */
 void fl_stack_push(lua_State *L, fl_stack *stack);
 

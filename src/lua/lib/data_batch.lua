@@ -137,6 +137,7 @@ local function take(loader, batch)
     local errors, fields, items, numbers = batch.job:take()
     note_errors(loader, batch, errors)
     fields = fields or collated(loader, items, numbers)
+    batch.job:drop()
     batch.job = nil
     batch.fields = batch.none and fields and without_rows(fields) or fields
 end
