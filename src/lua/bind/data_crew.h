@@ -2,9 +2,9 @@
 ** data_crew.h -- the Lua functions that make the items of a loader's batches, in the states of its workers.
 **
 ** A crew has up to two functions: one that makes an item of its position (data.generate), one that changes an item
-** (transform). Each worker runs them in a lua_State of its own, made when it has its first item; a crew without workers
-** runs them in the script's. What they draw depends on seed, epoch and position alone. A function that takes memory ends
-** soon after its batch is dropped; one that does not, when it returns.
+** (transform). Each worker runs them in a lua_State of its own, made when it has its first item; a crew without
+** workers runs them in the script's. What they draw depends on seed, epoch and position alone. A function that takes
+** memory ends soon after its batch is dropped; one that does not, when it returns.
 */
 #ifndef FL_DATA_CREW_H
 #define FL_DATA_CREW_H
