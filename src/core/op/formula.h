@@ -25,6 +25,7 @@ typedef struct fl_formula_node {
     int in[FL_FORMULA_IN];
     int attrs[FL_FORMULA_ATTRS];     /* of a row: nodes that are numbers, -1: */
     double absent[FL_FORMULA_ATTRS]; /* fl_formula_absent */
+    int8_t block;                    /* settled: where the value of few elements lies */
 } fl_formula_node;
 
 /* The gradient of an operand: a formula of the gradient of the result, of operands and attributes. */
@@ -42,6 +43,7 @@ typedef struct fl_formula {
     int count;
     fl_formula_gradient *gradients; /* owned; one for each operand; NULL: the host computes them */
     bool as_ops;                    /* its rows may be dispatched as they are: conditions are results of comparisons */
+    bool is_small;                  /* settled: few elements are computed row by row */
     bool linear;                    /* in operand 0, whose partial sums therefore give partial sums */
     fl_formula_node nodes[];        /* FL_FORMULA_NODES at most */
 } fl_formula;
@@ -55,6 +57,9 @@ fl_status fl_formula_grad(fl_grad *g);
 fl_status fl_formula_on_device(fl_kernel *kernel);
 /* op->compute: row by row. */
 fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
+
+/* Fills in what is settled of a formula whose nodes are there. */
+void fl_formula_settle(fl_formula *formula);
 
 /* The row of that name that formulas may use: one with loops for floats or of conditions; NULL: there is none. */
 const fl_op *fl_formula_row(const char *name);

@@ -7,6 +7,7 @@
 */
 #include "op/formula.h"
 #include "cpu/tiles.h"
+#include "formula_values.h"
 #include "memory/device.h"
 #include "ops.h"
 
@@ -106,19 +107,12 @@ double fl_formula_absent(const fl_op *row, int i)
     return i < attrs.count ? fl_ew_number(&attrs.at[i], i) : 0;
 }
 
-/* A node while tiles are built: a slot, or a number. */
-struct value {
-    int slot; /* -1: none yet */
-    bool is_number;
-    double number;
-};
-
 static int64_t nearest(double number)
 {
     return number >= 0x1p63 ? INT64_MAX : number <= -0x1p63 ? INT64_MIN : number != number ? 0 : (int64_t)number;
 }
 
-static void attributes_of(fl_ew_attr *attrs, const fl_formula_node *node, const struct value *values)
+void fl_formula_attributes(fl_ew_attr *attrs, const fl_formula_node *node, const fl_formula_value *values)
 {
     for (int i = 0; i < FL_FORMULA_ATTRS; i++) {
         double number = node->attrs[i] < 0 ? node->absent[i] : values[node->attrs[i]].number;
@@ -126,8 +120,7 @@ static void attributes_of(fl_ew_attr *attrs, const fl_formula_node *node, const 
     }
 }
 
-/* The row on numbers, by its own loop. */
-static double compute_number(const fl_formula_node *node, const struct value *values)
+double fl_formula_number(const fl_formula_node *node, const fl_formula_value *values)
 {
     const fl_ew_row *row = &fl_ew_rows[node->index];
     double numbers[FL_FORMULA_IN], result = 0;
@@ -135,7 +128,7 @@ static double compute_number(const fl_formula_node *node, const struct value *va
     const void *in[FL_FORMULA_IN];
     fl_ew_attr attrs[FL_FORMULA_ATTRS];
     bool logic = row->rule == FL_EW_LOGIC;
-    attributes_of(attrs, node, values);
+    fl_formula_attributes(attrs, node, values);
     for (int i = 0; i < node->nin; i++) {
         numbers[i] = values[node->in[i]].number;
         conditions[i] = numbers[i] != 0;
@@ -148,7 +141,7 @@ static double compute_number(const fl_formula_node *node, const struct value *va
 }
 
 /* The slot of a node; a number becomes an operand of the dtype. */
-static int slot_of(fl_tiles *tiles, struct value *value, fl_dtype compute)
+static int slot_of(fl_tiles *tiles, fl_formula_value *value, fl_dtype compute)
 {
     if (value->slot >= 0) return value->slot;
     fl_view view = {.ndim = 0, .dtype = compute};
@@ -158,7 +151,7 @@ static int slot_of(fl_tiles *tiles, struct value *value, fl_dtype compute)
     return value->slot = fl_tiles_operand(tiles, &view);
 }
 
-static int row_slot(fl_tiles *tiles, const fl_formula_node *node, struct value *values, fl_dtype compute)
+static int row_slot(fl_tiles *tiles, const fl_formula_node *node, fl_formula_value *values, fl_dtype compute)
 {
     const fl_ew_row *row = &fl_ew_rows[node->index];
     fl_ew_attr attrs[FL_FORMULA_ATTRS];
@@ -168,19 +161,19 @@ static int row_slot(fl_tiles *tiles, const fl_formula_node *node, struct value *
         in[i] = slot_of(tiles, &values[node->in[i]], compute);
         if (in[i] == FL_TILES_FULL) return FL_TILES_FULL;
     }
-    attributes_of(attrs, node, values);
+    fl_formula_attributes(attrs, node, values);
     return fl_tiles_row(tiles, node->index, dtype, fl_ew_is_predicate(row->rule) ? FL_BOOL : compute, attrs, in,
                         node->nin);
 }
 
-static void value_of(struct value *value, const fl_formula_node *node, const fl_kernel *kernel, fl_tiles *tiles)
+static void value_of(fl_formula_value *value, const fl_formula_node *node, const fl_kernel *kernel, fl_tiles *tiles)
 {
-    *value = (struct value){.slot = -1, .is_number = node->kind != FL_FORMULA_OPERAND, .number = node->number};
+    *value = (fl_formula_value){.slot = -1, .is_number = node->kind != FL_FORMULA_OPERAND, .number = node->number};
     if (node->kind == FL_FORMULA_ATTR) value->number = fl_attr_number(&kernel->attrs->at[node->index]);
     if (node->kind == FL_FORMULA_OPERAND) value->slot = fl_tiles_operand(tiles, &kernel->in[node->index]);
 }
 
-static bool all_numbers(const fl_formula_node *node, const struct value *values)
+bool fl_formula_all_numbers(const fl_formula_node *node, const fl_formula_value *values)
 {
     for (int i = 0; i < node->nin; i++)
         if (!values[node->in[i]].is_number) return false;
@@ -193,14 +186,14 @@ static fl_status build(fl_tiles *tiles, const fl_kernel *kernel)
     const fl_formula *formula = kernel->op->formula;
     const fl_view *out = &kernel->out[0];
     fl_dtype compute = fl_dtype_compute(out->dtype);
-    struct value values[FL_FORMULA_NODES];
+    fl_formula_value values[FL_FORMULA_NODES];
     fl_tiles_begin(tiles, out->ndim, out->size, out->stride);
     for (int i = 0; i < formula->count; i++) {
         const fl_formula_node *node = &formula->nodes[i];
         value_of(&values[i], node, kernel, tiles);
         if (node->kind != FL_FORMULA_ROW) continue;
-        values[i].is_number = all_numbers(node, values);
-        if (values[i].is_number) values[i].number = compute_number(node, values);
+        values[i].is_number = fl_formula_all_numbers(node, values);
+        if (values[i].is_number) values[i].number = fl_formula_number(node, values);
         else if ((values[i].slot = row_slot(tiles, node, values, compute)) == FL_TILES_FULL)
             return fl_fail(FL_ERR_VALUE, "%s: its operands lie in memory in too many ways; make them contiguous",
                            kernel->name);
@@ -254,7 +247,7 @@ static double number_of(const fl_operand *operand)
 static fl_status dispatch_row(struct term *out, const fl_formula_node *node, const struct term *terms)
 {
     fl_operand in[FL_FORMULA_IN];
-    struct value numbers[FL_FORMULA_NODES];
+    fl_formula_value numbers[FL_FORMULA_NODES];
     bool tensors = false;
     for (int i = 0; i < node->nin; i++) {
         in[i] = terms[node->in[i]].operand;
@@ -264,7 +257,7 @@ static fl_status dispatch_row(struct term *out, const fl_formula_node *node, con
     for (int i = 0; i < FL_FORMULA_ATTRS; i++)
         if (node->attrs[i] >= 0) numbers[node->attrs[i]].number = number_of(&terms[node->attrs[i]].operand);
     if (!tensors) {
-        out->operand = fl_of_number(compute_number(node, numbers));
+        out->operand = fl_of_number(fl_formula_number(node, numbers));
         return FL_OK;
     }
     const fl_op *op = node->op;
@@ -310,7 +303,7 @@ fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand 
 fl_status fl_formula_kernel(fl_kernel *kernel)
 {
     fl_tiles tiles;
-    if (kernel->out[0].numel == 0) return FL_OK;
+    if (kernel->out[0].numel == 0 || fl_formula_run_small(kernel)) return FL_OK;
     FL_TRY(build(&tiles, kernel));
     fl_tiles_run(&tiles);
     return FL_OK;

@@ -48,6 +48,7 @@ void fl_own_read_formula(lua_State *L, fl_formula **out, const char *name, int i
         read_node(L, &formula->nodes[i]);
         lua_pop(L, 1);
     }
+    fl_formula_settle(formula);
 }
 
 bool fl_own_same_formula(const fl_formula *x, const fl_formula *y)
