@@ -84,6 +84,40 @@ describe("a formula", function()
         x.grad = nil
     end)
 
+    it("keeps what its gradients would compute again", function()
+        local f, name = define("x * sigmoid(beta * x) + tanh(y) * exp(x)", {attrs = "beta: float = 1"})
+        local function ops(x, y, beta)
+            if not flow.is_tensor(y) then y = flow.tensor(y, {dtype = x.dtype}) end
+            return x * flow.sigmoid(x * (beta or 1)) + flow.tanh(y) * flow.exp(x)
+        end
+        local function gradients(g, x, y, ...)
+            x, y = x:clone():requires_grad_(), flow.is_tensor(y) and y:clone():requires_grad_() or y
+            local out = g(x, y, ...)
+            out:square():sum():backward()
+            return {out:detach(), x.grad, flow.is_tensor(y) and y.grad or flow.zeros(1)}
+        end
+        local options = {atol = 1e-5, rtol = 1e-5}
+        for _, n in ipairs {1, 5, 700, 1024, 3000, 40000} do
+            for _, dtype in ipairs {"float32", "float64"} do
+                local x, y = flow.randn(n, {dtype = dtype}), flow.randn(n, {dtype = dtype})
+                for _, case in ipairs {{x, y, 1}, {x, y, 1.5}, {x, x, 2}, {x, 0.5, 1}, {x, y:narrow(0, 0, 1), 1}, {x:view(-1, 1), y:narrow(0, 0, 1), 3}} do
+                    local got, want = gradients(f, table.unpack(case)), gradients(ops, table.unpack(case))
+                    for i = 1, 3 do assert.is_true(flow.allclose(got[i], want[i], options), ("%d %s"):format(n, dtype)) end
+                end
+            end
+        end
+        local x, y = flow.randn(4):to "float64", flow.randn(4):to "float64"
+        assert.is_true(flow.gradcheck(f, {x, y}, {order = 2}))
+        local low = flow.randn(9):to "bfloat16"
+        assert.is_true(flow.allclose(gradients(f, low, low)[2]:to "float32", gradients(ops, low, low)[2]:to "float32", {atol = 0.2, rtol = 0.1}))
+        local everywhere = {placement = flow.placement("cpu", {0}), sbp = "S(0)"}
+        local whole = gradients(f, x:to_global(everywhere), y:to_global(everywhere))
+        assert.is_true(flow.allclose(whole[2]:to_local(), gradients(f, x, y)[2]))
+        local saved = flow.explain(function() f(x:requires_grad_(), y):sum():backward() end)
+        x.requires_grad = false
+        assert.is_truthy(tostring(saved):find(name .. "_grad_x_kept", 1, true), tostring(saved))
+    end)
+
     it("gives what its ops give, and gradients of zeros", function()
         local names = setmetatable({pi = math.pi}, {__index = flow})
         local function both(text, values)

@@ -57,4 +57,16 @@ describe("on several ranks", function()
         local x = flow.tensor({1, 2, 3, 4}, {dtype = "float64"}):to_global {placement = p, sbp = "S(0)"}
         assert.is_true(flow.gradcheck(function(t) return t:sin() * t end, x))
     end)
+
+    it("keep values for their gradients", function()
+        local f = flow.op {name = "kept_swish", formula = "x * sigmoid(beta * x)", attrs = "beta: float = 1"}
+        for _, sbp in ipairs {"B", "S(0)", "S(1)"} do
+            flow.manual_seed(3)
+            local x = flow.randn({6, 8}, {placement = flow.placement.all "cpu", sbp = sbp}):requires_grad_()
+            local z = x:detach():clone():requires_grad_()
+            f(x, 1.5):square():sum():backward()
+            flow.mul(z, flow.sigmoid(z * 1.5)):square():sum():backward()
+            assert.is_true(flow.allclose(x.grad, z.grad, {atol = 1e-5}), sbp)
+        end
+    end)
 end)

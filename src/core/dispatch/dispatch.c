@@ -12,6 +12,7 @@
 #include "fault.h"
 #include "listener.h"
 #include "mapped.h"
+#include "op/formula.h"
 #include "tracer.h"
 #include "infer/infer.h"
 #include "ranks/comm.h"
@@ -210,9 +211,32 @@ static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, con
     return dispatch(out, op, in, nin, attrs, true);
 }
 
+/* The op that is recorded for a formula on these operands: one with values for its gradients, or itself. */
+static const fl_op *recorded_op(const fl_op *op, const fl_operand *in, int nin)
+{
+    const fl_op *saving = op->formula->saving;
+    if (!saving || in[0].kind != FL_TENSOR || !fl_record_wanted(op, in, nin)) return op;
+    const fl_meta *meta = in[0].tensor->meta;
+    for (int i = 1; i < nin; i++)
+        if (in[i].kind == FL_TENSOR && in[i].tensor->meta != meta) return op;
+    return meta->dtype == FL_FLOAT32 || meta->dtype == FL_FLOAT64 ? saving : op;
+}
+
+static __attribute__((noinline)) fl_status dispatch_formula(fl_tensor **out, const fl_op *op, const fl_operand *in,
+                                                            int nin, const fl_attrs *attrs)
+{
+    fl_tensor *results[FL_MAX_OUT] = {NULL};
+    const fl_op *recorded = recorded_op(op, in, nin);
+    FL_TRY(dispatch(results, recorded, in, nin, attrs, false));
+    for (int i = op->nout; i < recorded->nout; i++) fl_tensor_unref(results[i]);
+    out[0] = results[0];
+    return FL_OK;
+}
+
 fl_status fl_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     if (FL_UNLIKELY(fl_dispatch_watched)) return dispatch_watched(out, op, in, nin, attrs);
+    if (FL_UNLIKELY(op->formula != NULL)) return dispatch_formula(out, op, in, nin, attrs);
     return dispatch(out, op, in, nin, attrs, false);
 }
 

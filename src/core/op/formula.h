@@ -6,7 +6,7 @@
 
 #include "op.h"
 
-enum { FL_FORMULA_NODES = 64, FL_FORMULA_ROWS = 40, FL_FORMULA_IN = 3, FL_FORMULA_ATTRS = 2 };
+enum { FL_FORMULA_NODES = 64, FL_FORMULA_ROWS = 40, FL_FORMULA_IN = 3, FL_FORMULA_ATTRS = 2, FL_FORMULA_KEPT = 2 };
 
 typedef enum fl_formula_kind {
     FL_FORMULA_OPERAND, /* `index` of the call */
@@ -33,7 +33,7 @@ typedef struct fl_formula_gradient {
     const fl_op *op; /* NULL: it is that of the result, or there is none */
     bool is_given;   /* it is that of the result */
     int nin, nattrs;
-    int in[FL_MAX_PARAMS]; /* of op: the operand, -1: the gradient of the result */
+    int in[FL_MAX_PARAMS]; /* of op: the operand; -1: the gradient of the result; -2 - i: result i of `saving` */
     int attrs[FL_MAX_ATTRS];
 } fl_formula_gradient;
 
@@ -42,10 +42,14 @@ typedef struct fl_formula_gradient {
 typedef struct fl_formula {
     int count;
     fl_formula_gradient *gradients; /* owned; one for each operand; NULL: the host computes them */
-    bool as_ops;                    /* its rows may be dispatched as they are: conditions are results of comparisons */
-    bool is_small;                  /* settled: few elements are computed row by row */
-    bool linear;                    /* in operand 0, whose partial sums therefore give partial sums */
-    fl_formula_node nodes[];        /* FL_FORMULA_NODES at most */
+    fl_op *saving; /* owned; the same op with the values of `kept` as further results, recorded in its place where all
+                   ** operands are alike: gradients need not compute them again; NULL: there is none */
+    fl_formula_gradient *from_saved;       /* owned; the gradients of `saving` where they are not recorded */
+    int kept_count, kept[FL_FORMULA_KEPT]; /* nodes */
+    bool as_ops;             /* its rows may be dispatched as they are: conditions are results of comparisons */
+    bool is_small;           /* settled: few elements are computed row by row */
+    bool linear;             /* in operand 0, whose partial sums therefore give partial sums */
+    fl_formula_node nodes[]; /* FL_FORMULA_NODES at most */
 } fl_formula;
 
 /* Hooks of a descriptor with a formula. */
@@ -63,6 +67,9 @@ void fl_formula_settle(fl_formula *formula);
 
 /* The row of that name that formulas may use: one with loops for floats or of conditions; NULL: there is none. */
 const fl_op *fl_formula_row(const char *name);
+
+/* Nanoseconds of a row per element, roughly. */
+double fl_formula_cost(const fl_op *row);
 
 /* What attribute i of a row is where it is left out. */
 double fl_formula_absent(const fl_op *row, int i);

@@ -7,6 +7,7 @@
 */
 #include "op/formula.h"
 #include "cpu/tiles.h"
+#include "dispatch/record.h"
 #include "formula_values.h"
 #include "memory/device.h"
 #include "ops.h"
@@ -79,8 +80,11 @@ fl_status fl_formula_infer(fl_infer *infer)
     for (int i = 0; i < infer->nin; i++)
         if (infer->in[i].kind == FL_TENSOR)
             FL_TRY(fl_shape_broadcast(&shape, infer->name, &shape, &infer->in[i].shape));
-    infer->out[0].shape = shape;
-    infer->out[0].dtype = fl_dtype_to_float(fl_infer_promote(infer));
+    fl_dtype dtype = fl_dtype_to_float(fl_infer_promote(infer));
+    for (int i = 0; i < infer->nout; i++) {
+        infer->out[i].shape = shape;
+        infer->out[i].dtype = dtype;
+    }
     if (needs_dtypes(infer)) infer_dtype(infer);
     return FL_OK;
 }
@@ -99,6 +103,8 @@ const fl_op *fl_formula_row(const char *name)
     bool floats = row->categories >> fl_dtype_categories[FL_FLOAT32] & 1;
     return floats || row->rule == FL_EW_LOGIC ? op : NULL;
 }
+
+double fl_formula_cost(const fl_op *row) { return fl_ew_rows[row->row].cost_ns; }
 
 double fl_formula_absent(const fl_op *row, int i)
 {
@@ -173,6 +179,14 @@ static void value_of(fl_formula_value *value, const fl_formula_node *node, const
     if (node->kind == FL_FORMULA_OPERAND) value->slot = fl_tiles_operand(tiles, &kernel->in[node->index]);
 }
 
+int fl_formula_same(const fl_formula_node *node, const fl_formula_value *values)
+{
+    if (node->index != FL_EW_mul && node->index != FL_EW_div) return -1;
+    const fl_formula_value *x = &values[node->in[0]], *y = &values[node->in[1]];
+    if (y->is_number && y->number == 1) return node->in[0];
+    return node->index == FL_EW_mul && x->is_number && x->number == 1 ? node->in[1] : -1;
+}
+
 bool fl_formula_all_numbers(const fl_formula_node *node, const fl_formula_value *values)
 {
     for (int i = 0; i < node->nin; i++)
@@ -180,7 +194,17 @@ bool fl_formula_all_numbers(const fl_formula_node *node, const fl_formula_value 
     return true;
 }
 
-/* The formula as tiles that give out[0]. */
+/* Has the value of a node stored where a result is; FL_TILES_FULL: there is no room. */
+static int store(fl_tiles *tiles, fl_formula_value *value, const fl_view *out, fl_dtype compute)
+{
+    int slot = slot_of(tiles, value, compute);
+    if (slot != FL_TILES_FULL && !tiles->slots[slot].is_result) slot = fl_tiles_cast(tiles, slot, out->dtype);
+    if (slot != FL_TILES_FULL) slot = fl_tiles_convert(tiles, slot, out->dtype);
+    if (slot != FL_TILES_FULL) fl_tiles_store(tiles, slot, out->data);
+    return slot;
+}
+
+/* The formula as tiles that give out[0], and what is kept. */
 static fl_status build(fl_tiles *tiles, const fl_kernel *kernel)
 {
     const fl_formula *formula = kernel->op->formula;
@@ -193,27 +217,33 @@ static fl_status build(fl_tiles *tiles, const fl_kernel *kernel)
         value_of(&values[i], node, kernel, tiles);
         if (node->kind != FL_FORMULA_ROW) continue;
         values[i].is_number = fl_formula_all_numbers(node, values);
+        int same = fl_formula_same(node, values);
         if (values[i].is_number) values[i].number = fl_formula_number(node, values);
+        else if (same >= 0) values[i].slot = slot_of(tiles, &values[same], compute);
         else if ((values[i].slot = row_slot(tiles, node, values, compute)) == FL_TILES_FULL)
             return fl_fail(FL_ERR_VALUE, "%s: its operands lie in memory in too many ways; make them contiguous",
                            kernel->name);
     }
-    int result = slot_of(tiles, &values[formula->count - 1], compute);
-    if (result != FL_TILES_FULL && !tiles->slots[result].is_result) result = fl_tiles_cast(tiles, result, out->dtype);
-    if (result != FL_TILES_FULL) result = fl_tiles_convert(tiles, result, out->dtype);
-    if (result == FL_TILES_FULL) return fl_fail(FL_ERR_VALUE, "%s: the formula is too long", kernel->name);
-    fl_tiles_store(tiles, result, out->data);
-    return FL_OK;
+    bool stored = store(tiles, &values[formula->count - 1], out, compute) != FL_TILES_FULL;
+    for (int i = 1; i < kernel->nout && stored; i++)
+        stored = store(tiles, &values[formula->kept[i - 1]], &kernel->out[i], compute) != FL_TILES_FULL;
+    return stored ? FL_OK : fl_fail(FL_ERR_VALUE, "%s: the formula is too long", kernel->name);
 }
 
 /* ---- gradients ---- */
 
-static fl_status gradient_of(fl_tensor **out, const fl_formula_gradient *gradient, const fl_grad *g, fl_tensor *given)
+static fl_operand gradient_operand(const fl_grad *g, int i)
+{
+    if (i >= 0) return g->in[i];
+    return fl_of(i == -1 ? g->gout[0] : g->out[-2 - i]);
+}
+
+static fl_status gradient_of(fl_tensor **out, const fl_formula_gradient *gradient, const fl_grad *g)
 {
     fl_operand in[FL_MAX_PARAMS];
     fl_attrs attrs;
     fl_attrs_init(&attrs, gradient->op);
-    for (int i = 0; i < gradient->nin; i++) in[i] = gradient->in[i] < 0 ? fl_of(given) : g->in[gradient->in[i]];
+    for (int i = 0; i < gradient->nin; i++) in[i] = gradient_operand(g, gradient->in[i]);
     for (int i = 0; i < gradient->nattrs; i++)
         fl_attr_set_number(&attrs, i, fl_attr_number(&g->attrs->at[gradient->attrs[i]]));
     return fl_dispatch(out, gradient->op, in, gradient->nin, &attrs);
@@ -222,11 +252,14 @@ static fl_status gradient_of(fl_tensor **out, const fl_formula_gradient *gradien
 /* An op of one result: backward comes where its gradient is there. */
 fl_status fl_formula_grad(fl_grad *g)
 {
-    const fl_formula_gradient *gradients = g->op->formula->gradients;
+    const fl_formula *formula = g->op->formula;
+    bool saved = g->op == formula->saving && !fl_grad_enabled;
+    const fl_formula_gradient *gradients = saved ? formula->from_saved : formula->gradients;
+    if (!gradients) return fl_fail(FL_ERR_STATE, "%s: the lua_State that defined this op is closed", g->op->name);
     for (int i = 0; i < g->nin; i++) {
         if (!g->need[i]) continue;
         if (gradients[i].is_given) g->gin[i] = fl_tensor_ref(g->gout[0]);
-        else if (gradients[i].op) FL_TRY(gradient_of(&g->gin[i], &gradients[i], g, g->gout[0]));
+        else if (gradients[i].op) FL_TRY(gradient_of(&g->gin[i], &gradients[i], g));
     }
     return FL_OK;
 }
@@ -242,6 +275,23 @@ struct term {
 static double number_of(const fl_operand *operand)
 {
     return operand->kind == FL_NUM_FLOAT ? operand->number : (double)operand->integer;
+}
+
+/* A product of floats with 1 is the other factor. */
+static bool is_same(struct term *out, const fl_formula_node *node, const struct term *terms)
+{
+    fl_formula_value values[FL_FORMULA_NODES];
+    for (int i = 0; i < node->nin; i++) {
+        const fl_operand *operand = &terms[node->in[i]].operand;
+        bool number = operand->kind != FL_TENSOR;
+        if (!number && !fl_dtype_is_float(operand->tensor->meta->dtype)) return false;
+        values[node->in[i]].is_number = number;
+        values[node->in[i]].number = number ? number_of(operand) : 0;
+    }
+    int same = fl_formula_same(node, values);
+    if (same < 0 || values[same].is_number) return false;
+    *out = (struct term){terms[same].operand, false};
+    return true;
 }
 
 static fl_status dispatch_row(struct term *out, const fl_formula_node *node, const struct term *terms)
@@ -260,6 +310,7 @@ static fl_status dispatch_row(struct term *out, const fl_formula_node *node, con
         out->operand = fl_of_number(fl_formula_number(node, numbers));
         return FL_OK;
     }
+    if (is_same(out, node, terms)) return FL_OK;
     const fl_op *op = node->op;
     fl_attrs attrs;
     fl_attrs_init(&attrs, op);
@@ -293,6 +344,8 @@ fl_status fl_formula_compute(const fl_op *op, fl_tensor **out, const fl_operand 
     }
     if (status == FL_OK && terms[last].owned) *out = fl_tensor_ref(terms[last].operand.tensor);
     else if (status == FL_OK) status = FL_CALL(out, clone, terms[last].operand);
+    for (int i = 1; i < op->nout && status == FL_OK; i++)
+        out[i] = fl_tensor_ref(terms[formula->kept[i - 1]].operand.tensor);
     for (int i = 0; i <= last; i++)
         if (terms[i].owned) fl_tensor_unref(terms[i].operand.tensor);
     return status;

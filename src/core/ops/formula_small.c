@@ -137,6 +137,16 @@ static const char *operand(struct run *run, int i, int64_t first, int64_t n, fl_
     return run->places[i];
 }
 
+/* Where a row's value goes: into a further result, or its block. */
+static char *place_of(const struct run *run, int i, int64_t first)
+{
+    const fl_kernel *kernel = run->kernel;
+    for (int k = 1; k < kernel->nout; k++)
+        if (kernel->op->formula->kept[k - 1] == i)
+            return (char *)kernel->out[k].data + first * (int64_t)fl_dtype_size(kernel->out[k].dtype);
+    return block_of(run, i);
+}
+
 static void run_block(struct run *run, int64_t first, int64_t n)
 {
     const fl_formula *formula = run->kernel->op->formula;
@@ -149,9 +159,14 @@ static void run_block(struct run *run, int64_t first, int64_t n)
         if (node->kind != FL_FORMULA_ROW || run->values[i].is_number) continue;
         const void *in[FL_FORMULA_IN];
         fl_ew_attr attrs[FL_FORMULA_ATTRS];
+        int same = i < last ? fl_formula_same(node, run->values) : -1;
+        if (same >= 0 && formula->nodes[same].kind == FL_FORMULA_OPERAND) {
+            run->places[i] = operand(run, same, first, n, out->dtype);
+            continue;
+        }
         for (int k = 0; k < node->nin; k++) in[k] = operand(run, node->in[k], first, n, out->dtype);
         fl_formula_attributes(attrs, node, run->values);
-        char *to = i == last ? result : block_of(run, i);
+        char *to = i == last ? result : place_of(run, i, first);
         (*FL_BY_LEVEL(fl_ew_loops))[node->index][out->dtype](to, in, n, attrs);
         run->places[i] = to;
     }

@@ -51,13 +51,28 @@ void fl_own_read_formula(lua_State *L, fl_formula **out, const char *name, int i
     fl_formula_settle(formula);
 }
 
+void fl_own_drop_gradients(fl_formula *formula)
+{
+    free(formula->gradients);
+    free(formula->from_saved);
+    formula->gradients = formula->from_saved = NULL;
+}
+
+void fl_own_free_formula(fl_formula *formula)
+{
+    if (!formula) return;
+    fl_own_drop_gradients(formula);
+    free(formula->saving);
+    free(formula);
+}
+
 bool fl_own_same_formula(const fl_formula *x, const fl_formula *y)
 {
     return x->count == y->count && x->as_ops == y->as_ops && x->linear == y->linear
         && memcmp(x->nodes, y->nodes, sizeof *x->nodes * (size_t)x->count) == 0;
 }
 
-/* row(name) -> {id =, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where they are left
+/* row(name) -> {id =, cost = ns, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where they are left
 ** out}}: a row that formulas may use, nil where there is none */
 int fl_own_row(lua_State *L)
 {
@@ -66,6 +81,8 @@ int fl_own_row(lua_State *L)
     lua_createtable(L, 0, 4);
     lua_pushinteger(L, op->row);
     lua_setfield(L, -2, "id");
+    lua_pushnumber(L, fl_formula_cost(op));
+    lua_setfield(L, -2, "cost");
     lua_pushstring(L, op->sig);
     lua_setfield(L, -2, "sig");
     lua_pushboolean(L, op->flags & FL_OP_HIDDEN);
@@ -100,15 +117,14 @@ static int read_positions(lua_State *L, int *out, int limit, const char *name)
     return n < limit ? n : limit;
 }
 
-/* set_gradients(f, {{op = function or nil, given = bool, operands = {-1 or position}, attrs = {positions}}, ...}): the
-** gradients of a formula's operands, from formulas */
-int fl_own_set_gradients(lua_State *L)
+/* The list at index: {{op = function or nil, given = bool, operands = {positions}, attrs = {positions}}, ...}, where the
+** operands are positions, -1 the gradient, -2 - i result i. */
+static fl_formula_gradient *read_gradients(lua_State *L, int index)
 {
-    fl_formula *formula = (fl_formula *)fl_lua_call_of(L, 1)->op->formula; /* which own_op.c has allocated */
-    int n = (int)lua_rawlen(L, 2);
-    fl_formula_gradient *list = fl_own_allocate(L, sizeof *list * (size_t)n);
+    int n = (int)lua_rawlen(L, index);
+    fl_formula_gradient *list = fl_own_allocate(L, sizeof *list * (size_t)(n + 1));
     for (int i = 0; i < n; i++) {
-        lua_rawgeti(L, 2, i + 1);
+        lua_rawgeti(L, index, i + 1);
         lua_getfield(L, -1, "op");
         const fl_lua_call *call = fl_lua_call_of(L, -1);
         lua_pop(L, 1);
@@ -118,7 +134,34 @@ int fl_own_set_gradients(lua_State *L)
         list[i].nattrs = read_positions(L, list[i].attrs, FL_MAX_ATTRS, "attrs");
         lua_pop(L, 1);
     }
-    free(formula->gradients);
-    formula->gradients = list;
+    return list;
+}
+
+/* The op that is recorded in the place of `op`, with values that are kept as further results. */
+static void make_saving(lua_State *L, fl_formula *formula, const fl_op *op, int index)
+{
+    if (!formula->saving) formula->saving = fl_own_allocate(L, sizeof *formula->saving);
+    lua_pushvalue(L, index);
+    formula->kept_count = read_positions(L, formula->kept, FL_FORMULA_KEPT, "nodes");
+    lua_pop(L, 1);
+    *formula->saving = *op;
+    formula->saving->nout = 1 + formula->kept_count;
+    formula->saving->saves_out = (uint32_t)fl_own_integer(L, index, "saves_out");
+    formula->saving->grad = fl_formula_grad;
+}
+
+/* set_gradients(f, list, kept): the gradients of a formula's operands, from formulas (read_gradients). kept: nil, or
+** {nodes = {positions of values that are kept}, saves_out = bits of results, list = the gradients from them} */
+int fl_own_set_gradients(lua_State *L)
+{
+    const fl_op *op = fl_lua_call_of(L, 1)->op;
+    fl_formula *formula = (fl_formula *)op->formula; /* which own_op.c has allocated */
+    lua_settop(L, 3);
+    fl_own_drop_gradients(formula);
+    formula->gradients = read_gradients(L, 2);
+    if (lua_isnil(L, 3)) return 0;
+    lua_getfield(L, 3, "list");
+    formula->from_saved = read_gradients(L, 4);
+    make_saving(L, formula, op, 3);
     return 0;
 }

@@ -121,8 +121,7 @@ static void check_signature(lua_State *L, fl_signature *s, const char *sig)
 static void free_op(fl_own_op *op)
 {
     for (char **sample = op->samples; sample && *sample; sample++) free(*sample);
-    if (op->formula) free(op->formula->gradients);
-    free(op->formula);
+    fl_own_free_formula(op->formula);
     free(op->samples);
     free((char *)op->op.name);
     free((char *)op->op.sig);
@@ -221,8 +220,7 @@ static fl_own_op *keep_op(lua_State *L, fl_own_op **handle)
     } else {
         if (op->instance == fl_lua_running) luaL_unref(L, LUA_REGISTRYINDEX, op->functions);
         fl_lua_instance_unref(op->instance);
-        free(op->formula->gradients); /* of ops that may have ended with the other state: they are derived again */
-        op->formula->gradients = NULL;
+        fl_own_drop_gradients(op->formula); /* of ops that may have ended with the other state: derived again */
     }
     op->instance = fl_lua_instance_ref(fl_lua_running);
     op->functions = functions;

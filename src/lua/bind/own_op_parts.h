@@ -52,6 +52,8 @@ const char *fl_own_in_place_name(lua_State *L, const char *name);
 
 /* own_formula.c: the list of nodes at index of the definition at 1; *out is to be freed even where it raises. */
 void fl_own_read_formula(lua_State *L, fl_formula **out, const char *name, int index);
+void fl_own_free_formula(fl_formula *formula);
+void fl_own_drop_gradients(fl_formula *formula);
 bool fl_own_same_formula(const fl_formula *x, const fl_formula *y);
 
 /* Functions of flow._own. */

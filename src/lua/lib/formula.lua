@@ -362,12 +362,16 @@ end
 
 -- ---- lists for the core ----
 
--- The nodes that `result` needs, itself last, and how many are rows.
-local function needed(result)
+-- The nodes that `result` needs, itself last, and how many are rows. kept: {[node] = name} of rows that are operands.
+local function needed(result, kept)
     local list, marked, count = {}, {}, 0
     local function mark(node)
         if marked[node] then return end
         marked[node] = true
+        if kept and kept[node] then
+            list[#list + 1] = node
+            return
+        end
         for _, arg in ipairs(node) do mark(arg) end
         for _, attr in ipairs(node.attrs or {}) do if attr then mark(attr) end end
         list[#list + 1] = node
@@ -382,6 +386,7 @@ end
 ---@field result table
 ---@field operands string[]
 ---@field attrs string[]
+---@field kept table<table, string>? rows that are operands of these names
 
 local function fits(list, count) return #list <= MOST_NODES and count <= MOST_ROWS end
 
@@ -390,10 +395,12 @@ local function encode(formula)
     local list, at, places = {}, {}, {}
     for i, name in ipairs(formula.operands) do places[name] = i - 1 end
     for i, name in ipairs(formula.attrs) do places[name] = i - 1 end
-    for i, node in ipairs((needed(formula.result))) do
+    for i, node in ipairs((needed(formula.result, formula.kept))) do
         at[node] = i
-        local entry = {kind = KINDS[node.kind], index = places[node.name], number = node.value}
-        if node.kind == "row" then
+        local name = formula.kept and formula.kept[node]
+        local entry = {kind = name and KINDS.operand or KINDS[node.kind], index = places[name or node.name],
+            number = node.value}
+        if node.kind == "row" and not name then
             entry.index, entry.row = node.row.id, node.row.name
             for k, arg in ipairs(node) do entry["in" .. k] = at[arg] end
             for k in ipairs(node.row.attrs) do entry["attr" .. k] = node.attrs[k] and at[node.attrs[k]] or 0 end
@@ -411,8 +418,8 @@ for name in ("and or xor not"):gmatch "%a+" do comparisons["logical_" .. name] =
 ---@param formula flow.formula
 ---@return boolean
 function M.as_ops(formula)
-    for _, node in ipairs((needed(formula.result))) do
-        for i, arg in ipairs(node) do
+    for _, node in ipairs((needed(formula.result, formula.kept))) do
+        for i, arg in ipairs(formula.kept and formula.kept[node] and {} or node) do
             local name = node.row.name
             local wanted = name == "where" and i == 1 or name == "masked_fill" and i == 2 or name:find "^logical" ~= nil
             local given = arg.kind == "row" and comparisons[arg.row.name] or false
@@ -477,6 +484,55 @@ function M.gradients(formula)
         end
     end
     return list, g
+end
+
+local MOST_KEPT, HEAVY = 2, 0.5      -- values; nanoseconds of a row
+
+-- True if the node depends on an operand that is always a tensor.
+local function is_tensor(node, tensors)
+    if node.kind == "operand" then return tensors[node.name] or false end
+    for _, arg in ipairs(node) do if is_tensor(arg, tensors) then return true end end
+    return false
+end
+
+---Values of the formula that its gradients would compute again, at some cost: their nodes by position in what M.encode
+---gives, and names by node; nil: there are none. tensors: names of operands that are never numbers.
+---@param formula flow.formula
+---@param gradients table<string, flow.formula>
+---@param tensors table<string, boolean>
+---@return {nodes: integer[], names: string[], kept: table<table, string>}?
+function M.kept(formula, gradients, tensors)
+    local again, list = {}, {nodes = {}, names = {}, kept = {}}
+    for _, gradient in pairs(gradients) do
+        for _, node in ipairs((needed(gradient.result))) do again[node] = true end
+    end
+    local name = "kept"
+    for _, taken in ipairs(formula.operands) do if taken:find("^kept") then name = name .. "_" .. taken end end
+    for _, taken in ipairs(formula.attrs) do if taken:find("^kept") then name = name .. "_" .. taken end end
+    local nodes = needed(formula.result)
+    for i = #nodes - 1, 1, -1 do
+        local node = nodes[i]
+        if again[node] and node.kind == "row" and node.row.cost > HEAVY and #list.nodes < MOST_KEPT
+            and is_tensor(node, tensors) then
+            list.nodes[#list.nodes + 1], list.names[#list.names + 1] = i - 1, name .. #list.nodes + 1
+            list.kept[node] = list.names[#list.names]
+        end
+    end
+    return list.nodes[1] and list or nil
+end
+
+---The gradient with what is kept as operands.
+---@return flow.formula
+function M.from_kept(gradient, list, formula)
+    local operands, attrs, seen = {gradient.operands[1]}, {}, {}
+    for _, node in ipairs((needed(gradient.result, list.kept))) do
+        local name = list.kept[node] or node.name
+        if name then seen[name] = true end
+    end
+    for _, name in ipairs(formula.operands) do if seen[name] then operands[#operands + 1] = name end end
+    for _, name in ipairs(list.names) do if seen[name] then operands[#operands + 1] = name end end
+    for _, name in ipairs(formula.attrs) do if seen[name] then attrs[#attrs + 1] = name end end
+    return {pool = gradient.pool, result = gradient.result, operands = operands, attrs = attrs, kept = list.kept}
 end
 
 -- A row of numbers: in Lua, or as the op computes it.

@@ -194,45 +194,50 @@ end
 -- The parameters of a formula's operands, as own.parameters gives them.
 local function tensors_of(operands)
     local list = {}
-    for i, name in ipairs(operands) do list[i] = {name = name, is_tensor = true} end
+    for i, name in ipairs(operands) do list[i] = {name = name, is_tensor = true, takes_number = i > 1} end
     return list
 end
 
 local define_formula
 
--- The op of a gradient.
-local function define_gradient(name, operand, gradient)
+-- The op of a gradient. kept: it takes values of the forward pass, and has no gradient itself.
+local function define_gradient(name, operand, gradient, kept)
     local attrs = {}
     for i, attr in ipairs(gradient.attrs) do attrs[i] = ("~%s: float"):format(attr) end
+    local own_name = ("%s_grad_%s%s"):format(name, operand, kept and "_kept" or "")
     local def = {
-        name = ("%s_grad_%s"):format(name, operand), doc = ("Gradient of %s for %s."):format(name, operand),
-        sig = signature_of(("%s_grad_%s"):format(name, operand), gradient.operands, table.concat(attrs, ", ")),
-        samples = {},
+        name = own_name, doc = ("Gradient of %s for %s."):format(name, operand), samples = {},
+        sig = signature_of(own_name, gradient.operands, table.concat(attrs, ", ")),
     }
+    if kept then def.backward = false end
     flow._op[def.name] = define_formula(def, gradient, tensors_of(gradient.operands), true)
     return flow._op[def.name]
 end
 
-local function positions(names, all)
+-- Positions among all, from 0; -1: of the gradient. kept: names of further results, result 1 is -3.
+local function positions(names, all, kept)
     local list = {}
     for i, name in ipairs(names) do
         list[i] = -1
         for k, other in ipairs(all) do if other == name then list[i] = k - 1 end end
+        for k, other in ipairs(kept or {}) do if other == name then list[i] = -2 - k end end
     end
     return list
 end
 
--- What the core needs to compute the gradients of a formula; nil where one is too long for it.
-local function gradient_list(def, formula, gradients, g)
+-- What the core needs to compute the gradients of a formula; nil where one is too long for it. kept: see
+-- formula_of.kept.
+local function gradient_list(def, formula, gradients, g, kept)
     local list = {}
     for i, operand in ipairs(formula.operands) do
         local gradient = gradients[operand]
         if gradient and gradient.long then return nil end
+        if gradient and kept then gradient = formula_of.from_kept(gradient, kept, formula) end
         local given = gradient and gradient.result.kind == "operand" and gradient.result.name == g
         list[i] = {given = given or false}
         if gradient and not given then
-            list[i].op = define_gradient(def.name, operand, gradient)
-            list[i].operands = positions(gradient.operands, formula.operands)
+            list[i].op = define_gradient(def.name, operand, gradient, kept)
+            list[i].operands = positions(gradient.operands, formula.operands, kept and kept.names)
             list[i].attrs = positions(gradient.attrs, formula.attrs)
         end
     end
@@ -241,12 +246,20 @@ end
 
 -- backward of a formula, from the formulas of its gradients, which are ops of the core where they are short enough.
 -- They are derived now, or when `later` at their first use. The second function is to be called with the op's.
-local function formula_backward(def, formula, later)
+local function formula_backward(def, formula, parameters, later)
     local gradients, g, self, ops
+    local tensors = {}
+    for _, p in ipairs(parameters) do tensors[p.name] = p.is_tensor and not p.takes_number end
     local function prepare()
         gradients, g = formula_of.gradients(formula)
         ops = gradient_list(def, formula, gradients, g)
-        if ops then own.set_gradients(self, ops) end
+        if not ops then return end
+        local kept = not later and formula_of.kept(formula, gradients, tensors)
+        if kept then
+            kept.list = gradient_list(def, formula, gradients, g, kept)
+            kept.saves_out = (1 << #kept.nodes + 1) - 2
+        end
+        own.set_gradients(self, ops, kept or nil)
     end
     local function compute(i, gradient, values)
         local f = ops and ops[i].op
@@ -285,7 +298,7 @@ function define_formula(def, formula, parameters, is_gradient)
     local backward, mentioned = backward_of(def, parameters)
     local publish_gradients
     if def.backward == nil then
-        backward, publish_gradients = formula_backward(def, formula, is_gradient)
+        backward, publish_gradients = formula_backward(def, formula, parameters, is_gradient)
         mentioned = not is_gradient and read_by(formula, (formula_of.gradients(formula))) or nil
     end
     def.saves = def.saves or mentioned
