@@ -1,8 +1,8 @@
 /*
 ** formula_small.c -- formulas of few elements, for which a plan of tiles would take longer than the elements.
 **
-** The rows' loops run one after the other over blocks. Which block a value lies in is settled when the formula is defined;
-** a row may write over an operand that ends with it. The loops are those of tiles, so the bits are the same.
+** The rows' loops run one after the other over blocks. Which block a value lies in is settled when the formula is
+** defined; a row may write over an operand that ends with it. The loops are those of tiles, so the bits are the same.
 */
 #include "formula_values.h"
 

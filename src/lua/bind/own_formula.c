@@ -72,8 +72,8 @@ bool fl_own_same_formula(const fl_formula *x, const fl_formula *y)
         && memcmp(x->nodes, y->nodes, sizeof *x->nodes * (size_t)x->count) == 0;
 }
 
-/* row(name) -> {id =, cost = ns, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where they are left
-** out}}: a row that formulas may use, nil where there is none */
+/* row(name) -> {id =, cost = ns, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where they
+** are left out}}: a row that formulas may use, nil where there is none */
 int fl_own_row(lua_State *L)
 {
     const fl_op *op = fl_formula_row(luaL_checkstring(L, 1));
@@ -117,8 +117,8 @@ static int read_positions(lua_State *L, int *out, int limit, const char *name)
     return n < limit ? n : limit;
 }
 
-/* The list at index: {{op = function or nil, given = bool, operands = {positions}, attrs = {positions}}, ...}, where the
-** operands are positions, -1 the gradient, -2 - i result i. */
+/* The list at index: {{op = function or nil, given = bool, operands = {positions}, attrs = {positions}}, ...}, where an
+** operand is a position, -1 the gradient, -2 - i result i. */
 static fl_formula_gradient *read_gradients(lua_State *L, int index)
 {
     int n = (int)lua_rawlen(L, index);
