@@ -72,6 +72,16 @@ describe("encoding and decoding", function()
         assert.are.equal("c d", tokenizer:decode(columns:select(1, 1)))
     end)
 
+    it("of many texts give what each gives", function()
+        for name in pairs(sources) do
+            local tokenizer, texts = open(name), {}
+            for i = 1, 800 do texts[i] = fixture.texts[1 + i % #fixture.texts] .. i end
+            for i, t in ipairs(tokenizer:encode(texts, {dtype = "int32"})) do
+                if i % 7 == 0 then assert.are.same(ids(tokenizer, texts[i]), t:totable()) end
+            end
+        end
+    end)
+
     it("know ids and tokens", function()
         local tokenizer = open "pair"
         assert.are.equal(500, #tokenizer)
@@ -307,6 +317,7 @@ describe("wrong calls", function()
             {function() tokenizer:encode() end, "encode: missing argument 'text'$"},
             {function() tokenizer:encode(3) end, "encode: text must be a string or a table, got 3$"},
             {function() tokenizer:encode {"a", 3} end, "encode: text 2 must be a string, got 3$"},
+            {function() tokenizer:encode {"a", nil, "b"} end, "encode: text 2 must be a string, got nil$"},
             {function() tokenizer:encode("a", {special = true}) end, "encode: unknown option 'special'"},
             {function() tokenizer:encode("a", {dtype = "float32"}) end, "encode: dtype must be one of int64|int32, got"},
             {function() tokenizer.encode("a") end, "encode: a method is called with a colon"},

@@ -27,6 +27,14 @@ typedef struct fl_tokenizer_work fl_tokenizer_work;
 fl_status fl_tokenizer_encode(fl_tensor **out, fl_tokenizer *tokenizer, const char *text, size_t size, bool add_special,
                               fl_dtype dtype);
 
+/* Many texts, which threads share: out[i] is a tensor of text i. Errors name the text, counted from 1. */
+typedef struct fl_tokenizer_text {
+    const char *data; /* borrowed */
+    size_t size;
+} fl_tokenizer_text;
+fl_status fl_tokenizer_encode_list(fl_tensor **out, fl_tokenizer *tokenizer, const fl_tokenizer_text *texts,
+                                   size_t count, bool add_special, fl_dtype dtype);
+
 /* A whole file, read in blocks that the threads of the pool share; memory is taken for the tokens and a few blocks.
 ** The result is that of the file as one text. workers: 0: one per core. interrupted: asked between blocks, true ends
 ** with FL_ERR_INTERRUPTED; may be NULL. */

@@ -31,6 +31,7 @@ static fl_status json_file(json_t **out, const char *path)
     FL_TRY(file_read(&text, path));
     fl_status status = fl_json_read(out, (char *)text.data, text.size, (fl_json_limits){0});
     fl_text_free(&text);
+    if (status == FL_ERR_IO) return fl_fail_prefix(status, "tokenizer: %s: not JSON: ", path);
     if (status != FL_OK) return fl_fail_prefix(status, "tokenizer: %s: ", path);
     if (json_is_object(*out)) return FL_OK;
     json_decref(*out);

@@ -56,6 +56,33 @@ static int tokens_encode(lua_State *L)
     return 1;
 }
 
+/* tokens.encode_list(tokenizer, texts, add_special, dtype) -> list of tensors; texts: a list of strings */
+static int tokens_encode_list(lua_State *L)
+{
+    fl_tokenizer *t = check_tokenizer(L);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    size_t count = lua_rawlen(L, 2);
+    fl_dtype dtype = fl_lua_check_dtype(L, 4, "encode");
+    lua_createtable(L, (int)count, 0);
+    int list = lua_gettop(L);
+    fl_tokenizer_text *texts = lua_newuserdatauv(L, (count + 1) * sizeof *texts, 0);
+    fl_tensor **tensors = lua_newuserdatauv(L, (count + 1) * sizeof *tensors, 0);
+    fl_box **boxes = lua_newuserdatauv(L, (count + 1) * sizeof *boxes, 0);
+    for (size_t i = 0; i < count; i++) {
+        lua_rawgeti(L, 2, (lua_Integer)i + 1);
+        texts[i].data = luaL_checklstring(L, -1, &texts[i].size); /* the list keeps the string */
+        lua_pop(L, 1);
+        boxes[i] = fl_lua_new_box(L);
+        lua_rawseti(L, list, (lua_Integer)i + 1);
+    }
+    fl_lua_enter(L);
+    FL_CHECK(L, fl_tokenizer_encode_list(tensors, t, texts, count, lua_toboolean(L, 3), dtype));
+    for (size_t i = 0; i < count; i++) boxes[i]->tensor = tensors[i];
+    lua_settop(L, list);
+    fl_lua_account(L);
+    return 1;
+}
+
 /* tokens.encode_file(tokenizer, path, add_special, dtype, workers) -> tensor */
 static int tokens_encode_file(lua_State *L)
 {
@@ -143,9 +170,16 @@ static int tokens_describe(lua_State *L)
 void fl_lua_open_tokens(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {
-        {"open", tokens_open},     {"encode", tokens_encode},     {"encode_file", tokens_encode_file},
-        {"decode", tokens_decode}, {"size", tokens_size},         {"id", tokens_id},
-        {"token", tokens_token},   {"describe", tokens_describe}, {NULL, NULL},
+        {"open", tokens_open},
+        {"encode", tokens_encode},
+        {"encode_list", tokens_encode_list},
+        {"encode_file", tokens_encode_file},
+        {"decode", tokens_decode},
+        {"size", tokens_size},
+        {"id", tokens_id},
+        {"token", tokens_token},
+        {"describe", tokens_describe},
+        {NULL, NULL},
     };
     luaL_newmetatable(L, name);
     lua_pushcfunction(L, tokenizer_free);

@@ -48,21 +48,20 @@ function data_tokens.tokenizer(path)
     return setmetatable({_handle = tokens.open(first, second), _path = first}, Tokenizer)
 end
 
----The ids of a text, a tensor of one axis; of a list of texts, a list of them. Options: add_special_tokens (true):
----those that the tokenizer's template puts around a text; dtype: "int64" or "int32".
+---The ids of a text, a tensor of one axis; of a list of texts, which threads share, a list of them. Options:
+---add_special_tokens (true): those that the tokenizer's template puts around a text; dtype: "int64" or "int32".
 ---@param text string|string[]
 ---@param options table?
 function Tokenizer:encode(text, options)
     if type(text) == "string" then
         return tokens.encode(self._handle, text, options.add_special_tokens, options.dtype)
     end
-    local list = {}
-    for i, one in ipairs(text) do
+    for i = 1, #text do
+        local one = text[i]
         if type(one) ~= "string" then check.fail("encode: text %d must be a string, got %s", i, check.got(one)) end
-        list[i] = tokens.encode(self._handle, one, options.add_special_tokens, options.dtype)
     end
-    if #list == 0 and next(text) ~= nil then check.fail("encode: takes a text or a list of texts") end
-    return list
+    if #text == 0 and next(text) ~= nil then check.fail("encode: takes a text or a list of texts") end
+    return tokens.encode_list(self._handle, text, options.add_special_tokens, options.dtype)
 end
 
 ---The ids of a large file: those of its text, read in blocks that threads share. Options: add_special_tokens (false),
