@@ -1,8 +1,9 @@
--- train.lua -- trains a small GPT on text, one character at a time.
+-- train.lua -- trains a small GPT on text, one character or one token at a time.
 --
 --     flowlua scripts/train.lua                                         learns this project's own files
 --     flowlua scripts/train.lua --data book.txt --checkpoint book.st    learns a book and keeps what it learnt
 --     flowlua scripts/train.lua --resume book.st --steps 9000           goes on as if it had never stopped
+--     flowlua scripts/train.lua --tokenizer gpt2 --data book.txt        learns the tokens of gpt2/tokenizer.json
 --
 -- The same script on several ranks, with the losses of one rank:
 --
@@ -24,7 +25,7 @@ local WINDOWS = 384             -- pieces of it that an evaluation looks at
 
 -- ---- options ----
 
-local about = "train.lua: trains a character-level GPT on text"
+local about = "train.lua: trains a GPT on text, by characters or tokens"
 local options, given = cli.parse(arg, about, {
     {"--layers N", 4, "transformer blocks"},
     {"--width N", 128, "width of the residual stream"},
@@ -37,6 +38,7 @@ local options, given = cli.parse(arg, about, {
     {"--schedule-steps N", nil, "length of the learning rate's schedule (default: --steps)"},
     {"--seed I", 1, "of the weights, the order of the data and the dropout"},
     {"--data FILE...", nil, "text to learn (default: this project's own sources and documents)"},
+    {"--tokenizer P", nil, "a tokenizer.json or its folder: the model sees tokens in place of characters"},
     {"--checkpoint P", nil, ("file to save to every %d steps and at the end"):format(EVERY)},
     {"--resume P", nil, "goes on from a checkpoint; options that are not given are those of then"},
     {"--log FILE", nil, "CSV of every step: step,train_loss,val_loss,lr,seconds"},
@@ -137,6 +139,8 @@ local function paths(v)
     return true
 end
 
+local function path_or_nothing(v) return v == nil or type(v) == "string" end
+
 local COUNT, STEPS, ANY = (1 << 31) - 1, 1 << 53, math.maxinteger
 local FORM = {
     {"step", whole(1, STEPS)}, {"seconds", number(1e15)}, {"hash", of_type "string"}, {"options", of_type "table"},
@@ -148,6 +152,7 @@ local OPTIONS = {
     {"layers", whole(1, COUNT)}, {"width", whole(1, COUNT)}, {"heads", whole(1, COUNT)}, {"context", whole(1, COUNT)},
     {"batch", whole(1, COUNT)}, {"seed", whole(math.mininteger, ANY)}, {"dropout", number(1)}, {"lr", number(1e15)},
     {"steps", whole(1, STEPS)}, {"schedule_steps", whole(1, STEPS)}, {"data", paths, "a list of paths"},
+    {"tokenizer", path_or_nothing, "a path"},
 }
 
 -- Every field of `form` is in the table, and has its kind.
@@ -288,14 +293,29 @@ end
 
 local read, bytes = pcall(data.read, options.data or own_files())
 if not read then stop_with(bytes) end
-if saved and saved.hash ~= data.hash(bytes) then
-    cli.stop(arg, "the text is not the one that the checkpoint has learnt from")
+
+-- What the text is made of: its tokens, how many there are to choose from, one to begin with.
+local function read_text()
+    if options.tokenizer then
+        local made, tokenizer = pcall(data.tokenizer, options.tokenizer)
+        if not made then stop_with(tokenizer) end
+        local tokens = tokenizer:encode(bytes, {add_special_tokens = false, dtype = "int32"})
+        local first = tokens:numel() > 0 and tokens[0]:item() or 0
+        return {reader = tokenizer, tokens = tokens, size = #tokenizer, first = first, unit = "tokens", each = "token",
+            hash = data.hash(tokens:tobytes())}
+    end
+    local text = data.text(bytes)
+    return {reader = text, tokens = text.tokens, size = #text.characters, first = text.numbers["\n"] or 0,
+        unit = "characters", each = "char", hash = data.hash(bytes)}
 end
 
-local text = data.text(bytes)
+local text = read_text()
+if saved and saved.hash ~= text.hash then
+    cli.stop(arg, "the text is not the one that the checkpoint has learnt from")
+end
 local count = text.tokens:numel()
 local held_out = math.floor(count * HELD_OUT)
-if held_out < options.context + 1 then cli.stop(arg, ("%d characters of text are too few"):format(count)) end
+if held_out < options.context + 1 then cli.stop(arg, ("%d %s of text are too few"):format(count, text.unit)) end
 
 -- Batches come to the device while the step before runs.
 local batch_device = not sharers and options.device or nil
@@ -344,20 +364,20 @@ local function sample(model, length)
     local _ <close> = flow.no_grad()
     local _ <close> = flow.with_generator(flow.generator(options.seed))
     model:eval()
-    local tokens = {text.numbers["\n"] or 0}
+    local tokens = {text.first}
     for i = 1, length do
         local seen = {table.unpack(tokens, math.max(1, i - options.context + 1))}
         local logits = model(flow.tensor({seen}, everywhere))[{0, -1}]
         tokens[i + 1] = choose((logits / 0.8):softmax(0):totable())
     end
     model:train()
-    return text:decode(table.move(tokens, 2, #tokens, 1, {}))
+    return text.reader:decode(table.move(tokens, 2, #tokens, 1, {}))
 end
 
 -- ---- training ----
 
 flow.manual_seed(options.seed)
-local model = new_model(#text.characters)
+local model = new_model(text.size)
 
 local names, params = {}, {}
 for name, p in model:named_parameters() do names[#names + 1], params[#params + 1] = name, p end
@@ -401,10 +421,11 @@ end
 local function save(step, seconds)
     local o = options
     flow.save(o.checkpoint, {
-        kind = "train.lua", step = step, seconds = of_first(seconds), hash = data.hash(bytes),
+        kind = "train.lua", step = step, seconds = of_first(seconds), hash = text.hash,
         options = {
             layers = o.layers, width = o.width, heads = o.heads, context = o.context, batch = o.batch, seed = o.seed,
             dropout = o.dropout, lr = o.lr, steps = o.steps, schedule_steps = o.schedule_steps, data = o.data,
+            tokenizer = o.tokenizer,
         },
         model = model:state_dict(), optimizer = optimizer:state_dict(), train = train:state(),
         random = flow.default_generator():state(),
@@ -428,7 +449,7 @@ end
 
 local log = options.log and flow.rank() == 0 and open_log(options.log)
 local bar = flow.progress.bar(options.steps, {start = first - 1})
-bar:print(("%d characters of text (%d different), %d held out; %d parameters"):format(count, #text.characters, held_out,
+bar:print(("%d %s of text (%d different), %d held out; %d parameters"):format(count, text.unit, text.size, held_out,
     model:count_parameters()))
 
 -- One step on a batch; returns the loss.
@@ -468,7 +489,7 @@ for step = first, options.steps do
     val_loss = nil
     if step % EVERY == 0 or step == options.steps then
         val_loss = evaluate(model)
-        bar:print(("step %d: validation loss %.3f nats/char"):format(step, val_loss))
+        bar:print(("step %d: validation loss %.3f nats/%s"):format(step, val_loss, text.each))
         if options.checkpoint then save(step, seconds) end
     end
     if log then
@@ -481,5 +502,5 @@ bar:clear()
 
 local steps_per_second, seconds = bar:rate(), bar:seconds()
 if options.sample > 0 then flow.print("\nsample:\n" .. sample(model, options.sample) .. "\n") end
-flow.print(("validation loss %.3f nats/char, %.1f steps/s, %.0f s"):format(
-    val_loss or evaluate(model), steps_per_second, seconds))
+flow.print(("validation loss %.3f nats/%s, %.1f steps/s, %.0f s"):format(
+    val_loss or evaluate(model), text.each, steps_per_second, seconds))

@@ -169,6 +169,18 @@ describe("train.lua", function()
         assert.matches("^%d+ characters", (train("--data @/more @/text --steps 1")))
     end)
 
+    it("learns the tokens of a tokenizer, and goes on with the same one", function()
+        local output, ok = train("--steps 3 --tokenizer tests/tokens --sample 5 --checkpoint @/tokens.st")
+        assert.is_true(ok, output)
+        assert.matches("%d+ tokens of text %(500 different%)", output)
+        assert.matches("nats/token", output)
+        output, ok = run("--resume @/tokens.st --steps 4 --sample 0")
+        assert.is_true(ok, output)
+        output, ok = run("--resume @/tokens.st --tokenizer tests/tokens/bytes.json")
+        assert.is_false(ok)
+        assert.are.equal("train.lua: the text is not the one that the checkpoint has learnt from\n", output)
+    end)
+
     it("takes the last of a repeated option", function()
         local output = train("--steps 500 --steps 2 --log @/log")
         assert.are.equal(3, #log("log"), output)
@@ -178,7 +190,7 @@ describe("train.lua", function()
         local output, ok = run("--help")
         assert.is_true(ok)
         for _, name in ipairs {"layers", "width", "heads", "context", "batch", "dropout", "lr", "steps", "schedule-steps",
-            "seed", "data", "checkpoint", "resume", "log", "sample", "device", "dp", "tp", "zero", "help"} do
+            "seed", "data", "tokenizer", "checkpoint", "resume", "log", "sample", "device", "dp", "tp", "zero", "help"} do
             assert.is_truthy(output:find("--" .. name, 1, true), name)
         end
     end)
@@ -200,6 +212,7 @@ describe("train.lua", function()
         {"--kvstore dist_async --capture", "train.lua: --capture and --kvstore dist_async do not go together\n"},
         {"--kvstore dist_async", nil, "dist_async with 1 server needs 2 ranks or more, there is 1: start the script with flowlua %-%-ranks 2\n$"},
         {"--dp 0", "train.lua: --dp takes a whole number >= 1, got '0' (see --help)\n"},
+        {"--tokenizer /nowhere", "train.lua: tokenizer: /nowhere: No such file or directory\n"},
         {"--context 4000", nil, "characters of text are too few"},
         {"--device tpu", nil, "tpu"},
         {"--resume /nowhere/p.st", nil, "No such file"},
