@@ -130,6 +130,29 @@ describe("data.png", function()
     end)
 end)
 
+describe("data.save_png", function()
+    it("writes what data.png reads", function()
+        local path = folder .. "/saved.png"
+        for channels = 1, 4 do
+            local x = flow.randint(0, 256, {channels, 7, 5}, {dtype = "uint8"})
+            data.save_png(path, x)
+            assert.is_true(flow.equal(x, data.png(path)))
+            data.save_png(path, x:permute(1, 2, 0), {layout = "HWC"})
+            assert.is_true(flow.equal(x, data.png(path)))
+        end
+        data.save_png(path, picture():select(0, 1))
+        assert.is_true(flow.equal(picture():narrow(0, 1, 1), data.png(path)))
+    end)
+
+    it("refuses what is no image, and paths that cannot be written", function()
+        local function fails(message, ...) assert.are.equal(message, message_of(data.save_png, ...)) end
+        fails("save_png: takes a uint8 image [channels, height, width], got float32 [3, 4, 4]; of numbers from 0 to 1 " ..
+            "write (x * 255):round():to(\"uint8\")", "a.png", flow.zeros(3, 4, 4))
+        fails("save_png: takes 1 to 4 channels, got 5", "a.png", flow.zeros({5, 4, 4}, {dtype = "uint8"}))
+        fails("save_png: " .. folder .. "/none/a.png: No such file or directory", folder .. "/none/a.png", picture())
+    end)
+end)
+
 -- A folder with classes: two cats and a dog; and what their pixels are.
 local function make_folder(name)
     os.execute(("mkdir -p %s/%s/cat %s/%s/dog"):format(folder, name, folder, name))

@@ -10,6 +10,7 @@
 -- is over a generous limit of the clock, or over the collectives' own (FLOW_TIMEOUT).
 local flow = require "flow"
 local json = require "flow.json"
+local pictures = require "tests.pictures"
 local nn, optim, data = flow.nn, flow.optim, flow.data
 
 local seed, first, last, verbose = tonumber(arg[1]) or 1, tonumber(arg[2]) or 1, tonumber(arg[3]) or 1000, arg[4] == "-v"
@@ -193,6 +194,22 @@ end
 
 local function gzip(bytes)
     return "\31\139\8\0\0\0\0\0\0\3\1" .. ("<I2I2"):pack(#bytes, ~#bytes & 0xffff) .. bytes .. ("<I4I4"):pack(crc32(bytes), #bytes)
+end
+
+-- Images of every kind, and sizes that a PNG file cannot hold.
+local jpegs, pngs = {}, {}
+for _, one in ipairs {"color", "progressive", "gray", "cmyk"} do jpegs[#jpegs + 1] = pictures.files[one] end
+for _, one in ipairs {"rgb", "rgba", "palette", "bits", "wide"} do pngs[#pngs + 1] = pictures.files[one] end
+
+local function odd_png()
+    local sides = {0, 1, 7, 300, 65535, 65536, 1 << 24, (1 << 31) - 1, 1 << 31}
+    return pictures.png(pick(sides), pick(sides), pick {1, 2, 3, 4, 8, 16}, pick {0, 1, 2, 3, 4, 6}, ("\120\1"):rep(random(0, 9)))
+end
+
+local picture_steps = {data.resize(9), data.crop(2, 3, 5, 8), data.random_crop(4), data.center_crop(40), data.rotate(20)}
+
+local function picture_options()
+    return {mode = pick {"unchanged", "L", "RGB", "RGBA"}, damaged = chance(50), exif = chance(50), layout = pick {"CHW", "HWC"}}
 end
 
 local npy_dtypes = {"|b1", "|u1", "|i1", "<i2", ">i2", "<u2", "<i4", ">i4", "<u4", "<i8", ">u8", "<u8", "<f2", ">f4", "<f4", "<f8", "<c8", "|O", "<U3", "<M8[s]",
@@ -437,6 +454,19 @@ local kinds = {
         for column in columns do types[column] = pick {"text", "category", "bool", "int64", "float32", "time"} end
         if next(types) and chance(30) then data.csv(path, {types = types, fill = chance(50) and 1 or nil}) end
     end},
+    {"jpeg", "jpeg", function() return damaged(pick(jpegs)) end, function(path) use(data.jpeg(path, picture_options())) end},
+    {"png", "png", function() return chance(30) and odd_png() or damaged(pick(pngs)) end, function(path)
+        local options = picture_options()
+        options.dtype = pick {"uint8", "int32", "uint8"}
+        use(data.png(path, options))
+    end},
+    {"images", "images", function() return damaged(pick(chance(50) and jpegs or pngs)) end, function(path)
+        os.execute("mkdir -p " .. folder .. "/pictures")
+        write(folder .. "/pictures/a.jpg", read(path))
+        local set = data.images(folder .. "/pictures", {augment = {pick(picture_steps), data.random_resized_crop(random(1, 30))},
+            damaged = chance(50), exif = chance(50), mode = pick {"L", "RGB", "RGBA"}, workers = 2})
+        use(set:batch(flow.tensor {0}, {seed = random(1, 100)})[1])
+    end},
     {"json", "json", function() return chance(50) and odd_json('{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n", "d": {}}, "e": 9223372036854775807}')
         or damaged '{"a": [1, -2.5e3, true, null], "b": {"c": "text\\n"}}' end,
         function(path) json.encode(json.decode(data.read(path))) end},
@@ -531,7 +561,8 @@ end
 if rank == 0 then
     os.execute("rm -r " .. folder)
     for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
-        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "csv", "json", "train.lua"} do
+        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "csv",
+        "jpeg", "png", "images", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end
     end

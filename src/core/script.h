@@ -78,5 +78,6 @@
 /* Data: sources of items, batches of images. */
 #include "data/images.h"
 #include "data/source.h"
+#include "file/png_write.h"
 
 #endif

@@ -8,6 +8,9 @@
 
 enum { FL_IMAGE_MOST_PIXELS = 1 << 28 };
 
+#define FL_PNG_LIBRARY "libpng16.so.16"
+#define FL_PNG_PACKAGE "libpng16-16"
+
 typedef struct fl_image_format {
     const char *name;
     /* Makes the decoder: `file` with what is known so far is its beginning. Sets stored_width to orientation and

@@ -17,9 +17,6 @@
 
 #include <png.h>
 
-#define LIBRARY "libpng16.so.16"
-#define PACKAGE "libpng16-16"
-
 /* ---- the library ---- */
 
 #define FUNCTIONS(X)                  \
@@ -64,7 +61,7 @@ static void open_library(void)
 #define X(name) #name,
     static const char *const names[] = {FUNCTIONS(X) NULL};
 #undef X
-    library_status = fl_image_library((void **)&lib, names, LIBRARY, PACKAGE);
+    library_status = fl_image_library((void **)&lib, names, FL_PNG_LIBRARY, FL_PNG_PACKAGE);
     if (library_status != FL_OK) snprintf(library_message, sizeof library_message, "%s", fl_message());
 }
 
@@ -160,7 +157,7 @@ static fl_status png_open(fl_image_file *file)
     FL_TRY(need_library());
     png->png = lib.png_create_read_struct(PNG_LIBPNG_VER_STRING, png, on_error, ignore_warning);
     if (!png->png)
-        return fl_fail(FL_ERR_MISSING, "%s does not fit the version %s that flowlua was built with", LIBRARY,
+        return fl_fail(FL_ERR_MISSING, "%s does not fit the version %s that flowlua was built with", FL_PNG_LIBRARY,
                        PNG_LIBPNG_VER_STRING);
     if (setjmp(png->escape)) return fail_damaged(png);
     png->info = lib.png_create_info_struct(png->png);

@@ -240,6 +240,19 @@ static int io_image(lua_State *L)
     return 1;
 }
 
+/* _io.save_png(path, tensor): uint8 [height, width, channels], contiguous, on this host */
+static int io_save_png(lua_State *L)
+{
+    const char *path = fl_lua_check_path(L, 1, "save_png");
+    fl_tensor *x = fl_lua_check_tensor(L, 2, "save_png", "x");
+    FL_CHECK(L, fl_tensor_wait(x));
+    const int64_t *size = x->meta->shape.dims;
+    fl_pixels pixels = {
+        .data = fl_tensor_data(x), .height = (int)size[0], .width = (int)size[1], .channels = (int)size[2]};
+    FL_CHECK(L, fl_png_write(path, &pixels));
+    return 0;
+}
+
 /* _io.augment(set, tensor, seed, epoch, position) -> tensor; uint8, contiguous, on this host */
 static int io_augment(lua_State *L)
 {
@@ -298,11 +311,17 @@ static int io_image_batch(lua_State *L)
 void fl_lua_open_images(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {
-        {"file_source", io_file_source},   {"record_source", io_record_source},
-        {"source_count", io_source_count}, {"image_set", io_image_set},
-        {"image_size", io_image_size},     {"image", io_image},
-        {"augment", io_augment},           {"image_item", io_image_item},
-        {"image_batch", io_image_batch},   {NULL, NULL},
+        {"file_source", io_file_source},
+        {"record_source", io_record_source},
+        {"source_count", io_source_count},
+        {"image_set", io_image_set},
+        {"image_size", io_image_size},
+        {"image", io_image},
+        {"save_png", io_save_png},
+        {"augment", io_augment},
+        {"image_item", io_image_item},
+        {"image_batch", io_image_batch},
+        {NULL, NULL},
     };
     luaL_newmetatable(L, source_name);
     lua_pushcfunction(L, source_gc);

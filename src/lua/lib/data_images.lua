@@ -66,6 +66,30 @@ function images.png(source, opts)
     return read_image("png", source, opts)
 end
 
+---Writes uint8 [channels, height, width] (or [height, width], gray), or [height, width, channels] with layout = "HWC",
+---as a PNG file: 1 channel is gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha. A file that is there is replaced when all
+---is written.
+---@param path string
+---@param x any
+---@param opts {layout: string}?
+function images.save_png(path, x, opts)
+    if x.dtype ~= "uint8" or x.ndim ~= 2 and x.ndim ~= 3 or x:numel() == 0 then
+        check.fail("save_png: takes a uint8 image [channels, height, width], got %s %s; of numbers from 0 to 1 " ..
+            "write (x * 255):round():to(\"uint8\")", x.dtype, check.shape(x))
+    end
+    if x.is_global then check.fail("save_png: takes a local tensor; write x:to_local()") end
+    if x.ndim == 2 then
+        x = x:unsqueeze(2)
+    elseif opts.layout == "CHW" then
+        x = x:permute(1, 2, 0)
+    end
+    if x:size(2) > 4 then check.fail("save_png: takes 1 to 4 channels, got %d", x:size(2)) end
+    if math.max(x:size(0), x:size(1)) > 1000000 then
+        check.fail("save_png: takes sides of at most 1000000 pixels, got %d x %d", x:size(0), x:size(1))
+    end
+    io_.save_png(path, x:to("cpu"):contiguous())
+end
+
 -- ---- datasets ----
 
 local EXTENSIONS = {"jpg", "jpeg", "png"}
@@ -256,6 +280,7 @@ check.takes(images, {
         exif: boolean = true, damaged: boolean = false})]],
     [[png(source: string or tensor, {mode: unchanged|L|RGB|RGBA = unchanged, layout: CHW|HWC = CHW,
         dtype: uint8|int32?, exif: boolean = true, damaged: boolean = false})]],
+    "save_png(path: string, x: tensor, {layout: CHW|HWC = CHW})",
     [[images(source: any, {size: sizes?, augment: augment?, classes: list?, labels: boolean = true,
         mode: L|RGB|RGBA = RGB, layout: CHW|HWC = CHW, dtype: uint8|float16|bfloat16|float32 = float32,
         exif: boolean = true, damaged: boolean = false, exact: boolean = false, workers: integer 1..256?})]],

@@ -1,0 +1,117 @@
+/*
+** png_write.c -- images as PNG files, by libpng. An error of the library jumps back into the function that called it.
+*/
+#include "png_write.h"
+#include "image_internal.h"
+#include "replace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if __has_include(<png.h>)
+
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <png.h>
+
+#define FUNCTIONS(X)            \
+    X(png_create_write_struct)  \
+    X(png_create_info_struct)   \
+    X(png_destroy_write_struct) \
+    X(png_set_write_fn)         \
+    X(png_get_io_ptr)           \
+    X(png_get_error_ptr)        \
+    X(png_set_IHDR)             \
+    X(png_write_info)           \
+    X(png_write_row)            \
+    X(png_write_end)
+
+static struct {
+#define X(name) __typeof__(&name) name;
+    FUNCTIONS(X)
+#undef X
+} lib;
+
+struct writer {
+    fl_replacement file;
+    int64_t size; /* bytes written */
+    fl_status status;
+    png_struct *png;
+    png_info *info;
+    jmp_buf escape;
+    char why[256];
+};
+
+__attribute__((noreturn)) static void on_error(png_struct *png, const char *why)
+{
+    struct writer *w = lib.png_get_error_ptr(png);
+    snprintf(w->why, sizeof w->why, "%s", why);
+    longjmp(w->escape, 1);
+}
+
+static void ignore_warning(png_struct *png, const char *why) {}
+
+static void write_output(png_struct *png, unsigned char *bytes, size_t count)
+{
+    struct writer *w = lib.png_get_io_ptr(png);
+    w->status = fl_replacement_write(&w->file, bytes, (int64_t)count, w->size);
+    if (w->status != FL_OK) on_error(png, "");
+    w->size += (int64_t)count;
+}
+
+static void flush_output(png_struct *png) {}
+
+/* All of the file; errors come by a jump. */
+static void write_image(struct writer *w, const fl_pixels *p)
+{
+    static const int colors[] = {0, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
+                                 PNG_COLOR_TYPE_RGB_ALPHA};
+    size_t row = (size_t)p->width * (size_t)p->channels;
+    lib.png_set_write_fn(w->png, w, write_output, flush_output);
+    lib.png_set_IHDR(w->png, w->info, (uint32_t)p->width, (uint32_t)p->height, 8, colors[p->channels],
+                     PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    lib.png_write_info(w->png, w->info);
+    for (int y = 0; y < p->height; y++) lib.png_write_row(w->png, p->data + row * (size_t)y);
+    lib.png_write_end(w->png, w->info);
+}
+
+static fl_status encode(struct writer *w, const fl_pixels *pixels)
+{
+    w->png = lib.png_create_write_struct(PNG_LIBPNG_VER_STRING, w, on_error, ignore_warning);
+    if (!w->png) return fl_fail(FL_ERR_MISSING, "save_png: libpng does not fit the version %s", PNG_LIBPNG_VER_STRING);
+    if (setjmp(w->escape))
+        return w->status != FL_OK ? w->status : fl_fail(FL_ERR_IO, "save_png: %s: %s", w->file.path, w->why);
+    w->info = lib.png_create_info_struct(w->png);
+    if (!w->info) return fl_fail(FL_ERR_MEMORY, "save_png: out of memory");
+    write_image(w, pixels);
+    return FL_OK;
+}
+
+fl_status fl_png_write(const char *path, const fl_pixels *pixels)
+{
+#define X(name) #name,
+    static const char *const names[] = {FUNCTIONS(X) NULL};
+#undef X
+    struct writer w = {.status = FL_OK};
+    if (fl_image_library((void **)&lib, names, FL_PNG_LIBRARY, FL_PNG_PACKAGE) != FL_OK)
+        return fl_fail_prefix(FL_ERR_MISSING, "save_png: ");
+    fl_status status = fl_replacement_init(&w.file, "save_png", path);
+    if (status == FL_OK) status = fl_replacement_create(&w.file);
+    if (status == FL_OK) status = encode(&w, pixels);
+    if (w.png) lib.png_destroy_write_struct(&w.png, &w.info);
+    if (status == FL_OK) status = fl_replacement_commit(&w.file);
+    fl_replacement_drop(&w.file);
+    return status;
+}
+
+#else
+
+fl_status fl_png_write(const char *path, const fl_pixels *pixels)
+{
+    return fl_fail(FL_ERR_MISSING,
+                   "save_png: flowlua was built without libpng; install the package libpng-dev and run "
+                   "make");
+}
+
+#endif
