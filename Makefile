@@ -9,6 +9,7 @@ AR ?= ar
 PACKAGES_BUILD = gcc libc6-dev make pkg-config liblua5.4-dev zlib1g-dev libjansson-dev libopenmpi-dev libedit-dev libjpeg-dev libpng-dev
 PACKAGES_RUN = libdnnl-dev libopenblas0-pthread libedit2 openmpi-bin libpcre2-8-0 libutf8proc-dev
 PACKAGES_TEST = lua-busted lua-check lua5.4
+PEER ?= python3
 
 LUA_CFLAGS := $(shell pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
 LUA_LIB := $(shell ls /usr/lib/$$($(CC) -dumpmachine)/liblua5.4.a /usr/lib/liblua5.4.a 2>/dev/null | head -n 1)
@@ -221,6 +222,9 @@ test-hosts: ## the multi-rank specs with 2, 3 and 4 ranks on two hosts (network 
 	$(MAKE) all
 	sh tests/run-hosts.sh $(OUT) $(SPECS)
 
+test-peer: $(OUT)/flowlua ## ops beside PyTorch, with gradients of two orders (PEER=python that has it; FAMILIES="linalg" for some)
+	$(PEER) -W ignore tests/peer/peer.py $(OUT)/flowlua $(FAMILIES)
+
 test-emulated: ## the CUDA device without a GPU: its kernels run on the CPU (CONFIG=checked: each access is looked at)
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 	$(MAKE) all emulated
@@ -320,4 +324,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks test-hosts test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install module install-module dist rock deps clean help FORCE
+.PHONY: all install-deps run test test-san test-ranks test-hosts test-peer test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install module install-module dist rock deps clean help FORCE

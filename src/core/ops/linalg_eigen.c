@@ -51,14 +51,15 @@ static fl_tensor *off_diagonal(fl_expr *expr, fl_tensor *x)
 
 static fl_tensor *plus(fl_expr *expr, fl_tensor *x, fl_tensor *y) { return x ? expr_add(expr, x, y) : y; }
 
-/* dA = V (V^T dV / E + diag(dL)) V^T with E[i, j] = L[j] - L[i], off the diagonal. */
+/* dA = V (skew(V^T dV) / E + diag(dL)) V^T with E[i, j] = L[j] - L[i] and skew(X) = (X - X^T) / 2: symmetric, as A. */
 static fl_status grad_eigh(fl_grad *g)
 {
     fl_expr c = {0};
     fl_tensor *values = g->out[EIGEN_VALUES], *v = g->out[EIGEN_VECTORS], *core = NULL;
     if (!g->gout[EIGEN_VALUES] && !g->gout[EIGEN_VECTORS]) return FL_OK;
     if (g->gout[EIGEN_VECTORS]) {
-        fl_tensor *turn = off_diagonal(&c, expr_gemm(&c, v, g->gout[EIGEN_VECTORS], true, false));
+        fl_tensor *along = expr_gemm(&c, v, g->gout[EIGEN_VECTORS], true, false);
+        fl_tensor *turn = expr_mul_number(&c, expr_sub(&c, along, expr_transposed(&c, along)), 0.5);
         core = expr_div(&c, turn, differences(&c, values));
     }
     if (g->gout[EIGEN_VALUES]) core = plus(&c, core, expr_diagonal(&c, g->gout[EIGEN_VALUES]));

@@ -4,6 +4,8 @@
 #include "autograd/autograd.h"
 #include "linalg.h"
 
+#include <math.h>
+
 static const char SINGULAR[] = "is singular: pivot %d of its LU factors is 0";
 
 /* ---- determinants ---- */
@@ -121,13 +123,14 @@ FL_OP(linalg_slogdet) = {
     FL_SAMPLES("flow.randn(2, 3, 3)", "flow.randn(4, 4)"),
 };
 
-/* NaN of a negative determinant, -inf of 0. */
+/* NaN of a negative determinant, without a gradient there; -inf of 0. */
 static fl_status body_logdet(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
     FL_TRY(fl_linalg_check("logdet", "A", in[0].tensor, true));
     fl_tensor *sign = EXPR_CALL(&c, NULL, linalg_slogdet, in[0]), *log = c.status == FL_OK ? c.owned[1] : NULL;
-    *out = fl_expr_take(&c, expr_add(&c, expr_log(&c, sign), log));
+    fl_tensor *negative = EXPR_CALL(&c, NULL, lt, fl_of(sign), fl_of_integer(0));
+    *out = fl_expr_take(&c, EXPR_CALL(&c, NULL, where, fl_of(negative), fl_of_number(NAN), fl_of(log)));
     return fl_expr_end(&c);
 }
 

@@ -202,7 +202,9 @@ static fl_status body_triangular_solve(fl_tensor **out, const fl_operand *in, in
     FL_TRY(check_triangular(who, a, b, true));
     fl_tensor *x = solve_broadcast(&c, who, a, b, attrs->at[OLD_UPPER].integer != 0, true,
                                    attrs->at[OLD_UNIT].integer != 0, attrs->at[OLD_TRANSPOSE].integer != 0);
-    fl_tensor *copy = EXPR_CALL(&c, NULL, clone, fl_of(a));
+    fl_shape batch = {0};
+    if (c.status == FL_OK) batch = fl_linalg_batch(&x->meta->shape);
+    fl_tensor *copy = EXPR_CALL(&c, NULL, clone, fl_of(expr_batched(&c, a, &batch)));
     out[0] = fl_expr_take(&c, x);
     out[1] = fl_expr_take(&c, copy);
     return fl_expr_end(&c);
