@@ -444,6 +444,14 @@ local kinds = {
     {"npz", "npz", function() return pick {damaged, odd_zip, odd_zip}(pick(archives)) end, function(path)
         for _, t in data.npz(path) do use(t) end
     end},
+    {"jsonl", "jsonl", function()
+        local lines = {}
+        for i = 1, random(0, 6) do lines[i] = chance(60) and '{"a": [1, 2.5], "b": "text", "c": null}' or odd_json '{"a": [1, -2.5e3], "b": true, "c": {"d": "x"}}' end
+        local text = table.concat(lines, pick {"\n", "\r\n", "\n \n"})
+        return chance(80) and text or pick {damaged, gzip}(text)
+    end, function(path)
+        for _, item in data.jsonl(path, {fields = chance(50) and {"a", "b"} or nil}):items() do use(item) end
+    end},
     {"csv", "csv", function()
         local text = chance(80) and drawn_csv() or damaged(drawn_csv())
         return chance(90) and text or gzip(text)
@@ -561,7 +569,7 @@ end
 if rank == 0 then
     os.execute("rm -r " .. folder)
     for _, kind in ipairs {"load, bytes", "load, header", "load, drawn", "load, global", "load, lazy", "program",
-        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "csv",
+        "resume", "idx", "idx, gzip", "text", "tokenizer", "merges", "records", "records, skip", "npy", "npy, mapped", "npz", "csv", "jsonl",
         "jpeg", "png", "images", "json", "train.lua"} do
         local c = counts[kind]
         if c then print(("%-12s %6d read, %6d refused in %d ways"):format(kind, c.read, c.refused, c.different)) end

@@ -62,6 +62,7 @@
 #include "file/csv.h"
 #include "file/idx.h"
 #include "file/json.h"
+#include "file/lines.h"
 #include "file/npy.h"
 #include "file/npy_write.h"
 #include "file/open.h"

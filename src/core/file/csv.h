@@ -94,8 +94,6 @@ fl_status fl_csv_codes(fl_tensor **out, fl_csv_word **names, int64_t *count, con
 
 /* ---- between the files of this reader ---- */
 
-/* Line and column of a byte of the text, counted from 1. */
-fl_status fl_csv_place(int64_t *line, int64_t *column, const fl_csv *csv, int64_t offset);
 /* Text follows a closing quote. */
 fl_status fl_csv_fail_quote(const fl_csv *csv, int64_t offset);
 

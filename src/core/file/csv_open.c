@@ -36,7 +36,7 @@ static fl_status out_of_memory(const fl_csv *csv)
 static fl_status line_of(int64_t *line, const struct reader *r, int64_t offset)
 {
     int64_t column;
-    return fl_csv_place(line, &column, r->csv, offset);
+    return fl_text_place(line, &column, r->csv->text, offset);
 }
 
 /* Moves what is left to the front and reads on; the buffer grows when one record fills it. */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20, AT_ONCE = 64 /* pieces between two looks for Ctrl-C */ };
+enum { AT_ONCE = 64 /* pieces between two looks for Ctrl-C */ };
 
 /* What is wrong in a piece, found by a thread of the team and worded by the caller. */
 struct fault {
@@ -49,30 +49,10 @@ struct work {
 
 /* ---- places and errors ---- */
 
-fl_status fl_csv_place(int64_t *line, int64_t *column, const fl_csv *csv, int64_t offset)
-{
-    char *chunk = malloc(CHUNK);
-    int64_t start = 0;
-    *line = 1;
-    if (!chunk) return fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", csv->text->path);
-    fl_status status = FL_OK;
-    for (int64_t at = 0; at < offset && status == FL_OK; at += CHUNK) {
-        int64_t size = offset - at < CHUNK ? offset - at : CHUNK;
-        status = fl_text_read(csv->text, chunk, at, size);
-        for (const char *c = chunk; status == FL_OK && (c = memchr(c, '\n', (size_t)(chunk + size - c))); c++) {
-            ++*line;
-            start = at + (c - chunk) + 1;
-        }
-    }
-    free(chunk);
-    *column = offset - start + 1;
-    return status;
-}
-
 fl_status fl_csv_fail_quote(const fl_csv *csv, int64_t offset)
 {
     int64_t line, column;
-    FL_TRY(fl_csv_place(&line, &column, csv, offset));
+    FL_TRY(fl_text_place(&line, &column, csv->text, offset));
     return fl_fail(FL_ERR_IO,
                    "csv: %s:%" PRId64 ":%" PRId64 ": text after the closing quote of a cell; a quote within one is "
                    "written twice",
@@ -97,7 +77,7 @@ static fl_status fault_fail(const struct job *job, const struct fault *f)
     if (f->kind == SYSTEM) return fl_fail(f->status, "%s", f->text);
     if (f->kind == CHANGED) return fl_fail(FL_ERR_IO, "csv: %s: the file changed while it was read", path);
     if (f->kind == QUOTE) return fl_csv_fail_quote(csv, f->offset);
-    FL_TRY(fl_csv_place(&line, &column, csv, f->offset));
+    FL_TRY(fl_text_place(&line, &column, csv->text, f->offset));
     if (f->kind == COUNT)
         return fl_fail(FL_ERR_IO, "csv: %s:%" PRId64 ": %" PRId64 " cells; line %" PRId64 "%s has %d", path, line,
                        f->found, csv->header_line, csv->names ? ", the header," : "", csv->columns);

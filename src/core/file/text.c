@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD = 512 };
+enum { HEAD = 512, CHUNK = 1 << 20 };
 
 static fl_status fail(const fl_text *text, const char *what)
 {
@@ -62,6 +62,25 @@ fl_status fl_text_read(const fl_text *text, char *data, int64_t offset, int64_t 
     if (!text->memory) return fl_stream_read_at(text->stream, data, text->start + offset, bytes);
     memcpy(data, text->memory + text->start + offset, (size_t)bytes);
     return FL_OK;
+}
+
+fl_status fl_text_place(int64_t *line, int64_t *column, const fl_text *text, int64_t offset)
+{
+    char *chunk = malloc(CHUNK);
+    int64_t start = 0;
+    *line = 1;
+    fl_status status = chunk ? FL_OK : fail(text, "out of memory");
+    for (int64_t at = 0; at < offset && status == FL_OK; at += CHUNK) {
+        int64_t size = offset - at < CHUNK ? offset - at : CHUNK;
+        status = fl_text_read(text, chunk, at, size);
+        for (const char *c = chunk; status == FL_OK && (c = memchr(c, '\n', (size_t)(chunk + size - c))); c++) {
+            ++*line;
+            start = at + (c - chunk) + 1;
+        }
+    }
+    free(chunk);
+    *column = offset - start + 1;
+    return status;
 }
 
 void fl_text_close(fl_text *text)

@@ -26,6 +26,9 @@ fl_status fl_text_open(fl_text **out, const char *who, const char *path);
 /* Exactly these bytes, which lie in the file; any thread may call it. */
 fl_status fl_text_read(const fl_text *text, char *data, int64_t offset, int64_t bytes);
 
+/* Line and column of a byte, counted from 1: reads all before it. */
+fl_status fl_text_place(int64_t *line, int64_t *column, const fl_text *text, int64_t offset);
+
 void fl_text_close(fl_text *text); /* takes NULL */
 
 #endif

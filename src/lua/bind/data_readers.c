@@ -1,11 +1,12 @@
 /*
-** data_readers.c -- flow._io's readers and writers of NumPy's files (data_readers.lua documents them).
+** data_readers.c -- flow._io's readers and writers of NumPy's files, and lines of text (data_readers.lua and
+** data_jsonl.lua document them).
 */
 #include "arguments.h"
 #include "members.h"
 #include "tensors.h"
 
-static const char stream_name[] = "flow.stream", zip_name[] = "flow.zip";
+static const char stream_name[] = "flow.stream", zip_name[] = "flow.zip", lines_name[] = "flow.lines";
 
 static int stream_close(lua_State *L)
 {
@@ -124,6 +125,57 @@ static int io_save_npz(lua_State *L)
     return 0;
 }
 
+/* ---- lines ---- */
+
+static int lines_close(lua_State *L)
+{
+    fl_lines **lines = luaL_checkudata(L, 1, lines_name);
+    fl_lines_close(*lines);
+    *lines = NULL;
+    return 0;
+}
+
+/* _io.lines(who, path) -> lines, their number */
+static int io_lines(lua_State *L)
+{
+    const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);
+    fl_lines **lines = push_holder(L, lines_name);
+    FL_CHECK(L, fl_lines_open(lines, who, path));
+    lua_pushinteger(L, (*lines)->count);
+    return 2;
+}
+
+static const fl_lines *check_line(lua_State *L, int64_t *index)
+{
+    const fl_lines *lines = *(fl_lines **)luaL_checkudata(L, 1, lines_name);
+    *index = luaL_checkinteger(L, 2);
+    luaL_argcheck(L, lines && *index >= 0 && *index < lines->count, 2, "no such line");
+    return lines;
+}
+
+/* _io.line(lines, index) -> its text, and blanks behind it; index counts from 0. */
+static int io_line(lua_State *L)
+{
+    int64_t index;
+    luaL_Buffer buffer;
+    const fl_lines *lines = check_line(L, &index);
+    int64_t start = lines->starts[index], bytes = lines->starts[index + 1] - start;
+    char *text = luaL_buffinitsize(L, &buffer, (size_t)bytes);
+    FL_CHECK(L, fl_text_read(lines->text, text, start, bytes));
+    luaL_pushresultsize(&buffer, (size_t)bytes);
+    return 1;
+}
+
+/* _io.line_number(lines, index) -> which line of the file it is, counted from 1 */
+static int io_line_number(lua_State *L)
+{
+    int64_t index, line, column;
+    const fl_lines *lines = check_line(L, &index);
+    FL_CHECK(L, fl_text_place(&line, &column, lines->text, lines->starts[index]));
+    lua_pushinteger(L, line);
+    return 1;
+}
+
 static void add_class(lua_State *L, const char *name, lua_CFunction close)
 {
     luaL_newmetatable(L, name);
@@ -137,11 +189,19 @@ static void add_class(lua_State *L, const char *name, lua_CFunction close)
 void fl_lua_open_readers(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {
-        {"npy", io_npy},           {"zip", io_zip},           {"zip_npy", io_zip_npy},
-        {"save_npy", io_save_npy}, {"save_npz", io_save_npz}, {NULL, NULL},
+        {"npy", io_npy},
+        {"zip", io_zip},
+        {"zip_npy", io_zip_npy},
+        {"save_npy", io_save_npy},
+        {"save_npz", io_save_npz},
+        {"lines", io_lines},
+        {"line", io_line},
+        {"line_number", io_line_number},
+        {NULL, NULL},
     };
     add_class(L, stream_name, stream_close);
     add_class(L, zip_name, zip_close);
+    add_class(L, lines_name, lines_close);
     lua_pushvalue(L, io);
     luaL_setfuncs(L, functions, 0);
     lua_pop(L, 1);

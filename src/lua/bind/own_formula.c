@@ -72,8 +72,8 @@ bool fl_own_same_formula(const fl_formula *x, const fl_formula *y)
         && memcmp(x->nodes, y->nodes, sizeof *x->nodes * (size_t)x->count) == 0;
 }
 
-/* row(name) -> {id =, cost = ns, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where they
-** are left out}}: a row that formulas may use, nil where there is none */
+/* row(name) -> {id =, cost = ns, sig =, hidden =, vjp = {expressions or false}, absent = {what attributes are where
+** they are left out}}: a row that formulas may use, nil where there is none */
 int fl_own_row(lua_State *L)
 {
     const fl_op *op = fl_formula_row(luaL_checkstring(L, 1));

@@ -380,13 +380,20 @@ local foreign = {
     {"^%(\xb5\x2f\xfd", "compressed with zstd", nothing}, {"^7z\xbc\xaf\x27\x1c", "a 7z archive", nothing},
     {"^" .. ("."):rep(257) .. "ustar", "a tar archive", nothing},
     {"^\x89HDF", "an HDF5 file", function() return "in Python: h5py and safetensors.numpy.save_file" end},
-    {"^\31\139", "compressed with gzip", function(path) return ("flow.data.idx(%q) for an IDX file"):format(path) end},
+    {"^\31\139", "compressed with gzip", function(path)
+        for _, name in ipairs {"npy", "csv", "jsonl"} do
+            if path:find("%." .. name .. "%.gz$") then return reader(name)(path) end
+        end
+        return ("flow.data.idx(%q) for an IDX file"):format(path)
+    end},
     {"^\0\0[\8-\14][\1-\8]", "an IDX file", function(path) return ("flow.data.idx(%q)"):format(path) end},
     {"^%s*[{%[][^\0\1-\8\14-\31]*$", "JSON", function(path)
-        return ("flow.json.decode(flow.data.read(%q))"):format(path)
+        local by_lines = path:find("%.jsonl$") or path:find("%.ndjson$")
+        return by_lines and reader "jsonl"(path) or ("flow.json.decode(flow.data.read(%q))"):format(path)
     end},
     {"^[^\0\1-\8\14-\31\127]*\n[^\0\1-\8\14-\31\127]*$", "text", function(path)
-        return ("for line in io.lines(%q) do ... end, and flow.tensor(rows) of the rows of numbers"):format(path)
+        if path:find("%.[ct]sv$") then return reader "csv"(path) end
+        return ("flow.data.csv(%q) for a table, flow.data.read(%q) for its text"):format(path, path)
     end},
 }
 

@@ -1,4 +1,4 @@
--- data_readers.lua -- files of other programs: NumPy's arrays, and what data_csv.lua reads.
+-- data_readers.lua -- files of other programs: NumPy's arrays, and what data_csv.lua and data_jsonl.lua read.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -107,6 +107,8 @@ check.takes(readers, {
     "save_npy(path: string, x: tensor)", "save_npz(path: string, tensors: table, {compress: boolean = false})",
 })
 
-for key, value in next, (require "flow.data_csv") do readers[key] = value end
+for _, name in ipairs {"csv", "jsonl"} do
+    for key, value in next, (require("flow.data_" .. name)) do readers[key] = value end
+end
 
 return readers
