@@ -47,6 +47,11 @@ static void stay_on_this_host(void)
     if (!in_path("ssh") && !in_path("rsh")) setenv("OMPI_MCA_plm", "isolated", 0);
 }
 
+/* A rank that ends waits two seconds for mpirun to note that it has finalized, and goes. On a machine so busy that
+** mpirun has not run by then, it would take this for an end without MPI_Finalize and end the job with status 1, without
+** a word. Ranks that are gone too early are reported by the others (failure.c). */
+static void allow_late_mpirun(void) { setenv("OMPI_MCA_orte_allowed_exit_without_sync", "1", 0); }
+
 /* argv without the words [skip, skip + skipped), behind mpirun and its options. */
 static char **command_line(char **argv, int skip, int skipped, char *ranks, char *program)
 {
@@ -97,6 +102,7 @@ fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks)
     if (!words) return fl_fail(FL_ERR_MEMORY, "--ranks: out of memory");
     fflush(NULL);
     stay_on_this_host();
+    allow_late_mpirun();
     open_streams();
     execvp(words[0], words);
     int why = errno;
