@@ -304,6 +304,21 @@ describe("a pattern", function()
         for _, text in ipairs(fixture.texts) do assert.are.same(ids(own, text), ids(library, text), text) end
     end)
 
+    it("has Oniguruma's word characters, and single words end by those of Unicode", function()
+        local function left(step)           -- of ², a joiner, é and a comma: what is not taken away
+            local root = json.decode(process.read(here .. "bytes.json"))
+            root.pre_tokenizer.pretokenizers[1] = step
+            local tokenizer = data.tokenizer(write("class.json", json.encode(root)))
+            return tokenizer:decode(tokenizer:encode("²\u{200d}é,", {add_special_tokens = false}))
+        end
+        assert.are.equal("\u{200d},", left {type = "Split", pattern = {Regex = "\\w"}, behavior = "Removed"})
+        assert.are.equal("²,", left {type = "Split", pattern = {Regex = "[\\p{L}\\x{200d}]"}, behavior = "Removed"})
+        assert.are.equal("²é", left {type = "Split", pattern = {Regex = "[\\x{200d},]"}, behavior = "Removed"})
+        local tokenizer = open "bytes"      -- "word" is found as a single word only
+        assert.are.equal(tokenizer:id "word", ids(tokenizer, "word²")[2])
+        assert.are_not.equal(tokenizer:id "word", ids(tokenizer, "word\u{200d}")[2])
+    end)
+
     it("has Oniguruma's meaning of its letters", function()
         local tokenizer = with("\\h+|[\\s\\w]")
         assert.are.equal("BEEF \u{85}z", tokenizer:decode(tokenizer:encode("BEEF \u{85}z"), {skip_special_tokens = true}))

@@ -80,8 +80,8 @@ static fl_status pcre_open(void)
 /* ---- from Oniguruma's meaning to PCRE2's ---- */
 
 #define SPACES "\\t-\\r\\x{85}\\p{Z}"
-#define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
-#define OLDER_WORDS "\\p{L}\\p{M}\\p{N}\\p{Pc}\\x{200c}\\x{200d}" /* before version 10.40 */
+#define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+#define OLDER_WORDS "\\p{L}\\p{M}\\p{N}\\p{Pc}" /* before version 10.40 */
 
 struct translation {
     fl_text out;
@@ -295,8 +295,8 @@ static const struct {
     const char *pattern;
     uint8_t class;
 } classes[] = {
-    {"\\p{L}+", FL_CHAR_LETTER},      {"\\p{N}+", FL_CHAR_NUMBER}, {"\\s+", FL_CHAR_SPACE},
-    {"\\p{P}+", FL_CHAR_PUNCTUATION}, {"\\w+", FL_CHAR_WORD},
+    {"\\p{L}+", FL_CHAR_LETTER},      {"\\p{N}+", FL_CHAR_NUMBER},       {"\\s+", FL_CHAR_SPACE},
+    {"\\p{P}+", FL_CHAR_PUNCTUATION}, {FL_REGEX_WORD "+", FL_CHAR_WORD},
 };
 enum { CLASSES = sizeof classes / sizeof *classes };
 

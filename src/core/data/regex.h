@@ -18,6 +18,11 @@ typedef struct fl_regex fl_regex;
 fl_status fl_regex_new(fl_regex **out, const char *pattern, size_t size);
 void fl_regex_free(fl_regex *regex);
 
+/* Patterns for a character of \w, and for one that is neither this nor a space, as steps without a pattern of their own
+** mean it (Unicode's annex 18): Oniguruma has some signs of Latin-1 more, and no joiners. */
+#define FL_REGEX_WORD "(?:(?![\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}])[\\w\\x{200c}\\x{200d}])"
+#define FL_REGEX_SIGN "[^\\w\\s\\x{200c}\\x{200d}]|[\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]"
+
 /* The first match in `text`, which is UTF-8, that begins at `from` or later; *begin > size: there is none. Threads may
 ** use one expression at the same time. Errors: FL_ERR_VALUE for a pattern that backtracks too much; FL_ERR_MEMORY. */
 fl_status fl_regex_find(size_t *begin, size_t *end, const fl_regex *regex, const unsigned char *text, size_t size,
@@ -29,7 +34,7 @@ enum {
     FL_CHAR_NUMBER = 2,      /* \p{N} */
     FL_CHAR_SPACE = 4,       /* White_Space */
     FL_CHAR_PUNCTUATION = 8, /* \p{P} */
-    FL_CHAR_WORD = 16,       /* \w */
+    FL_CHAR_WORD = 16,       /* FL_REGEX_WORD */
     FL_CHAR_SYMBOL = 32      /* of ASCII: what is printed and none of these */
 };
 

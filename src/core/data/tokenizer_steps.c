@@ -179,7 +179,7 @@ static fl_status read_bytes(fl_tokenizer *t, json_t *step)
 /* \w+|[^\w\s]+ are the pieces. */
 static fl_status read_whitespace(fl_tokenizer *t, json_t *step)
 {
-    static const char pattern[] = "\\w+|[^\\w\\s]+";
+    static const char pattern[] = FL_REGEX_WORD "+|(?:" FL_REGEX_SIGN ")+";
     fl_cut *split = NULL;
     (void)step;
     FL_TRY(split_new(&split, t, FL_CUT_REGEX, FL_CUT_REMOVED));
