@@ -154,6 +154,13 @@ local groups = {
         {"words", "words and digits, by patterns", "ms", ratio = 2},
         {"decode", "tokens as LLaMA 3 to text", "ms", ratio = 3},
     }},
+    {name = "files", title = "tables of 200,000 rows and an array; peer: pandas, NumPy", figures = {
+        {"integers", "csv, 4 columns of integers", "ms", ratio = 1},
+        {"floats", "csv, 4 columns of floats, 6 digits", "ms", ratio = 1},
+        {"digits", "csv, 3 columns of floats, 17 digits", "ms", ratio = 1},
+        {"mixed", "csv, numbers, quoted text, categories", "ms", ratio = 1},
+        {"npy", "npy, 64 MiB of float32", "ms", ratio = 0.9},
+    }},
     {name = "hidden", title = "a step beside its loader, 1 thread and 1 worker", cases = "loader", side = "one thread",
         peer = "one batch", figures = {
         {"hidden", "CNN 1-16-32-10, batch 64", "ms", ratio = 0.98},

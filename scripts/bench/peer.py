@@ -429,6 +429,42 @@ TOKENS = {
 }
 
 
+ROWS = 200000
+TABLES = {
+    "integers": ("a,b,c,d\n", lambda i: "%d,%d,%d,%d\n" % (i, i * 7919 % 100003, -i, i % 10)),
+    "floats": ("a,b,c,d\n", lambda i: "%.6f,%.6f,%.6f,%.6f\n" % (i / 7, i / 11, i / 13, -i / 17)),
+    "digits": ("a,b,c\n", lambda i: "%.17g,%.17g,%.17g\n" % (i / 7, i / 11, -i / 13)),
+    "mixed": ("a,b,c,d,e\n", lambda i: '%d,%.2f,"a, ""b"" and %d",city%d,%s\n' % (
+        i, i / 7, i, i % 100, "true" if i % 3 == 0 else "false")),
+}
+
+
+def table(name, **options):
+    import pandas
+    path = "%s/peer-%s.csv" % (os.environ["BENCH_FOLDER"], name)
+    header, row = TABLES[name]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(header)
+        file.writelines(row(i) for i in range(1, ROWS + 1))
+    return loop(lambda: pandas.read_csv(path, **options))
+
+
+def npy():
+    import numpy
+    path = os.environ["BENCH_FOLDER"] + "/peer.npy"
+    numpy.save(path, numpy.zeros((4096, 4096), "float32"))
+    return loop(numpy.load, path)
+
+
+FILES = {
+    "integers": lambda: table("integers"),
+    "floats": lambda: table("floats", float_precision="round_trip"),
+    "digits": lambda: table("digits", float_precision="round_trip"),
+    "mixed": lambda: table("mixed", dtype={"d": "category"}),
+    "npy": npy,
+}
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, context, dropout):
         super().__init__()
@@ -530,6 +566,7 @@ GROUPS = {
     "optim": OPTIM,
     "loader": LOADER,
     "tokens": TOKENS,
+    "files": FILES,
     "train": {case.__name__: lambda case=case: steps(case) for case in (mlp, cnn, gpt)},
     "ranks": {**of_sizes(all_reduce), **of_sizes(all_gather), **of_sizes(all_to_all)},
 }
