@@ -75,6 +75,11 @@ refuses("functions on top of ops", {
     end},
     {"backward: wrt must be a table, got ReLU", function() flow.trace(function(a) return a * 2 end, {flow.spec {2}}):backward(nn.ReLU()) end},
     {"CausalSelfAttention: x must be [batch, time, width], got [3, 4]", function() nn.CausalSelfAttention(4, 2):forward(flow.ones(3, 4)) end},
+    {"infer: the spec of a must be flow.spec(shape, dtype), got a tensor with values; a tensor that f reaches from outside is a weight of the program",
+        function() flow.trace(function(a) return a * 2 end, {flow.spec {2}}):infer {flow.ones(3)} end},
+    {"infer: spec: shape must hold whole numbers, number 1 is string", function()
+        flow.trace(function(a) return a * 2 end, {flow.spec {2}}):infer {{"x"}}
+    end},
     {"trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})", function()
         flow.trace(function(a) return a end, flow.data.loader(flow.data.tensors(x), {}))
     end},

@@ -71,13 +71,13 @@ local function parameter_names(f)
     return names
 end
 
-local function check_spec(name, t)
+local function check_spec(who, name, t)
     if not flow.is_tensor(t) then
-        check.fail("trace: the spec of %s must be flow.spec(shape, dtype), got %s", name, check.got(t))
+        check.fail("%s: the spec of %s must be flow.spec(shape, dtype), got %s", who, name, check.got(t))
     end
     if (t.is_global and t.placement.type or t.device) ~= "meta" then
-        check.fail("trace: the spec of %s must be flow.spec(shape, dtype), got a tensor with values; a tensor " ..
-            "that f reaches from outside is a weight of the program", name)
+        check.fail("%s: the spec of %s must be flow.spec(shape, dtype), got a tensor with values; a tensor " ..
+            "that f reaches from outside is a weight of the program", who, name)
     end
     return spec_like(t)
 end
@@ -91,7 +91,7 @@ local function named_specs(specs, parameters)
     for _, name in ipairs(parameters) do
         if not left[name] then break end
         left[name] = nil
-        list[#list + 1], names[#names + 1] = check_spec(name, specs[name]), name
+        list[#list + 1], names[#names + 1] = check_spec("trace", name, specs[name]), name
     end
     local stray = check.sorted_keys(left)[1]
     if stray then
@@ -107,7 +107,7 @@ local function listed_specs(specs, parameters)
         local name = parameters[i]
         if not name or taken[name] or name:find("^%(") then name = "x" .. i end
         taken[name] = true
-        list[i], names[i] = check_spec(name, t), name
+        list[i], names[i] = check_spec("trace", name, t), name
     end
     return list, names
 end
@@ -312,7 +312,7 @@ function Program:infer(shapes)
     end
     for key, shape in pairs(shapes) do
         local i = input_position(self, key)
-        if flow.is_tensor(shape) then specs[i] = check_spec(self.inputs[i].name, shape)
+        if flow.is_tensor(shape) then specs[i] = check_spec("infer", self.inputs[i].name, shape)
         elseif type(shape) == "table" then specs[i].shape = shape
         else check.fail("infer: the shape of '%s' must be a list, got %s", self.inputs[i].name, check.got(shape)) end
     end
