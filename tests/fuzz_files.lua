@@ -382,7 +382,10 @@ local function use_records(path, opts)
     local dataset = data.records(path, opts)
     tostring(dataset)
     for i = 0, #dataset - 1 do use(dataset:get(i)) end
-    local ok, message = pcall(function() use(dataset:batch(flow.arange(#dataset))) end)
+    local ok, message = pcall(function()
+        use(dataset:batch(flow.arange(#dataset)))
+        flow.sync() -- an empty tensor has an error, too
+    end)
     if not ok and not message:find "batch: " then error(message, 0) end
 end
 

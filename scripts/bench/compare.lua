@@ -62,6 +62,7 @@ local MPI_OPTIONS = "--mca pml ob1 --mca btl self,vader"
 local makers = {
     flowlua = function(ranks) return new_side("flowlua", worker, ranks) end,
     queued = function(ranks) return new_side("flowlua, queued", worker, ranks, "FLOW_ENGINE=queued") end,
+    ["on the caller"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_ENGINE=naive") end,
     eager = function(ranks) return new_side("flowlua, eager", worker, ranks, "BENCH_EAGER=1") end,
     ["one thread"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_THREADS=1", "", true) end,
     ["one batch"] = function(ranks) return new_side("flowlua, one batch", worker, ranks, "FLOW_THREADS=1 BENCH_FIXED=1", "", true) end,

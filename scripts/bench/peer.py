@@ -361,6 +361,27 @@ def cnn():
     return step_of(net, torch.randn(64, 1, 28, 28))
 
 
+def mapped_rows(size):
+    """Batches of 8 MiB of a mapped file of 128 MiB, rows in random order, by one thread."""
+    path = os.environ["BENCH_FOLDER"] + "/bench.rows"
+    rows, taken = 128 * MI // size, 8 * MI // size
+    with open(path, "wb") as file:
+        for _ in range(128):
+            file.write(os.urandom(MI))
+    mapped = torch.from_file(path, size=rows * size, dtype=torch.uint8).view(rows, size)
+    os.remove(path)
+    order, out = torch.randperm(rows), torch.empty(taken, size, dtype=torch.uint8)
+
+    def body(count):
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        for _ in range(count):
+            for first in range(0, rows, taken):
+                torch.index_select(mapped, 0, order[first:first + taken], out=out)
+        torch.set_num_threads(threads)
+    return body
+
+
 class Images(torch.utils.data.Dataset):
     """Rows of 784 floats; `augment`: mirrored and scaled, one by one."""
     def __init__(self, augment):
@@ -565,6 +586,8 @@ GROUPS = {
     "nn": NN,
     "optim": OPTIM,
     "loader": LOADER,
+    "records": {kind + name: lambda size=size: mapped_rows(size) for kind in ("checked_", "plain_")
+                for name, size in (("4k", 4096), ("16k", 16384), ("128k", 131072), ("1m", MI))},
     "tokens": TOKENS,
     "files": FILES,
     "train": {case.__name__: lambda case=case: steps(case) for case in (mlp, cnn, gpt)},

@@ -55,6 +55,38 @@ describe("the loader", function()
     end)
 end)
 
+describe("records", function()
+    -- Every rank packs the same items, under a name of its own.
+    local path = ("%s/records-%d"):format(os.getenv "RANKS_FOLDER", ranks.rank)
+    local items = {}
+    for i = 0, 22 do items[i + 1] = {n = i, x = flow.full({2}, i, {dtype = "float32"})} end
+
+    setup(function() data.pack(items, path) end)
+    teardown(function() os.remove(path) end)
+
+    it("are shared out by part_index, all of them once", function()
+        local part = data.records(path, {part_index = flow.rank(), num_parts = flow.world_size()})
+        local seen = {}
+        for r = 1, ranks.world do
+            local mine = r - 1 == ranks.rank and part:batch(flow.arange(#part)).n:totable() or {}
+            table.move(ranks.share({mine})[r][1], 1, 23, #seen + 1, seen)
+        end
+        assert.are.same(flow.arange(23):totable(), seen)
+    end)
+
+    it("are rows of global batches, of which each rank reads its own", function()
+        local options = {batch_size = 6, shuffle = true, seed = 4}
+        local plain = data.loader(data.records(path), options)
+        options.placement, options.sbp = everywhere, "S(0)"
+        local loader = data.loader(data.records(path), options)
+        for _ = 1, #plain + 1 do
+            local want, got = plain:next(), loader:next()
+            assert.are.same(want.n:totable(), got.n:totable())
+            assert.are.same(want.x:totable(), got.x:totable())
+        end
+    end)
+end)
+
 describe("the default generator", function()
     it("has one state on all ranks, with a seed and without", function()
         local function halves()

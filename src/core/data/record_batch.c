@@ -58,15 +58,18 @@ static float number_of(const fl_record_field *field)
     return field->kind == FL_RECORD_INTEGER ? (float)integer : (float)number;
 }
 
-void fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, const fl_record_field *fields)
+fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, fl_record_field *fields,
+                               const fl_record_set *set, int64_t position)
 {
-    for (int i = 0; i < count; i++) {
-        const fl_record_output *output = &outputs[i];
-        const fl_record_field *field = &fields[output->column];
-        if (output->row_bytes == 0) continue;
-        if (output->numbers) ((float *)output->data)[row] = number_of(field);
-        else memcpy(output->data + row * output->row_bytes, field->value, (size_t)output->row_bytes);
-    }
+    void *to[FL_RECORD_FIELDS];
+    memset(to, 0, sizeof *to * (size_t)set->schema.count);
+    for (int i = 0; i < count; i++)
+        if (!outputs[i].numbers && outputs[i].row_bytes)
+            to[outputs[i].column] = outputs[i].data + row * outputs[i].row_bytes;
+    FL_TRY(fl_record_set_copy(fields, to, set, position));
+    for (int i = 0; i < count; i++)
+        if (outputs[i].numbers) ((float *)outputs[i].data)[row] = number_of(&fields[outputs[i].column]);
+    return fl_record_set_check(set, position);
 }
 
 /* ---- the task ---- */
@@ -97,9 +100,7 @@ static fl_status fill_rows(void *context, int64_t item, int seat)
     for (int64_t row = item * ROWS_TOGETHER; row < end; row++) {
         if (row + 2 * AHEAD < job->rows) fl_record_set_prefetch(job->set, job->positions[row + 2 * AHEAD], true);
         if (row + AHEAD < job->rows) fl_record_set_prefetch(job->set, job->positions[row + AHEAD], false);
-        FL_TRY(fl_record_set_read(fields, job->set, job->positions[row]));
-        fl_record_output_row(job->outputs, job->count, row, fields);
-        FL_TRY(fl_record_set_check(job->set, job->positions[row]));
+        FL_TRY(fl_record_output_row(job->outputs, job->count, row, fields, job->set, job->positions[row]));
     }
     return FL_OK;
 }

@@ -20,8 +20,10 @@ typedef struct fl_record_output {
 fl_status fl_record_output_new(fl_tensor **out, fl_record_output *output, const char *who, const fl_record_set *set,
                                int column, int64_t rows);
 
-/* Copies what an item, whose fields were just read, has of the columns into row `row`. */
-void fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, const fl_record_field *fields);
+/* Reads the item at `position` and copies what it has of the columns into row `row`. fields: all of them, as
+** fl_record_set_read gives them; what is used of these beside is checked by fl_record_set_check. */
+fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, fl_record_field *fields,
+                               const fl_record_set *set, int64_t position);
 
 /* Fills the outputs, of these tensors, with the items at `positions` (copied, within the set's count), later: an error
 ** is the tensors'. */

@@ -42,11 +42,16 @@ const fl_records *fl_record_set_find(int64_t *number, const fl_record_set *set, 
     return set->files[low];
 }
 
-fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, int64_t position)
+fl_status fl_record_set_copy(fl_record_field *fields, void *const *to, const fl_record_set *set, int64_t position)
 {
     int64_t number;
     const fl_records *file = fl_record_set_find(&number, set, position);
-    return fl_records_read(fields, file, number, set->options.checksum);
+    return fl_records_copy(fields, to, file, number, set->options.checksum);
+}
+
+fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, int64_t position)
+{
+    return fl_record_set_copy(fields, NULL, set, position);
 }
 
 void fl_record_set_prefetch(const fl_record_set *set, int64_t position, bool later)

@@ -124,6 +124,11 @@ const fl_record_schema *fl_records_schema(const fl_records *records);
 ** checksum: check it. Error FL_ERR_IO: "records: PATH: record 7 at byte 123456: ...". */
 fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum);
 
+/* The same, and copies their values on the way: that of field i to to[i], where that is not NULL, of which the schema
+** says how large it is. After an error anything may be there. */
+fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
+                          bool checksum);
+
 /* Asks for the beginning of a record that will be read soon or (later) for what says where it begins; waits for
 ** neither. */
 void fl_records_prefetch(const fl_records *records, int64_t number, bool later);

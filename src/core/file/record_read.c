@@ -85,32 +85,82 @@ static const char *fields_read(fl_record_field *fields, const record_head *head,
     return fault;
 }
 
-static const char *sum_check(const record_head *head, const unsigned char *record)
+enum { TOGETHER = 4096 }; /* bytes that are copied while they are in the first cache */
+
+/* The checksum of the bytes that follow those with checksum `sum`; they are copied, to NULL: are not. */
+static uint32_t sum_and_copy(uint32_t sum, void *to, const unsigned char *from, int64_t bytes)
 {
-    bool sound = fl_crc32c(0, record + 8, (size_t)head->bytes - 8) == head->crc;
-    return sound ? NULL : "its checksum is wrong, the file is damaged";
+    for (int64_t at = 0, size; to && at < bytes; at += size) {
+        size = bytes - at < TOGETHER ? bytes - at : TOGETHER;
+        sum = fl_crc32c(sum, from + at, (size_t)size);
+        memcpy((char *)to + at, from + at, (size_t)size);
+    }
+    return to ? sum : fl_crc32c(sum, from, (size_t)bytes);
+}
+
+static bool sum_sound(const record_head *head, const unsigned char *record)
+{
+    return fl_crc32c(0, record + 8, (size_t)head->bytes - 8) == head->crc;
+}
+
+/* The same of a record whose fields were read; copies what `to` asks for. */
+static bool copy_sound(void *const *to, const fl_record_field *fields, const record_head *head,
+                       const unsigned char *record)
+{
+    const unsigned char *at = fields[0].value;
+    uint32_t sum = fl_crc32c(0, record + 8, (size_t)(at - record) - 8);
+    for (uint32_t i = 0; i < head->fields; i++) {
+        int64_t padding = record_padded(fields[i].bytes, RECORD_VALUE) - fields[i].bytes;
+        sum = sum_and_copy(sum, to[i], fields[i].value, fields[i].bytes);
+        sum = fl_crc32c(sum, (const unsigned char *)fields[i].value + fields[i].bytes, (size_t)padding);
+    }
+    return sum == head->crc;
 }
 
 static const char *broken_text = "the file has become shorter, or cannot be read there any more";
+static const char *other_fields = "its fields are not those of the file";
 
-fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum)
+/* What is wrong with the structure of a record. */
+static const char *structure_fault(fl_record_field *fields, const fl_records *records, const record_head *head,
+                                   const unsigned char *record, int64_t number)
+{
+    const fl_record_schema *schema = &records->schema;
+    if (head->number != (uint64_t)number) return "another record is in its place";
+    if (head->fields != (uint32_t)schema->count || head->list != schema->list) return other_fields;
+    const char *fault = fields_read(fields, head, record);
+    return fault || record_fits(schema, fields, schema->count, schema->list) ? fault : other_fields;
+}
+
+static const char *record_fault(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
+                                int64_t place, bool checksum)
 {
     record_head head;
+    if (place == 0) return "it is not found in its chunk";
+    const char *fault = head_read(&head, records, place, limit_of(records, number));
+    if (fault) return fault;
+    const unsigned char *record = records->map.data + place;
+    fault = structure_fault(fields, records, &head, record, number);
+    if (checksum && (fault || !to ? !sum_sound(&head, record) : !copy_sound(to, fields, &head, record)))
+        return "its checksum is wrong, the file is damaged";
+    for (int i = 0; to && !fault && !checksum && i < records->schema.count; i++)
+        if (to[i]) memcpy(to[i], fields[i].value, (size_t)fields[i].bytes);
+    return fault;
+}
+
+fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
+                          bool checksum)
+{
     int64_t place = place_of(records, number);
-    const unsigned char *record = records->map.data + (place > 0 ? place : 0);
-    const char *fault = place == 0 ? "it is not found in its chunk"
-                                   : head_read(&head, records, place, limit_of(records, number));
-    if (!fault && checksum) fault = sum_check(&head, record);
-    if (!fault && head.number != (uint64_t)number) fault = "another record is in its place";
-    if (!fault && (head.fields != (uint32_t)records->schema.count || head.list != records->schema.list))
-        fault = "its fields are not those of the file";
-    if (!fault) fault = fields_read(fields, &head, record);
-    if (!fault && !record_fits(&records->schema, fields, records->schema.count, records->schema.list))
-        fault = "its fields are not those of the file";
+    const char *fault = record_fault(fields, to, records, number, place, checksum);
     if (fl_mapping_broken(&records->map)) fault = broken_text;
     if (!fault) return FL_OK;
     return fl_fail(FL_ERR_IO, "records: %s: record %lld at byte %lld: %s", records->path, (long long)number,
                    (long long)(place > 0 ? place : 0), fault);
+}
+
+fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum)
+{
+    return fl_records_copy(fields, NULL, records, number, checksum);
 }
 
 enum { PREFETCHED = 512 /* bytes; the CPU sees the rest coming */, CACHE_LINE = 64 };
@@ -241,7 +291,7 @@ static fl_status chunk_walk(fl_records *records, const record_chunk_head *chunk,
         uint64_t number = chunk->first + i;
         if (head.number == number) records->own_index[number] = (uint64_t)place;
         place += (int64_t)head.bytes;
-        if (sum_check(&head, record) || head.fields > FL_RECORD_FIELDS || fields_read(fields, &head, record)) continue;
+        if (!sum_sound(&head, record) || head.fields > FL_RECORD_FIELDS || fields_read(fields, &head, record)) continue;
         fl_status status = fl_record_schema_add(&records->schema, fields, (int)head.fields, head.list == 1);
         if (status == FL_ERR_MEMORY) return status; /* one that does not fit fails when it is read */
     }

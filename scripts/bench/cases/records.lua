@@ -1,0 +1,37 @@
+-- records.lua -- rows of bytes from a record file of 128 MiB in random order, with their checksums checked and without:
+-- batches of 8 MiB, by one thread. The file is in the page cache.
+
+local flow = require "flow"
+
+local M = {}
+
+local MI = 1024 * 1024
+
+-- Batches of rows of `size` bytes; a call reads the whole file.
+local function reading(size, options)
+    return function()
+        local path = os.getenv "BENCH_FOLDER" .. "/bench.records"
+        local rows, taken, at = 128 * MI // size, 8 * MI // size, 0
+        local row = flow.randint(0, 256, {size}, {dtype = "uint8"})
+        flow.data.pack(function()
+            at = at + 1
+            return at <= rows and {row = row} or nil
+        end, path)
+        local dataset = flow.data.records(path, options)
+        os.remove(path)         -- the mapping keeps it
+        local order = flow.randperm(rows)
+        return function(count)
+            for _ = 1, count do
+                for first = 0, rows - taken, taken do dataset:batch(order:narrow(0, first, taken)) end
+            end
+            flow.sync()
+        end
+    end
+end
+
+for name, size in pairs {["4k"] = 4096, ["16k"] = 16384, ["128k"] = 131072, ["1m"] = MI} do
+    M["checked_" .. name] = reading(size)
+    M["plain_" .. name] = reading(size, {checksum = false})
+end
+
+return M
