@@ -56,7 +56,9 @@ static inline fl_status refuse_type(const char *where, const char *type)
 /* tokenizer_steps.c: null or missing is no step. */
 fl_status fl_tokenizer_read_normalizer(fl_tokenizer *tokenizer, json_t *step);
 fl_status fl_tokenizer_read_splits(fl_tokenizer *tokenizer, json_t *step);
-/* tokenizer_decoders.c */
+/* tokenizer_template.c */
+fl_status fl_tokenizer_read_processor(fl_tokenizer *tokenizer, json_t *step);
+/* tokenizer_decode.c */
 fl_status fl_tokenizer_read_decoder(fl_tokenizer *tokenizer, json_t *step);
 /* {"String": text} as the text, {"Regex": pattern} as the expression. */
 fl_status fl_tokenizer_read_pattern(fl_text *text, fl_regex **regex, json_t *step, const char *where);

@@ -1,5 +1,5 @@
 /*
-** tokenizer_read.c -- reading the files of a tokenizer (see tokenizer.h): the model, added tokens, the template.
+** tokenizer_read.c -- reading the files of a tokenizer (see tokenizer.h): the model, added tokens.
 */
 #include "file/json.h"
 #include "file/open.h"
@@ -254,76 +254,6 @@ static fl_status read_added(fl_tokenizer *t, json_t *list)
     return FL_OK;
 }
 
-/* ---- the template ---- */
-
-/* Adds the ids of a special token of a template. */
-static fl_status template_ids(fl_ids *out, const fl_tokenizer *t, json_t *specials, json_t *name)
-{
-    const char *word;
-    size_t i, size;
-    json_t *list = json_is_string(name) ? json_object_get(json_object_get(specials, json_string_value(name)), "ids")
-                                        : NULL;
-    json_t *id;
-    if (!json_is_array(list)) return fl_fail(FL_ERR_IO, "post_processor: a special token has no list of ids");
-    json_array_foreach(list, i, id)
-    {
-        if (!json_is_integer(id) || !fl_tokenizer_token(t, json_integer_value(id), &word, &size))
-            return fl_fail(FL_ERR_IO, "post_processor: the id of a special token is not that of a token");
-        FL_TRY(fl_ids_add(out, (int32_t)json_integer_value(id)));
-    }
-    return FL_OK;
-}
-
-static fl_status read_template(fl_tokenizer *t, json_t *step)
-{
-    size_t i;
-    json_t *piece, *list = json_object_get(step, "single"), *specials = json_object_get(step, "special_tokens");
-    bool text = false;
-    if (!json_is_array(list)) return fl_fail(FL_ERR_IO, "post_processor.single must be a list");
-    json_array_foreach(list, i, piece)
-    {
-        json_t *special = json_object_get(piece, "SpecialToken");
-        if (special) {
-            FL_TRY(template_ids(text ? &t->behind : &t->before, t, specials, json_object_get(special, "id")));
-        } else if (json_object_get(piece, "Sequence") && !text) text = true;
-        else return fl_fail(FL_ERR_IO, "post_processor.single must hold special tokens and the text once");
-    }
-    return text ? FL_OK : fl_fail(FL_ERR_IO, "post_processor.single does not hold the text");
-}
-
-/* ["</s>", 2] */
-static fl_status pair_id(fl_ids *out, const fl_tokenizer *t, json_t *step, const char *key)
-{
-    const char *word;
-    size_t size;
-    json_t *id = json_array_get(json_object_get(step, key), 1);
-    if (!json_is_integer(id) || !fl_tokenizer_token(t, json_integer_value(id), &word, &size))
-        return fl_fail(FL_ERR_IO, "post_processor.%s must be a token and its id", key);
-    return fl_ids_add(out, (int32_t)json_integer_value(id));
-}
-
-static fl_status read_processor(fl_tokenizer *t, json_t *step)
-{
-    const char *type = NULL;
-    size_t i;
-    json_t *list, *one;
-    if (is_missing(step)) return FL_OK;
-    FL_TRY(step_type(&type, step, "post_processor"));
-    if (strcmp(type, "ByteLevel") == 0) return FL_OK; /* concerns places in the text */
-    if (strcmp(type, "Sequence") == 0) {
-        FL_TRY(read_list(&list, step, "processors", "post_processor"));
-        json_array_foreach(list, i, one) FL_TRY(read_processor(t, one));
-        return FL_OK;
-    }
-    if (t->before.list || t->behind.list)
-        return fl_fail(FL_ERR_IO, "two templates in post_processor are not supported");
-    if (strcmp(type, "TemplateProcessing") == 0) return read_template(t, step);
-    if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0)
-        return refuse_type("a post_processor", type);
-    FL_TRY(pair_id(&t->before, t, step, "cls"));
-    return pair_id(&t->behind, t, step, "sep");
-}
-
 /* ---- files ---- */
 
 static fl_status read_all(fl_tokenizer *t, json_t *root)
@@ -336,7 +266,7 @@ static fl_status read_all(fl_tokenizer *t, json_t *root)
     FL_TRY(fl_tokenizer_read_splits(t, json_object_get(root, "pre_tokenizer")));
     FL_TRY(read_model(&t->bpe, json_object_get(root, "model")));
     FL_TRY(read_added(t, json_object_get(root, "added_tokens")));
-    FL_TRY(read_processor(t, json_object_get(root, "post_processor")));
+    FL_TRY(fl_tokenizer_read_processor(t, json_object_get(root, "post_processor")));
     FL_TRY(fl_tokenizer_read_decoder(t, json_object_get(root, "decoder")));
     return fl_bpe_seal(&t->bpe);
 }
