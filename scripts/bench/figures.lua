@@ -43,6 +43,17 @@ local function chains(list)
     return figures
 end
 
+-- The ops of cases/linalg.lua, on a thousand small matrices and on a large one.
+local function factors(list)
+    local figures = {}
+    for _, size in ipairs {{"small", "1000 x 4x4", "us"}, {"large", "512x512", "ms"}} do
+        for _, op in ipairs(list) do
+            figures[#figures + 1] = {op[1] .. "_" .. size[1], op[2] .. ", " .. size[2], size[3]}
+        end
+    end
+    return figures
+end
+
 local groups = {
     {name = "start", title = "start", figures = {
         {"empty", "an empty script", "ms", 2},
@@ -100,6 +111,11 @@ local groups = {
         {"mlp", "768x384x128", "GF/s", 200, gemm(768, 384, 128)},
         {"linear", "768x512x128, x @ w:t()", "GF/s", nil, gemm(768, 512, 128)},
         {"batch", "48 x 64x64x32", "GF/s", 180, gemm(64, 64, 32, 48)},
+    }},
+    {name = "linalg", title = "linear algebra, float32", figures = factors {
+        {"det", "det"}, {"inv", "inv"}, {"inv_train", "inv fwd + bwd"}, {"solve", "solve"}, {"cholesky", "cholesky"},
+        {"triangular", "solve_triangular"}, {"qr", "qr"}, {"eigh", "eigh"}, {"svd", "svd"}, {"exp", "matrix_exp"},
+        {"pinv", "pinv"},
     }},
     {name = "permute", title = "permute to contiguous", figures = {
         {"matrices", "(0, 2, 1), 64x1024x1024", "GB/s", 22, 8 * 64 * MI},

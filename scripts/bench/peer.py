@@ -210,6 +210,39 @@ MATMUL = {
 }
 
 
+# ---- linear algebra ----
+
+def factors():
+    """The cases of cases/linalg.lua."""
+    ops = {
+        "det": torch.linalg.det, "inv": torch.linalg.inv, "solve": lambda a: torch.linalg.solve(a, a),
+        "cholesky": torch.linalg.cholesky, "qr": torch.linalg.qr, "eigh": torch.linalg.eigh, "svd": torch.linalg.svd,
+        "triangular": lambda a: torch.linalg.solve_triangular(a, a, upper=False), "exp": torch.matrix_exp,
+        "pinv": torch.linalg.pinv,
+    }
+
+    def positive(shape):
+        a = torch.randn(shape)
+        return a @ a.mT / shape[-1] + torch.eye(shape[-1])
+
+    def trained(shape):
+        a = positive(shape).requires_grad_()
+        def step():
+            torch.linalg.inv(a).sum().backward()
+            a.grad = None
+        return loop(step)
+
+    cases = {}
+    for name, shape in (("small", (1000, 4, 4)), ("large", (512, 512))):
+        for op, function in ops.items():
+            cases[op + "_" + name] = lambda f=function, s=shape: loop(f, positive(s))
+        cases["inv_train_" + name] = lambda s=shape: trained(s)
+    return cases
+
+
+LINALG = factors()
+
+
 def permuted(shape, axes):
     return lambda: loop(torch.randn(shape).permute(axes).contiguous)
 
@@ -581,7 +614,7 @@ GROUPS = {
     "small": SMALL,
     "grad": GRAD,
     "large": LARGE,
-    "matmul": MATMUL,
+    "matmul": MATMUL, "linalg": LINALG,
     "permute": PERMUTE,
     "nn": NN,
     "optim": OPTIM,
