@@ -125,6 +125,8 @@ static void run_stage(lua_State *L, const fl_crew_item *item, int stage)
 static int make_item(lua_State *L)
 {
     struct call *call = lua_touserdata(L, CALL);
+    luaL_checktype(L, FUNCTIONS, LUA_TTABLE); /* debug.getregistry shows them to functions */
+    luaL_checktype(L, ARGUMENTS, LUA_TTABLE);
     bool generates = lua_rawgeti(L, FUNCTIONS, FL_CREW_GENERATE + 1) == LUA_TFUNCTION;
     lua_settop(L, ARGUMENTS);
     if (generates) lua_pushnil(L);

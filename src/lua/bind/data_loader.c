@@ -23,7 +23,8 @@
 static const char job_type[] = "flow.batch";
 
 struct job {
-    fl_crew *crew; /* owned */
+    fl_crew *crew;           /* owned */
+    const fl_device *device; /* that the batch will be copied to, NULL: none */
     uint64_t seed, epoch;
     int64_t count;
     int64_t *positions; /* owned, as all below */
@@ -114,7 +115,7 @@ static void finish_job(struct job *job)
     for (int64_t i = 0; i < job->count; i++)
         if (job->rows[i]) job->good[job->good_count++] = job->rows[i];
     if (!job->stacks || (!job->goes_on && job->good_count < job->count)) return;
-    job->stack = fl_stack_rows(job->good, job->good_count);
+    job->stack = fl_stack_rows(job->good, job->good_count, job->device);
     if (!job->stack || !fl_stack_is_whole(job->stack)) return;
     for (int64_t i = 0; i < job->count; i++) {
         if (job->rows[i] == job->good[0]) continue;
@@ -248,11 +249,19 @@ static fl_status new_token(struct handle *handle)
     return status;
 }
 
-/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks) -> a batch under way */
+/* The device at index: its queue is opened here, so that threads of the pool find it open. */
+static void read_device(lua_State *L, struct job *job, int index)
+{
+    if (!lua_toboolean(L, index)) return;
+    FL_CHECK(L, fl_device_get(&job->device, fl_lua_check_device(L, index, "loader")->type));
+    if (job->device) FL_CHECK(L, job->device->enter(job->device->own, FL_QUEUE_COMPUTE));
+}
+
+/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks, device) -> a batch under way */
 static int io_make(lua_State *L)
 {
-    enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, HANDLE };
-    lua_settop(L, STACKS);
+    enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, DEVICE, HANDLE };
+    lua_settop(L, DEVICE);
     FL_CHECK(L, fl_program_refuse("a loader's function makes a batch"));
     if (fl_tracer_now) FL_RAISE(L, "loader: a program that is traced has no place for functions of a loader");
     struct handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
@@ -263,6 +272,7 @@ static int io_make(lua_State *L)
     job->crew = fl_crew_at(L, CREW);
     job->goes_on = lua_toboolean(L, GOES_ON);
     job->stacks = lua_toboolean(L, STACKS);
+    read_device(L, job, DEVICE);
     lua_getfield(L, PASS, "seed");
     lua_getfield(L, PASS, "epoch");
     job->seed = (uint64_t)lua_tointeger(L, -2);

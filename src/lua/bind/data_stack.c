@@ -8,19 +8,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Memory of a field; of a device's host memory, when there is a device. */
+struct memory {
+    const fl_device *device;
+    void *data;
+    size_t bytes;
+};
+
 struct field {
-    int type;   /* of Lua; LUA_TUSERDATA: arrays */
-    void *data; /* owned; NULL: of strings, without bytes, or given to a tensor */
+    int type;              /* of Lua; LUA_TUSERDATA: arrays */
+    struct memory *memory; /* owned; NULL: of strings, without bytes, or given to a tensor */
     fl_dtype dtype;
     fl_shape shape;
     size_t size; /* of an item's part */
 };
 
 struct fl_stack {
+    const fl_device *device;
     fl_row *const *rows; /* borrowed */
     int64_t count;
     struct field fields[]; /* those of the first row */
 };
+
+static void memory_free(void *context)
+{
+    struct memory *memory = context;
+    if (!memory) return;
+    if (memory->device) memory->device->host_release(memory->data, memory->bytes);
+    else free(memory->data);
+    free(memory);
+}
+
+static struct memory *memory_new(const fl_device *device, size_t bytes)
+{
+    struct memory *memory = malloc(sizeof *memory);
+    if (!memory) return NULL;
+    *memory = (struct memory){device, NULL, bytes};
+    if (device && device->host_allocate(&memory->data, bytes) == FL_OK) return memory;
+    memory->device = NULL;
+    memory->data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (memory->data) return memory;
+    free(memory);
+    return NULL;
+}
 
 /* The value of the first row's field k in another row; NULL: there is none like it. */
 static const fl_row_field *alike(const fl_stack *stack, int k, int64_t i)
@@ -72,18 +102,19 @@ static bool fill_field(fl_stack *stack, int k)
     struct field *f = &stack->fields[k];
     size_t bytes = f->size * (size_t)stack->count;
     if (f->type == LUA_TSTRING || bytes == 0) return true;
-    f->data = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!f->data) return false;
+    f->memory = memory_new(stack->device, bytes);
+    if (!f->memory) return false;
     for (int64_t i = 0; i < stack->count; i++)
-        store((char *)f->data + (size_t)i * f->size, f, stack->rows[i], alike(stack, k, i));
+        store((char *)f->memory->data + (size_t)i * f->size, f, stack->rows[i], alike(stack, k, i));
     return true;
 }
 
-fl_stack *fl_stack_rows(fl_row *const *rows, int64_t count)
+fl_stack *fl_stack_rows(fl_row *const *rows, int64_t count, const fl_device *device)
 {
     int fields = count > 0 ? rows[0]->count : 0;
     fl_stack *stack = count > 0 ? calloc(1, sizeof *stack + sizeof(struct field) * (size_t)fields) : NULL;
     if (!stack) return NULL;
+    stack->device = device;
     stack->rows = rows;
     stack->count = count;
     bool good = true;
@@ -105,18 +136,18 @@ bool fl_stack_is_whole(const fl_stack *stack)
 void fl_stack_free(fl_stack *stack)
 {
     if (!stack) return;
-    for (int k = 0; k < stack->rows[0]->count; k++) free(stack->fields[k].data);
+    for (int k = 0; k < stack->rows[0]->count; k++) memory_free(stack->fields[k].memory);
     free(stack);
 }
 
 static fl_status to_tensor(fl_tensor **out, struct field *f)
 {
     const fl_meta *meta;
-    if (!f->data) return fl_tensor_empty_local(out, f->dtype, &f->shape);
+    if (!f->memory) return fl_tensor_empty_local(out, f->dtype, &f->shape);
     FL_TRY(fl_meta_get(&meta, f->dtype, &f->shape, fl_placement_local(FL_CPU, -1), fl_nd_sbp_fill(FL_B, 1), true));
-    fl_status status = fl_tensor_foreign(out, meta, NULL, f->data, free, f->data);
+    fl_status status = fl_tensor_foreign(out, meta, NULL, f->memory->data, memory_free, f->memory);
     fl_meta_unref(meta);
-    if (status == FL_OK) f->data = NULL;
+    if (status == FL_OK) f->memory = NULL;
     return status;
 }
 

@@ -119,7 +119,8 @@ local function make(loader, batch, own, numbers, pass)
     local columns, given = {}, nil
     if loader.kind == "batch" then columns, given = columns_of(copy_of(loader.dataset:batch(own, pass)), numbers)
     elseif loader.kind == "get" then given, numbers, batch.places = given_items(loader, batch, numbers, pass) end
-    batch.job = io_.make(loader.crew, numbers, columns, given, pass, loader.skip_errors, not loader.collate)
+    batch.job = io_.make(loader.crew, numbers, columns, given, pass, loader.skip_errors, not loader.collate,
+        loader.device)
 end
 
 -- Notes the items that failed, in the order of the batch.
