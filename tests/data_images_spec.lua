@@ -153,6 +153,32 @@ describe("data.save_png", function()
     end)
 end)
 
+describe("data.save_jpeg", function()
+    it("writes what data.jpeg reads, better with a higher quality", function()
+        local path, before = folder .. "/saved.jpg", 256
+        for _, quality in ipairs {5, 60, 100} do
+            data.save_jpeg(path, data.resize(picture(), {180, 260}), {quality = quality})
+            local error = (data.resize(picture(), {180, 260}):to("float32") - data.jpeg(path):to("float32")):abs():mean():item()
+            assert.is_true(error < before)
+            before = error
+        end
+        assert.is_true(before < 1, before)
+        data.save_jpeg(path, picture():select(0, 0))
+        assert.are.same({1, 18, 26}, {table.unpack(data.jpeg(path).shape)})
+        data.save_jpeg(path, picture():permute(1, 2, 0), {layout = "HWC"})
+        assert.are.same({3, 18, 26}, {table.unpack(data.jpeg(path).shape)})
+    end)
+
+    it("refuses what is no image, and paths that cannot be written", function()
+        local function fails(message, ...) assert.are.equal(message, message_of(data.save_jpeg, ...)) end
+        fails("save_jpeg: takes 1 or 3 channels, got 4", "a.jpg", flow.zeros({4, 4, 4}, {dtype = "uint8"}))
+        fails("save_jpeg: quality must be a whole number in [1, 100], got 0", "a.jpg", picture(), {quality = 0})
+        fails("save_jpeg: takes sides of at most 65500 pixels, got 1 x 65501", "a.jpg",
+            flow.zeros({1, 65501}, {dtype = "uint8"}))
+        fails("save_jpeg: " .. folder .. "/none/a.jpg: No such file or directory", folder .. "/none/a.jpg", picture())
+    end)
+end)
+
 -- A folder with classes: two cats and a dog; and what their pixels are.
 local function make_folder(name)
     os.execute(("mkdir -p %s/%s/cat %s/%s/dog"):format(folder, name, folder, name))

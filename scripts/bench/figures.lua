@@ -190,6 +190,10 @@ local groups = {
         peer = "one batch", figures = {
         {"hidden", "CNN 1-16-32-10, batch 64", "ms", ratio = 0.98},
     }},
+    {name = "images", title = "32 JPEG files of 500 x 375, cropped to 224, on one thread", side = "one thread", figures = {
+        {"batch", "beside torchvision on tensors", "ms", ratio = 1},
+        {"pillow", "beside torchvision on Pillow", "ms", ratio = 1},
+    }},
     {name = "chains", title = "chains of elementwise ops; peer: eager or compiled", figures = joined(chains {
         {"norm7", "sqrt(clamp(a*a+b*b)) / (1+|a-b|)"},
         {"muladd", "a * b + c"},

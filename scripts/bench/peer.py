@@ -519,6 +519,34 @@ FILES = {
 }
 
 
+def photographs(on_tensors):
+    """Batches of 32 JPEG files that flowlua's side has made, on one thread; by ImageFolder's reader, or torchvision's."""
+    from torchvision import datasets, io
+    from torchvision.transforms import v2
+    steps = [v2.RandomResizedCrop(224), v2.RandomHorizontalFlip()]
+    steps += [] if on_tensors else [v2.PILToTensor()]
+    steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]
+    options = {"loader": lambda path: io.decode_image(path, mode=io.ImageReadMode.RGB)} if on_tensors else {}
+    data = datasets.ImageFolder(os.environ["BENCH_FOLDER"] + "/images", transform=v2.Compose(steps), **options)
+    loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=True, drop_last=True)
+
+    def endless():
+        while True:
+            yield from loader
+    source = endless()
+
+    def body(count):
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        for _ in range(count):
+            next(source)
+        torch.set_num_threads(threads)
+    return body
+
+
+IMAGES = {"batch": lambda: photographs(True), "pillow": lambda: photographs(False)}
+
+
 class Attention(nn.Module):
     def __init__(self, width, heads, context, dropout):
         super().__init__()
@@ -621,6 +649,7 @@ GROUPS = {
     "loader": LOADER,
     "records": {kind + name: lambda size=size: mapped_rows(size) for kind in ("checked_", "plain_")
                 for name, size in (("4k", 4096), ("16k", 16384), ("128k", 131072), ("1m", MI))},
+    "images": IMAGES,
     "tokens": TOKENS,
     "files": FILES,
     "train": {case.__name__: lambda case=case: steps(case) for case in (mlp, cnn, gpt)},

@@ -79,6 +79,7 @@
 /* Data: sources of items, batches of images. */
 #include "data/images.h"
 #include "data/source.h"
+#include "file/jpeg_write.h"
 #include "file/png_write.h"
 
 #endif

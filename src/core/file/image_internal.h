@@ -8,6 +8,8 @@
 
 enum { FL_IMAGE_MOST_PIXELS = 1 << 28 };
 
+/* Files and packages of the libraries. */
+extern const char fl_jpeg_library[], fl_jpeg_package[]; /* jpeg.c */
 #define FL_PNG_LIBRARY "libpng16.so.16"
 #define FL_PNG_PACKAGE "libpng16-16"
 

@@ -22,11 +22,9 @@
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #if JPEG_LIB_VERSION >= 80
-#define LIBRARY "libjpeg.so.8"
-#define PACKAGE "libjpeg-turbo8"
+const char fl_jpeg_library[] = "libjpeg.so.8", fl_jpeg_package[] = "libjpeg-turbo8";
 #else
-#define LIBRARY "libjpeg.so." TEXT(JPEG_LIB_VERSION)
-#define PACKAGE "libjpeg62-turbo"
+const char fl_jpeg_library[] = "libjpeg.so." TEXT(JPEG_LIB_VERSION), fl_jpeg_package[] = "libjpeg62-turbo";
 #endif
 
 enum { MOST_SCANS = 200, MARGIN = 2 /* columns beside the box that its smooth upsampling looks at */ };
@@ -58,7 +56,7 @@ static void open_library(void)
 #define X(name) #name,
     static const char *const names[] = {FUNCTIONS(X) NULL};
 #undef X
-    library_status = fl_image_library((void **)&lib, names, LIBRARY, PACKAGE);
+    library_status = fl_image_library((void **)&lib, names, fl_jpeg_library, fl_jpeg_package);
     if (library_status != FL_OK) snprintf(library_message, sizeof library_message, "%s", fl_message());
 }
 

@@ -240,16 +240,18 @@ static int io_image(lua_State *L)
     return 1;
 }
 
-/* _io.save_png(path, tensor): uint8 [height, width, channels], contiguous, on this host */
-static int io_save_png(lua_State *L)
+/* _io.save_image(who, path, tensor, quality): "save_png" or "save_jpeg"; uint8 [height, width, channels], contiguous,
+** on this host */
+static int io_save_image(lua_State *L)
 {
-    const char *path = fl_lua_check_path(L, 1, "save_png");
-    fl_tensor *x = fl_lua_check_tensor(L, 2, "save_png", "x");
+    const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);
+    fl_tensor *x = fl_lua_check_tensor(L, 3, who, "x");
     FL_CHECK(L, fl_tensor_wait(x));
     const int64_t *size = x->meta->shape.dims;
     fl_pixels pixels = {
         .data = fl_tensor_data(x), .height = (int)size[0], .width = (int)size[1], .channels = (int)size[2]};
-    FL_CHECK(L, fl_png_write(path, &pixels));
+    bool is_png = strcmp(who, "save_png") == 0;
+    FL_CHECK(L, is_png ? fl_png_write(path, &pixels) : fl_jpeg_write(path, &pixels, (int)luaL_checkinteger(L, 4)));
     return 0;
 }
 
@@ -317,7 +319,7 @@ void fl_lua_open_images(lua_State *L, int io)
         {"image_set", io_image_set},
         {"image_size", io_image_size},
         {"image", io_image},
-        {"save_png", io_save_png},
+        {"save_image", io_save_image},
         {"augment", io_augment},
         {"image_item", io_image_item},
         {"image_batch", io_image_batch},

@@ -66,6 +66,24 @@ function images.png(source, opts)
     return read_image("png", source, opts)
 end
 
+-- The image as [height, width, channels], contiguous, on this host.
+local function check_image(who, x, layout, side)
+    if x.dtype ~= "uint8" or x.ndim ~= 2 and x.ndim ~= 3 or x:numel() == 0 then
+        check.fail("%s: takes a uint8 image [channels, height, width], got %s %s; of numbers from 0 to 1 write " ..
+            "(x * 255):round():to(\"uint8\")", who, x.dtype, check.shape(x))
+    end
+    if x.is_global then check.fail("%s: takes a local tensor; write x:to_local()", who) end
+    if x.ndim == 2 then
+        x = x:unsqueeze(2)
+    elseif layout == "CHW" then
+        x = x:permute(1, 2, 0)
+    end
+    if math.max(x:size(0), x:size(1)) > side then
+        check.fail("%s: takes sides of at most %d pixels, got %d x %d", who, side, x:size(0), x:size(1))
+    end
+    return x:to("cpu"):contiguous()
+end
+
 ---Writes uint8 [channels, height, width] (or [height, width], gray), or [height, width, channels] with layout = "HWC",
 ---as a PNG file: 1 channel is gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha. A file that is there is replaced when all
 ---is written.
@@ -73,21 +91,20 @@ end
 ---@param x any
 ---@param opts {layout: string}?
 function images.save_png(path, x, opts)
-    if x.dtype ~= "uint8" or x.ndim ~= 2 and x.ndim ~= 3 or x:numel() == 0 then
-        check.fail("save_png: takes a uint8 image [channels, height, width], got %s %s; of numbers from 0 to 1 " ..
-            "write (x * 255):round():to(\"uint8\")", x.dtype, check.shape(x))
-    end
-    if x.is_global then check.fail("save_png: takes a local tensor; write x:to_local()") end
-    if x.ndim == 2 then
-        x = x:unsqueeze(2)
-    elseif opts.layout == "CHW" then
-        x = x:permute(1, 2, 0)
-    end
+    x = check_image("save_png", x, opts.layout, 1000000)
     if x:size(2) > 4 then check.fail("save_png: takes 1 to 4 channels, got %d", x:size(2)) end
-    if math.max(x:size(0), x:size(1)) > 1000000 then
-        check.fail("save_png: takes sides of at most 1000000 pixels, got %d x %d", x:size(0), x:size(1))
-    end
-    io_.save_png(path, x:to("cpu"):contiguous())
+    io_.save_image("save_png", path, x)
+end
+
+---Writes uint8 [channels, height, width] (or [height, width], gray), or [height, width, channels] with layout = "HWC",
+---as a JPEG file, of 1 (gray) or 3 channels (RGB). A file that is there is replaced when all is written.
+---@param path string
+---@param x any
+---@param opts {quality: integer, layout: string}? quality: 1 to 100
+function images.save_jpeg(path, x, opts)
+    x = check_image("save_jpeg", x, opts.layout, 65500)
+    if x:size(2) ~= 1 and x:size(2) ~= 3 then check.fail("save_jpeg: takes 1 or 3 channels, got %d", x:size(2)) end
+    io_.save_image("save_jpeg", path, x, opts.quality)
 end
 
 -- ---- datasets ----
@@ -281,6 +298,7 @@ check.takes(images, {
     [[png(source: string or tensor, {mode: unchanged|L|RGB|RGBA = unchanged, layout: CHW|HWC = CHW,
         dtype: uint8|int32?, exif: boolean = true, damaged: boolean = false})]],
     "save_png(path: string, x: tensor, {layout: CHW|HWC = CHW})",
+    "save_jpeg(path: string, x: tensor, {quality: integer 1..100 = 75, layout: CHW|HWC = CHW})",
     [[images(source: any, {size: sizes?, augment: augment?, classes: list?, labels: boolean = true,
         mode: L|RGB|RGBA = RGB, layout: CHW|HWC = CHW, dtype: uint8|float16|bfloat16|float32 = float32,
         exif: boolean = true, damaged: boolean = false, exact: boolean = false, workers: integer 1..256?})]],

@@ -1,0 +1,115 @@
+/*
+** jpeg_write.c -- images as JPEG files, by libjpeg-turbo. An error of the library jumps back into the function that
+** called it.
+*/
+#include "jpeg_write.h"
+#include "image_internal.h"
+#include "replace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#if __has_include(<jpeglib.h>)
+
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <jpeglib.h>
+
+#define FUNCTIONS(X)        \
+    X(jpeg_std_error)       \
+    X(jpeg_CreateCompress)  \
+    X(jpeg_mem_dest)        \
+    X(jpeg_set_defaults)    \
+    X(jpeg_set_quality)     \
+    X(jpeg_start_compress)  \
+    X(jpeg_write_scanlines) \
+    X(jpeg_finish_compress) \
+    X(jpeg_destroy_compress)
+
+static struct {
+#define X(name) __typeof__(&name) name;
+    FUNCTIONS(X)
+#undef X
+} lib;
+
+struct writer {
+    struct jpeg_compress_struct info;
+    struct jpeg_error_mgr errors;
+    jmp_buf escape;
+    char why[JMSG_LENGTH_MAX];
+    unsigned char *bytes; /* owned: the file */
+    unsigned long size;
+    bool created;
+};
+
+static void on_error(j_common_ptr info)
+{
+    struct writer *w = info->client_data;
+    info->err->format_message(info, w->why);
+    longjmp(w->escape, 1);
+}
+
+static fl_status encode(struct writer *w, const fl_pixels *p, int quality)
+{
+    size_t row_bytes = (size_t)p->width * (size_t)p->channels;
+    w->info.err = lib.jpeg_std_error(&w->errors);
+    w->errors.error_exit = on_error;
+    w->info.client_data = w;
+    if (setjmp(w->escape)) return fl_fail(FL_ERR_VALUE, "save_jpeg: %s", w->why);
+    lib.jpeg_CreateCompress(&w->info, JPEG_LIB_VERSION, sizeof w->info);
+    w->created = true;
+    lib.jpeg_mem_dest(&w->info, &w->bytes, &w->size);
+    w->info.image_width = (JDIMENSION)p->width;
+    w->info.image_height = (JDIMENSION)p->height;
+    w->info.input_components = p->channels;
+    w->info.in_color_space = p->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    lib.jpeg_set_defaults(&w->info);
+    lib.jpeg_set_quality(&w->info, quality, TRUE);
+    lib.jpeg_start_compress(&w->info, TRUE);
+    for (int y = 0; y < p->height; y++) {
+        JSAMPROW row = p->data + row_bytes * (size_t)y;
+        lib.jpeg_write_scanlines(&w->info, &row, 1);
+    }
+    lib.jpeg_finish_compress(&w->info);
+    return FL_OK;
+}
+
+static fl_status write_bytes(const char *path, const struct writer *w)
+{
+    fl_replacement file;
+    fl_status status = fl_replacement_init(&file, "save_jpeg", path);
+    if (status == FL_OK) status = fl_replacement_create(&file);
+    if (status == FL_OK) status = fl_replacement_write(&file, w->bytes, (int64_t)w->size, 0);
+    if (status == FL_OK) status = fl_replacement_commit(&file);
+    fl_replacement_drop(&file);
+    return status;
+}
+
+fl_status fl_jpeg_write(const char *path, const fl_pixels *pixels, int quality)
+{
+#define X(name) #name,
+    static const char *const names[] = {FUNCTIONS(X) NULL};
+#undef X
+    if (fl_image_library((void **)&lib, names, fl_jpeg_library, fl_jpeg_package) != FL_OK)
+        return fl_fail_prefix(FL_ERR_MISSING, "save_jpeg: ");
+    struct writer *w = calloc(1, sizeof *w);
+    if (!w) return fl_fail(FL_ERR_MEMORY, "save_jpeg: out of memory");
+    fl_status status = encode(w, pixels, quality);
+    if (status == FL_OK) status = write_bytes(path, w);
+    if (w->created) lib.jpeg_destroy_compress(&w->info);
+    free(w->bytes);
+    free(w);
+    return status;
+}
+
+#else
+
+fl_status fl_jpeg_write(const char *path, const fl_pixels *pixels, int quality)
+{
+    return fl_fail(FL_ERR_MISSING,
+                   "save_jpeg: flowlua was built without libjpeg; install the package libjpeg-dev and "
+                   "run make");
+}
+
+#endif
