@@ -165,6 +165,7 @@ describe("data.csv", function()
         {"a,b\n1,NA\n", "2:3: column 'b' holds nothing here; give it a fill, or no type", {types = {b = "int64"}}},
         {"\xff\xfea\0", "its text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 old > new"},
         {"PK\3\4xxxx", "a zip archive, as spreadsheets (.xlsx) and others are, not text; unpack or export it"},
+        {"a,b\r1,2\r", "its lines end in CR alone; convert it: tr '\\r' '\\n' < old > new"},
         {"a\0b", "not a file of text: it has bytes of 0"},
     } do
         it(("says what is wrong in %q"):format(case[1]), function()
@@ -188,6 +189,7 @@ describe("data.csv", function()
         {{delimiter = ",", decimal = ","}, "csv: delimiter and decimal are both ','"},
         {{names = {"x"}}, "csv: PATH has 2 columns, names has 1"},
         {{missing = {1}}, "csv: missing must hold strings, got 1"},
+        {{sep = ";"}, "csv: unknown option 'sep'; it is called 'delimiter' here"}, {{usecols = {1}}, "csv: unknown option 'usecols'; it is called 'columns' here"},
         {{headers = true}, "csv: unknown option 'headers'; did you mean 'header'?"},
     } do
         it("says what is wrong in its options: " .. case[2], function()

@@ -46,6 +46,11 @@ describe("names from PyTorch", function()
         for _, class in ipairs {optim.AdamW, optim.SGD} do
             for name in pairs(class.defaults) do known[name] = true end
         end
+        local original = require "flow.check".original
+        for _, f in pairs(flow.data) do
+            local _, usage = original(f)
+            for name in (usage or ""):gmatch "([%w_]+): " do known[name] = true end
+        end
         local lost = {}
         for _, entry in ipairs(renamed) do
             local name, found = entry[2], known[entry[2]]

@@ -25,6 +25,9 @@ static fl_status head_check(fl_text *text)
         return fail(text, "its text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 old > new");
     if (memcmp(head, "PK\3\4", 4) == 0)
         return fail(text, "a zip archive, as spreadsheets (.xlsx) and others are, not text; unpack or export it");
+    const char *alone = memchr(head, '\r', (size_t)size);
+    if (alone && !memchr(head, '\n', (size_t)size) && alone + 1 < (const char *)head + size)
+        return fail(text, "its lines end in CR alone; convert it: tr '\\r' '\\n' < old > new");
     if (size > 0 && memchr(head, 0, (size_t)size)) return fail(text, "not a file of text: it has bytes of 0");
     if (memcmp(head, "\xef\xbb\xbf", 3) == 0) {
         text->start = 3;

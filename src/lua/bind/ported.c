@@ -13,6 +13,9 @@ static const struct { const char *word, *name; } renamed[] = {
     /* options and parameters */
     {"dim", "axis"}, {"dims", "axis"}, {"axis", "axes"}, {"keepdims", "keepdim"}, {"keep_dims", "keepdim"},
     {"learning_rate", "lr"}, {"reduce", "reduction"}, {"minimum", "min"}, {"maximum", "max"},
+    {"sep", "delimiter"}, {"usecols", "columns"}, {"na_values", "missing"}, {"missing_values", "missing"},
+    {"filling_values", "fill"}, {"nrows", "limit"}, {"max_rows", "limit"}, {"skiprows", "skip"},
+    {"skip_header", "skip"}, {"comments", "comment"}, {"quotechar", "quote"}, {"mmap_mode", "map"},
     {"epsilon", "eps"}, {"seq", "xs"}, {"tensors", "xs"}, {"repeats", "sizes"}, {"shape", "size"},
     /* dtypes and devices */
     {"float", "float32"}, {"double", "float64"}, {"half", "float16"}, {"long", "int64"}, {"int", "int32"},
@@ -36,6 +39,8 @@ static const struct { const char *word, *name; } renamed[] = {
     {"set_seed", "manual_seed"}, {"seed", "manual_seed"}, {"inference_mode", "no_grad"},
     {"get_rank", "rank"}, {"get_world_size", "world_size"}, {"synchronize", "sync"}, {"expit", "sigmoid"},
     /* modules and what belongs to them */
+    {"read_csv", "csv"}, {"loadtxt", "csv"}, {"genfromtxt", "csv"}, {"load_npy", "npy"}, {"load_npz", "npz"},
+    {"read_json", "jsonl"}, {"savez", "save_npz"}, {"column_stack", "matrix"},
     {"DataLoader", "loader"}, {"Dense", "Linear"}, {"clip_grad_norm_", "clip_grad_norm"}, {"lr_scheduler", "schedule"},
     {"LRScheduler", "Scheduler"},
 };
