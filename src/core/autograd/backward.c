@@ -160,6 +160,7 @@ static fl_status region_gradient(fl_grad *g, fl_node *node, fl_status (*inner)(f
     if (status == FL_OK) {
         fl_grad sub = *g;
         sub.gout = &copy;
+        sub.sum_of = NULL;
         sub.in_meta = metas;
         sub.out_meta = &metas[0];
         status = inner(&sub);
@@ -222,6 +223,28 @@ static fl_status deliver_outputs(tape_pass *pass, fl_node *node)
 
 enum { STACK_INPUTS = 16 };
 
+struct visited {
+    tape_pass *pass;
+    fl_node *node;
+};
+
+/* What the gradient of a leaf that is final, or that others add to, may be added into: products then need no memory of
+** their own. Parts of global tensors are summed over ranks first. What waits to be computed takes one step more. */
+static fl_tensor *leaf_sum(const fl_grad *g, int i)
+{
+    const struct visited *v = g->sums;
+    fl_tensor *leaf = v->node->edges[i].leaf, *sum = NULL;
+    if (!leaf || v->pass->create_graph || fl_anomaly_watched || !leaf->meta->is_local) return NULL;
+    fl_autograd *a = leaf->autograd;
+    if (a->pending) sum = fl_gradient_is_own(a->pending) ? a->pending : NULL;
+    else if (a->expected == 1 && v->pass->accumulate && leaf->requires_grad && !a->hooks && a->grad) {
+        if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
+        sum = a->grad;
+    }
+    if (!sum || sum->meta != leaf->meta || !sum->contiguous || sum->moved_view) return NULL;
+    return fl_storage_is_deferred(sum->storage) || sum->autograd ? NULL : sum;
+}
+
 /* Runs one node's gradient and hands out the results. */
 static fl_status visit(tape_pass *pass, fl_node *node)
 {
@@ -238,14 +261,15 @@ static fl_status visit(tape_pass *pass, fl_node *node)
     const fl_meta **metas = (const fl_meta **)(in + nin);
     fl_tensor **gin = (fl_tensor **)(metas + nin);
     bool *need = (bool *)(gin + nin);
+    struct visited visited = {pass, node};
     fl_status status = FL_OK;
     for (size_t i = 0; i < nin && any; i++) {
         useful |= need[i] = fl_pass_wants(pass, &node->edges[i]);
         metas[i] = node->edges[i].meta;
     }
     if (useful) {
-        fl_grad g = {node->op, node->attrs,    node->nin,     node->nout, in, outs,
-                     metas,    node->out_meta, node->pending, need,       gin};
+        fl_grad g = {node->op,       node->attrs,   node->nin, node->nout, in,       outs,     metas,
+                     node->out_meta, node->pending, need,      gin,        leaf_sum, &visited, 0};
         status = fl_tape_unpack(&g, node);
         if (status == FL_OK) status = node_gradient(&g, node);
         if (FL_UNLIKELY(fl_anomaly_watched) && status == FL_OK) status = fl_anomaly_check(node, &g);

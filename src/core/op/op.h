@@ -159,6 +159,11 @@ typedef struct fl_grad {
     fl_tensor **gout; /* gradients of the outputs; NULL: zero */
     const bool *need; /* which inputs need a gradient */
     fl_tensor **gin;  /* results, owned by the caller; NULL: zero */
+    /* The tensor that the gradient of operand i may be added into in place, borrowed, of the operand's meta; NULL:
+    ** none. sum_of itself may be NULL. Once it has been, its bit is set in `added`, and gin[i] stays NULL. */
+    fl_tensor *(*sum_of)(const struct fl_grad *g, int i);
+    void *sums; /* of sum_of */
+    uint32_t added;
 } fl_grad;
 
 /* op->flags */
