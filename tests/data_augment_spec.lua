@@ -244,6 +244,8 @@ describe("wrong arguments of steps", function()
 
     it("of a list that is called", function()
         local augment = data.augment {data.resize(3)}
+        assert.are.equal("augment{resize}", tostring(augment))
+        assert.are.equal("step random_erasing(0.5, 0.02, 0.33, 0.3, 3.3, 7, 7, 7, 7)", tostring(data.random_erasing {fill = 7}))
         assert.are.equal("augment: takes a tensor, got nil", message_of(augment))
         assert.are.equal("augment: unknown option 'sede'; did you mean 'seed'?", message_of(augment, x, {sede = 1}))
         assert.are.equal("augment: position must be a whole number >= 0, got -1", message_of(augment, x, {position = -1}))

@@ -103,3 +103,25 @@ describe("the default generator", function()
         same_everywhere {halves()}
     end)
 end)
+
+describe("images", function()
+    -- Every rank makes the same files, in a folder of its own.
+    local folder = ("%s/images-%d"):format(os.getenv "RANKS_FOLDER", ranks.rank)
+
+    it("are drawn alike whatever rank makes them", function()
+        os.execute(("mkdir -p %s/a %s/b"):format(folder, folder))
+        for i = 1, 5 do
+            local x = (flow.arange(3 * 20 * 30) * i % 251):view(3, 20, 30):to("uint8")
+            data.save_png(("%s/%s/%d.png"):format(folder, i < 3 and "a" or "b", i), x)
+        end
+        local set = data.images(folder, {augment = {data.random_resized_crop(8), data.random_horizontal_flip()}})
+        local options = {batch_size = 5, shuffle = true, seed = 3}
+        local want = data.loader(set, options):next()
+        options.placement, options.sbp = everywhere, "S(0)"
+        local got = data.loader(set, options):next()
+        assert.are.equal("S(0)", tostring(got[1].sbp))
+        assert.are.same(want[1]:totable(), got[1]:totable())
+        assert.are.same(want[2]:totable(), got[2]:totable())
+        os.execute("rm -r " .. folder)
+    end)
+end)

@@ -234,7 +234,8 @@ fl_status fl_image_batch(fl_tensor *images, fl_tensor *labels, const fl_item_sou
     struct batch *b = malloc(bytes);
     if (!b) return fl_fail(FL_ERR_MEMORY, "images: out of memory for a batch of %lld", (long long)count);
     *b = batch_of(images, labels, source, set, draw, count);
-    memcpy(b->positions, positions, sizeof *positions * (size_t)count);
+    for (int64_t i = 0; i < count; i++)
+        b->positions[i] = positions[i] < 0 ? positions[i] + source->count : positions[i];
     fl_status status = fl_pool_push(&(fl_pool_task){.name = who,
                                                     .run = run_batch,
                                                     .payload = b,

@@ -36,7 +36,7 @@ fl_status fl_image_augment(fl_tensor **out, fl_tensor *in, const fl_image_set *s
 
 /* A batch. images: [count, channels, height, width], contiguous, and labels (int64 [count], or NULL) are written by a
 ** task; errors arrive there. held: a variable that the task reads: while it is pending, `source` must live. position in
-** draw is not used: it is that of each item. */
+** draw is not used: it is that of each item; negative ones count from the end. */
 fl_status fl_image_batch(fl_tensor *images, fl_tensor *labels, const fl_item_source *source, fl_var *held,
                          const fl_image_set *set, const fl_augment_draw *draw, const int64_t *positions, int64_t count);
 

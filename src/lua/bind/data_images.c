@@ -270,10 +270,13 @@ static int io_augment(lua_State *L)
 
 /* ---- items of a source ---- */
 
-static void check_position(lua_State *L, const fl_item_source *source, int64_t position)
+/* Negative positions count from the end. */
+static int64_t check_position(lua_State *L, const fl_item_source *source, int64_t position)
 {
-    if (position >= 0 && position < source->count) return;
-    FL_RAISE(L, "position %lld is outside 0 to %lld", (long long)position, (long long)source->count - 1);
+    int64_t at = position < 0 ? position + source->count : position;
+    if (at < 0 || at >= source->count)
+        FL_RAISE(L, "position %lld is outside 0 to %lld", (long long)position, (long long)source->count - 1);
+    return at;
 }
 
 /* _io.image_item(source, set, seed, epoch, position) -> tensor, label or nil */
@@ -284,7 +287,7 @@ static int io_image_item(lua_State *L)
     fl_augment_draw draw = check_draw(L, 3);
     int64_t label;
     bool has_label;
-    check_position(L, self->source, draw.position);
+    draw.position = check_position(L, self->source, draw.position);
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, fl_image_item(&box->tensor, &label, &has_label, self->source, set, &draw));
     fl_lua_account(L);

@@ -22,6 +22,12 @@ local function step(name, values, random)
     return setmetatable(values, Step)
 end
 
+function Step:__tostring()
+    local values = {}
+    for i = 2, #self do values[i - 1] = ("%.4g"):format(self[i]) end
+    return ("step %s(%s)"):format(self[1], table.concat(values, ", "))
+end
+
 -- ---- arguments ----
 
 local function is_list(value, sizes, test)
@@ -346,6 +352,12 @@ end
 
 function Augment:__call(x, draw)
     return run("augment", self, x, draw)
+end
+
+function Augment:__tostring()
+    local names = {}
+    for i, one in ipairs(self.list) do names[i] = one[1] end
+    return ("augment{%s}"):format(table.concat(names, ", "))
 end
 
 -- ---- batches ----

@@ -225,11 +225,10 @@ end
 
 local channels = {L = 1, RGB = 3, RGBA = 4}
 
----A dataset of the JPEG and PNG images of a folder: those of each subfolder are a class, in the order of their names,
----and #dataset.classes is their number; files without subfolders have no labels. Or those of a file of records, as
----data.pack(folder, path) makes it, or of a dataset of records. A batch is
----{images, labels}: images [n, channels, height, width] in 0 to 1, or as the step normalize says; labels int64, left
----out with labels = false.
+---A dataset of the JPEG and PNG images of a folder: those of each subfolder are a class, in the order of their names;
+---without subfolders there are no labels. Or of the images of a file of records, as data.pack(folder, path) makes it, or
+---of a dataset of records. A batch is {images, labels}: images [n, channels, height, width] in 0 to 1, or as the step
+---normalize says; labels int64, left out with labels = false.
 ---
 ---`augment` is a list of steps (help(flow.data.augment)). Batches need one size: that of a step, or `size`: {height,
 ---width}, or a number that the shorter side gets, the middle being cut out. Without either there are single items only,
@@ -268,12 +267,12 @@ local function count(self) return io_.source_count(self._source) end
 
 Images.__len, Items.__len = count, count
 
----The image of a position and its label, {image, label}.
+---The image of a position (negative ones count from the end) and its label, {image, label}.
 ---@param position integer
 ---@param pass {seed: integer, epoch: integer}?
 function Images:get(position, pass) return get(self, position, pass) end
 
----The image of a position and its label, {image, label}.
+---The image of a position (negative ones count from the end) and its label, {image, label}.
 ---@param position integer
 ---@param pass {seed: integer, epoch: integer}?
 function Items:get(position, pass) return get(self, position, pass) end
@@ -291,6 +290,13 @@ function Images:batch(positions, pass)
         epoch)
     return batch
 end
+
+local function tostring_images(self)
+    local classes = #self.classes > 0 and (" of %d classes"):format(#self.classes) or ""
+    local size = self._height and ("%d x %d"):format(self._height, self._width) or "sizes of their own"
+    return ("images: %d%s, %s, %s"):format(#self, classes, size, self._dtype)
+end
+Images.__tostring, Items.__tostring = tostring_images, tostring_images
 
 check.takes(images, {
     [[jpeg(source: string or tensor, {mode: unchanged|L|RGB|RGBA = unchanged, layout: CHW|HWC = CHW,
