@@ -10,7 +10,6 @@
 -- is over a generous limit of the clock, or over the collectives' own (FLOW_TIMEOUT).
 local flow = require "flow"
 local json = require "flow.json"
-local pictures = require "tests.pictures"
 local nn, optim, data = flow.nn, flow.optim, flow.data
 
 local seed, first, last, verbose = tonumber(arg[1]) or 1, tonumber(arg[2]) or 1, tonumber(arg[3]) or 1000, arg[4] == "-v"
@@ -18,8 +17,8 @@ local world, rank = flow.world_size(), flow.rank()
 local everywhere = flow.placement.all "cpu"
 local random = math.random
 local seconds_computed, seconds_passed = 20, 300
-package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/?.lua;" .. package.path
-local record_bytes = require "record_bytes"
+package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../?.lua;" .. package.path
+local pictures, record_bytes = require "tests.pictures", require "tests.record_bytes"
 local flowlua, train_script = arg[-1], (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
 
 local function pick(list) return list[random(#list)] end

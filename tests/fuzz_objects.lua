@@ -452,6 +452,7 @@ local function one(i)
     if refused and ok then complain(i, entry.path .. " takes arguments that it does not have: " .. values.show_arguments(args)) end
     values.check_ranks(i, entry.path, ok, message)
     if not ok and object ~= nil and entry.name ~= "init" then check_object(i, entry, object, before) end
+    if ok and entry.path == "capsule:take" then flow.from_dlpack(message) end -- the memory is the caller's now
     for j = 2, ok and math.min(results.n, 4) or 0 do
         if not is_argument(results[j], args) then check_result(i, entry, results[j]) end
         close_scope(results[j])
