@@ -80,6 +80,7 @@ refuses("functions on top of ops", {
     {"infer: spec: shape must hold whole numbers, number 1 is string", function()
         flow.trace(function(a) return a * 2 end, {flow.spec {2}}):infer {{"x"}}
     end},
+    {"addr: add: shapes [3, 2] and [2, 3] do not broadcast", function() flow.addr(flow.ones(3, 2), flow.ones(2), flow.ones(3)) end},
     {"trace: takes a function and its specs: flow.trace(f, {flow.spec({64, 784})})", function()
         flow.trace(function(a) return a end, flow.data.loader(flow.data.tensors(x), {}))
     end},

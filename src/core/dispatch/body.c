@@ -11,12 +11,13 @@
 
 static bool has_own_gradient(const fl_op *op) { return op->grad || op->vjp; }
 
-/* An error inside a body is reported under the name of the op that the script called. */
+/* An error inside a body is reported under the name of the op that the script called: "max" will do for max_axis, "add"
+** not for addr. */
 static fl_status fail_in_body(const fl_op *op, fl_status status)
 {
     const char *message = fl_message();
     size_t length = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    bool named = length && strncmp(message, op->name, length) == 0;
+    bool named = length && strncmp(message, op->name, length) == 0 && strchr("._", op->name[length]);
     if (named || (op->flags & FL_OP_HIDDEN) || status == FL_ERR_INTERRUPTED) return status;
     return fl_fail_prefix(status, "%s: ", op->name);
 }
