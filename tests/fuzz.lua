@@ -92,7 +92,8 @@ end
 ---- a call ----
 
 -- What some are called in messages.
-local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_axis = "max", min_axis = "min", index_put_ = "index", inverse = "linalg.inv", ger = "outer", from_dlpack = "dlpack", ["#"] = ""}
+local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_axis = "max", min_axis = "min", index_put_ = "index",
+    inverse = "linalg.inv", ger = "outer", from_dlpack = "dlpack", ["#"] = ""}
 
 -- Places in messages: "tests/fuzz.lua:12: ".
 local function check_message(i, name, message)

@@ -370,7 +370,8 @@ end
 -- second entry stands behind it.
 local function list_hint(s, value)
     local p, names = s[#s], {}
-    if not p or p.name:sub(-1) ~= "s" or not M.is_tensor(value) or not (fits(p, value) and fits(p, {})) then return "" end
+    if not p or p.name:sub(-1) ~= "s" or not M.is_tensor(value) then return "" end
+    if not (fits(p, value) and fits(p, {})) then return "" end
     for i = 1, #s - 1 do names[i] = s[i].name end
     names[#s] = "{x, y}"
     return ("; several %s go in a list: %s(%s)"):format(p.name, s.who, table.concat(names, ", "))
