@@ -9,6 +9,15 @@
 #include <math.h>
 #include <stdlib.h>
 
+enum { SMALL = 16 }; /* rows up to which our own loops are faster: measured */
+
+#define REAL float
+#define LU(name) FL_PASTE(name, f32)
+#include "small_lu.inc"
+#define REAL double
+#define LU(name) FL_PASTE(name, f64)
+#include "small_lu.inc"
+
 static double cube(const fl_matrices *job) { return (double)job->n * job->n * job->n; }
 
 /* ---- LU ---- */
@@ -23,9 +32,18 @@ static int leading(int n) { return n > 1 ? n : 1; }
 static int factor(const fl_matrices *job, void *a, const void *matrix, int *pivots)
 {
     int n = job->n, lda = leading(n), info = 0;
-    memcpy(a, matrix, (size_t)n * (size_t)n * job->item);
+    fl_matrices_copy(job, a, matrix, (int64_t)n * n);
+    if (n <= SMALL) return job->dtype == FL_FLOAT64 ? factor_f64(a, n, pivots) : factor_f32(a, n, pivots);
     job->lapack->getrf(&n, &n, a, &lda, pivots, &info);
     return info;
+}
+
+/* x [n, k] becomes X of A X = x, with `transposed` of A^T X = x, from the factors `a` of a small A^T. */
+static void solve_small(const fl_matrices *job, const void *a, const int *pivots, void *x, int64_t k, bool transposed)
+{
+    int n = job->n;
+    if (job->dtype == FL_FLOAT64) (transposed ? solve_f64 : solve_transposed_f64)(a, n, pivots, x, k);
+    else (transposed ? solve_f32 : solve_transposed_f32)(a, n, pivots, x, k);
 }
 
 static bool odd_swaps(const int *pivots, int n)
@@ -89,13 +107,18 @@ static void fill(const fl_matrices *job, void *out, int64_t elements, double val
 
 static int run_inverse(const fl_matrices *job, int64_t i, char *scratch)
 {
-    int n = job->n, lda = leading(n);
-    void *a = fl_matrices_out(job, 0, i, (int64_t)n * n);
+    int n = job->n, lda = leading(n), again;
+    bool small = n <= SMALL;
+    void *x = fl_matrices_out(job, 0, i, (int64_t)n * n);
     int *pivots = fl_matrices_take(&scratch, fl_matrices_room_of_ints(n));
-    int info = factor(job, a, fl_matrices_in(job, 0, i, (int64_t)n * n), pivots), again;
+    void *a = small ? fl_matrices_take(&scratch, square(job)) : x;
+    int info = factor(job, a, fl_matrices_in(job, 0, i, (int64_t)n * n), pivots);
     if (job->out[1]) ((int64_t *)job->out[1])[i] = info;
-    if (info) fill(job, a, (int64_t)n * n, NAN);
-    else job->lapack->getri(&n, a, &lda, pivots, scratch, &job->lwork, &again);
+    if (info || small) fill(job, x, (int64_t)n * n, info ? NAN : 0);
+    if (!info && small) {
+        for (int k = 0; k < n; k++) fl_matrices_set(job, x, (int64_t)k * n + k, 1);
+        solve_small(job, a, pivots, x, n, false);
+    } else if (!info) job->lapack->getri(&n, x, &lda, pivots, scratch, &job->lwork, &again);
     return job->unchecked ? 0 : info;
 }
 const fl_matrix_routine fl_matrix_inverse = {plan_inverse, run_inverse, cube};
@@ -135,7 +158,12 @@ static void solve_factored(const fl_matrices *job, void *a, const int *pivots, v
 {
     int n = job->n, k = job->k, lda = leading(n), info;
     void *columns = k == 1 ? x : scratch;
-    if (k == 1) memcpy(x, b, (size_t)n * job->item);
+    if (n <= SMALL) {
+        fl_matrices_copy(job, x, b, (int64_t)n * k);
+        solve_small(job, a, pivots, x, k, job->choice == 1);
+        return;
+    }
+    if (k == 1) fl_matrices_copy(job, x, b, n);
     else fl_matrices_transpose(job, columns, n, b, k, n, k);
     job->lapack->getrs(job->choice == 1 ? "N" : "T", &n, &k, a, &lda, pivots, columns, &lda, &info, 1);
     if (k != 1) fl_matrices_transpose(job, x, k, columns, n, k, n);
@@ -154,45 +182,6 @@ static int run_solve(const fl_matrices *job, int64_t i, char *scratch)
 }
 const fl_matrix_routine fl_matrix_solve = {plan_solve, run_solve, solve_operations};
 
-static void plan_lu(fl_matrices *job)
-{
-    int least = job->m < job->n ? job->m : job->n;
-    job->bytes = fl_matrices_room(job, (int64_t)job->m * job->n) + fl_matrices_room_of_ints(least);
-}
-
-static int run_lu(const fl_matrices *job, int64_t i, char *scratch)
-{
-    int m = job->m, n = job->n, lda = leading(m), least = m < n ? m : n, info;
-    void *a = fl_matrices_take(&scratch, fl_matrices_room(job, (int64_t)m * n));
-    int *pivots = (int *)scratch;
-    int64_t *out = (int64_t *)job->out[1] + i * least;
-    fl_matrices_transpose(job, a, m, fl_matrices_in(job, 0, i, (int64_t)m * n), n, m, n);
-    job->lapack->getrf(&m, &n, a, &lda, pivots, &info);
-    fl_matrices_transpose(job, fl_matrices_out(job, 0, i, (int64_t)m * n), n, a, m, n, m);
-    for (int k = 0; k < least; k++) out[k] = pivots[k];
-    return 0;
-}
-const fl_matrix_routine fl_matrix_lu = {plan_lu, run_lu, cube};
-
-static int run_lu_solve(const fl_matrices *job, int64_t i, char *scratch)
-{
-    int n = job->n, k = job->k, lda = leading(n), info;
-    void *a = fl_matrices_take(&scratch, square(job)), *x = fl_matrices_out(job, 0, i, (int64_t)n * k);
-    int *pivots = fl_matrices_take(&scratch, fl_matrices_room_of_ints(n));
-    const int64_t *given = (const int64_t *)job->in[1] + i * n;
-    for (int j = 0; j < n; j++) {
-        if (given[j] < 1 || given[j] > n) return FL_MATRIX_BAD_PIVOT;
-        pivots[j] = (int)given[j];
-    }
-    if (!k) return 0;
-    fl_matrices_transpose(job, a, n, fl_matrices_in(job, 0, i, (int64_t)n * n), n, n, n);
-    fl_matrices_transpose(job, scratch, n, fl_matrices_in(job, 2, i, (int64_t)n * k), k, n, k);
-    job->lapack->getrs(job->choice == 1 ? "T" : "N", &n, &k, a, &lda, pivots, scratch, &lda, &info, 1);
-    fl_matrices_transpose(job, x, k, scratch, n, k, n);
-    return 0;
-}
-const fl_matrix_routine fl_matrix_lu_solve = {plan_solve, run_lu_solve, solve_operations};
-
 static void plan_nothing(fl_matrices *job) { job->bytes = 0; }
 
 static int run_triangular(const fl_matrices *job, int64_t i, char *scratch)
@@ -200,7 +189,7 @@ static int run_triangular(const fl_matrices *job, int64_t i, char *scratch)
     int n = job->n, m = job->m, lda = leading(n), rows = job->left ? m : n, columns = job->left ? n : m,
         ldb = leading(rows);
     void *x = fl_matrices_out(job, 0, i, (int64_t)n * m);
-    memcpy(x, fl_matrices_in(job, 1, i, (int64_t)n * m), (size_t)n * (size_t)m * job->item);
+    fl_matrices_copy(job, x, fl_matrices_in(job, 1, i, (int64_t)n * m), (int64_t)n * m);
     /* B^T by columns: X^T A^T = B^T, or A^T X^T = B^T; the transpose of an upper triangle is a lower one */
     job->lapack->trsm(job->left ? "R" : "L", job->choice == 1 ? "L" : "U", "N", job->unit ? "U" : "N", &rows, &columns,
                       fl_matrices_one(job), (void *)fl_matrices_in(job, 0, i, (int64_t)n * n), &lda, x, &ldb, 1, 1, 1,
@@ -219,7 +208,7 @@ static void clear_half(const fl_matrices *job, void *a, bool upper)
     int n = job->n;
     for (int r = 0; r < n; r++) {
         int from = upper ? 0 : r + 1, to = upper ? r : n;
-        memset((char *)a + ((size_t)r * (size_t)n + (size_t)from) * job->item, 0, (size_t)(to - from) * job->item);
+        fl_matrices_clear(job, (char *)a + ((size_t)r * (size_t)n + (size_t)from) * job->item, to - from);
     }
 }
 
@@ -228,7 +217,7 @@ static int run_cholesky(const fl_matrices *job, int64_t i, char *scratch)
     int n = job->n, lda = leading(n), info;
     bool upper = job->choice == 1;
     void *a = fl_matrices_out(job, 0, i, (int64_t)n * n);
-    memcpy(a, fl_matrices_in(job, 0, i, (int64_t)n * n), (size_t)n * (size_t)n * job->item);
+    fl_matrices_copy(job, a, fl_matrices_in(job, 0, i, (int64_t)n * n), (int64_t)n * n);
     job->lapack->potrf(upper ? "L" : "U", &n, a, &lda, &info, 1);
     if (job->out[1]) ((int64_t *)job->out[1])[i] = info;
     clear_half(job, a, upper);

@@ -13,7 +13,7 @@
 enum { FL_MATRICES_OPERANDS = 4 };
 
 /* What a routine finds wrong with a matrix, beside what LAPACK says (> 0). */
-enum { FL_MATRIX_NOT_FINITE = -1, FL_MATRIX_COMPLEX = -2, FL_MATRIX_NO_MEMORY = -3, FL_MATRIX_BAD_PIVOT = -4 };
+enum { FL_MATRIX_NOT_FINITE = -1, FL_MATRIX_COMPLEX = -2, FL_MATRIX_NO_MEMORY = -3 };
 
 typedef struct fl_matrices fl_matrices;
 
@@ -55,10 +55,6 @@ extern const fl_matrix_routine fl_matrix_inverse;
 extern const fl_matrix_routine fl_matrix_cofactor;
 /* in A [n, n], B [n, k]; out[0] X with A X = B; choice 1: with A^T X = B. Fails on a pivot of 0. */
 extern const fl_matrix_routine fl_matrix_solve;
-/* in A [m, n]; out[0] L below and U above the diagonal, out[1] int64 pivots [min(m, n)], from 1 */
-extern const fl_matrix_routine fl_matrix_lu;
-/* in LU [n, n], int64 pivots [n], B [n, k]; out[0] X with A X = B; choice 1: with A^T X = B */
-extern const fl_matrix_routine fl_matrix_lu_solve;
 /* in A [n, n], of which the lower half is read, with choice 1 the upper; out[0] its Cholesky factor in that half; with
 ** `unchecked` out[1] as fl_matrix_inverse. Fails where a leading minor is not positive. */
 extern const fl_matrix_routine fl_matrix_cholesky;
@@ -126,6 +122,18 @@ static inline void fl_matrices_set(const fl_matrices *job, void *array, int64_t 
 {
     if (job->item == sizeof(double)) ((double *)array)[at] = value;
     else ((float *)array)[at] = (float)value;
+}
+
+/* Copies so many elements; of none there may be no array. */
+static inline void fl_matrices_copy(const fl_matrices *job, void *out, const void *in, int64_t elements)
+{
+    if (elements > 0) memcpy(out, in, (size_t)elements * job->item);
+}
+
+/* Zeros. */
+static inline void fl_matrices_clear(const fl_matrices *job, void *out, int64_t elements)
+{
+    if (elements > 0) memset(out, 0, (size_t)elements * job->item);
 }
 
 /* out [columns, rows] = in [rows, columns] transposed; in's rows are `step` elements apart, out's `out_step`. */

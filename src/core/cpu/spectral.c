@@ -46,7 +46,7 @@ static int gesdd(const fl_matrices *job, const char *how, void *u, void *s, void
     void *a = fl_matrices_take(&scratch, whole(job));
     int *ints = fl_matrices_take(&scratch, fl_matrices_room_of_ints(8 * (int64_t)k));
     if (!fl_matrices_finite(job, matrix, (int64_t)m * n)) return FL_MATRIX_NOT_FINITE;
-    memcpy(a, matrix, (size_t)m * (size_t)n * job->item);
+    fl_matrices_copy(job, a, matrix, (int64_t)m * n);
     job->lapack->gesdd(how, &n, &m, a, &ldv, s, vt, &ldv, u, &ldu, scratch, &job->lwork, ints, &info, 1);
     return info;
 }
@@ -55,7 +55,7 @@ static void plan_svd(fl_matrices *job) { job->bytes = plan_gesdd(job, svd_job(jo
 
 static void identity(const fl_matrices *job, void *out, int64_t n)
 {
-    memset(out, 0, (size_t)(n * n) * job->item);
+    fl_matrices_clear(job, out, n * n);
     for (int64_t i = 0; i < n; i++) fl_matrices_set(job, out, i * n + i, 1);
 }
 
@@ -140,7 +140,7 @@ static int run_eigh(const fl_matrices *job, int64_t i, char *scratch)
     void *a = fl_matrices_take(&scratch, whole(job));
     int *ints = fl_matrices_take(&scratch, fl_matrices_room_of_ints(job->liwork));
     if (!half_finite(job, matrix, job->choice == 1)) return FL_MATRIX_NOT_FINITE;
-    memcpy(a, matrix, (size_t)n * (size_t)n * job->item);
+    fl_matrices_copy(job, a, matrix, (int64_t)n * n);
     job->lapack->syevd(job->out[1] ? "V" : "N", job->choice == 1 ? "L" : "U", &n, a, &lda,
                        fl_matrices_out(job, 0, i, n), scratch, &job->lwork, ints, &job->liwork, &info, 1, 1);
     if (job->out[1] && !info) fl_matrices_transpose(job, fl_matrices_out(job, 1, i, (int64_t)n * n), n, a, n, n, n);
@@ -245,10 +245,10 @@ static int run_lstsq(const fl_matrices *job, int64_t i, char *scratch)
     if (!fl_matrices_finite(job, matrix, (int64_t)m * n) || !fl_matrices_finite(job, right, (int64_t)m * k))
         return FL_MATRIX_NOT_FINITE;
     fl_matrices_transpose(job, a, at_least_one(m), matrix, n, m, n);
-    memset(b, 0, (size_t)ldb * (size_t)columns_of_b(job) * job->item);
+    fl_matrices_clear(job, b, (int64_t)ldb * columns_of_b(job));
     fl_matrices_transpose(job, b, ldb, right, k, m, k);
     memset(ints, 0, (size_t)job->liwork * sizeof *ints);
-    if (rank == 0) memset(b, 0, (size_t)ldb * (size_t)k * job->item); /* A without elements: LAPACK leaves B as it is */
+    if (rank == 0) fl_matrices_clear(job, b, (int64_t)ldb * k); /* A without elements: LAPACK leaves B as it is */
     int info = call_driver(job, a, b, job->out[3] ? fl_matrices_out(job, 3, i, rank) : s, ints, &rank, scratch,
                            &job->lwork);
     take_solution(job, i, b, rank == n || job->choice < FL_LSTSQ_GELSD);

@@ -98,7 +98,6 @@ static fl_status fail_matrix(const fl_kernel *kernel, const fl_matrices *job, co
         snprintf(which, sizeof which, "matrix %lld of the batch", (long long)number_in_batch(a, job->failed));
     if (job->info == FL_MATRIX_NOT_FINITE) trouble = "has elements that are NaN or infinite";
     else if (job->info == FL_MATRIX_COMPLEX) trouble = "has complex eigenvalues, and there are no complex tensors";
-    else if (job->info == FL_MATRIX_BAD_PIVOT) trouble = "has a pivot that is no row of it";
     snprintf(what, sizeof what, trouble, job->info);
     return fl_fail(FL_ERR_VALUE, "%s: %s %s", job->name, which, what);
 }

@@ -243,7 +243,8 @@ FL_OP(tensordot_axes) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Products summed over pairs of axes; the others follow one another.",
     .body = body_tensordot,
-    FL_SAMPLES("flow.randn(2, 3, 4), flow.randn(4, 3, 5), {1, 2}, {1, 0}", "flow.randn(2), flow.randn(3), {}, {}"),
+    FL_SAMPLES("flow.randn(2, 3, 4), flow.randn(4, 3, 5), {1, 2}, {1, 0}",
+               "flow.randn(2, 3), flow.randn(3, 2), {0}, {1}"),
 };
 
 /* ---- along one axis ---- */
