@@ -395,9 +395,9 @@ def cnn():
 
 
 def mapped_rows(size):
-    """Batches of 8 MiB of a mapped file of 128 MiB, rows in random order, by one thread."""
+    """Batches of 2 MiB of a mapped file of 128 MiB, rows in random order, by one thread."""
     path = os.environ["BENCH_FOLDER"] + "/bench.rows"
-    rows, taken = 128 * MI // size, 8 * MI // size
+    rows, taken = 128 * MI // size, 2 * MI // size
     with open(path, "wb") as file:
         for _ in range(128):
             file.write(os.urandom(MI))

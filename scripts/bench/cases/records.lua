@@ -1,5 +1,5 @@
 -- records.lua -- rows of bytes from a record file of 128 MiB in random order, with their checksums checked and without:
--- batches of 8 MiB, by one thread. The file is in the page cache.
+-- batches of 2 MiB, by one thread. The file is in the page cache.
 
 local flow = require "flow"
 
@@ -11,7 +11,7 @@ local MI = 1024 * 1024
 local function reading(size, options)
     return function()
         local path = os.getenv "BENCH_FOLDER" .. "/bench.records"
-        local rows, taken, at = 128 * MI // size, 8 * MI // size, 0
+        local rows, taken, at = 122 * MI // size, 2 * MI // size, 0
         local row = flow.randint(0, 256, {size}, {dtype = "uint8"})
         flow.data.pack(function()
             at = at + 1
