@@ -50,12 +50,19 @@ static void the_first_error_is_the_result(void)
         struct work w = {.bad = 100, .worse = 101};
         CHECK(fl_pool_run(ITEMS, 4, work_item, &w) == FL_ERR_IO);
         CHECK_TEXT(fl_message(), "item 100 is bad");
-        int before = 0, after = 0;
+        int before = 0;
         for (int i = 0; i <= 100; i++) before += w.done[i];
-        for (int i = 101; i < ITEMS; i++) after += w.done[i];
         CHECK(before == 101);
-        CHECK(after < ITEMS - 101);
     }
+}
+
+static void nothing_is_begun_after_an_error(void)
+{
+    struct work w = {.bad = 100, .worse = -1};
+    CHECK(fl_pool_run(ITEMS, 1, work_item, &w) == FL_ERR_IO);
+    int done = 0;
+    for (int i = 0; i < ITEMS; i++) done += w.done[i];
+    CHECK(done == 101);
 }
 
 static void *run_job(void *context) { return fl_pool_run(ITEMS, 3, work_item, context) == FL_OK ? NULL : context; }
@@ -102,6 +109,9 @@ static void a_stop_cancels(void)
 
 static void a_child_has_a_pool_of_its_own(void)
 {
+#ifdef __SANITIZE_THREAD__
+    SKIP("ThreadSanitizer lets no child of a process with threads start one");
+#endif
     pid_t child = fork();
     if (child == 0) {
         struct work w = {.bad = -1, .worse = -1};
@@ -144,6 +154,7 @@ int main(void)
 {
     RUN(every_item_once);
     RUN(the_first_error_is_the_result);
+    RUN(nothing_is_begun_after_an_error);
     RUN(jobs_at_the_same_time);
     RUN(a_stop_cancels);
     RUN(a_child_has_a_pool_of_its_own);

@@ -226,9 +226,9 @@ end
 local channels = {L = 1, RGB = 3, RGBA = 4}
 
 ---A dataset of the JPEG and PNG images of a folder: those of each subfolder are a class, in the order of their names;
----without subfolders there are no labels. Or of the images of a file of records, as data.pack(folder, path) makes it, or
----of a dataset of records. A batch is {images, labels}: images [n, channels, height, width] in 0 to 1, or as the step
----normalize says; labels int64, left out with labels = false.
+---without subfolders there are no labels. Or of the images of a file of records, as data.pack(folder, path) makes it,
+---or of a dataset of records. A batch is {images, labels}: images [n, channels, height, width] in 0 to 1, or as the
+---step normalize says; labels int64, left out with labels = false.
 ---
 ---`augment` is a list of steps (help(flow.data.augment)). Batches need one size: that of a step, or `size`: {height,
 ---width}, or a number that the shorter side gets, the middle being cut out. Without either there are single items only,
