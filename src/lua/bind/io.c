@@ -267,6 +267,7 @@ void fl_lua_open_io(lua_State *L, int flow)
     lua_setfield(L, -2, "names");
     fl_lua_open_checkpoint(L, lua_gettop(L));
     fl_lua_open_json(L, lua_gettop(L));
+    fl_lua_open_pack(L, lua_gettop(L));
     fl_lua_open_records(L, lua_gettop(L));
     fl_lua_open_loader(L, lua_gettop(L));
     fl_lua_open_readers(L, lua_gettop(L));

@@ -47,6 +47,7 @@ void fl_lua_open_io(lua_State *L, int flow);        /* io.c: flow._io, files and
 void fl_lua_open_checkpoint(lua_State *L, int io);  /* checkpoint.c: flow._io's files of tensors */
 void fl_lua_open_json(lua_State *L, int io);        /* json.c: flow._io's reader of JSON */
 void fl_lua_open_loader(lua_State *L, int io);      /* data_loader.c: what the loader needs of the engine */
+void fl_lua_open_pack(lua_State *L, int io);        /* data_pack.c: flow._io's writer of record files */
 void fl_lua_open_records(lua_State *L, int io);     /* data_records.c: flow._io's record files */
 void fl_lua_open_readers(lua_State *L, int io);     /* data_readers.c: flow._io's readers of other programs' files */
 void fl_lua_open_tokens(lua_State *L, int io);      /* data_tokens.c: flow._io.tokens */
