@@ -94,6 +94,10 @@ fl_status fl_csv_codes(fl_tensor **out, fl_csv_word **names, int64_t *count, con
 
 /* ---- between the files of this reader ---- */
 
+/* The narrowest type for all that a column was seen to hold. */
+fl_csv_type fl_csv_type_for(const fl_csv_column *column, int seen);
+/* Gives a column memory for its type, in place of what it has. */
+fl_status fl_csv_column_prepare(const fl_csv *csv, fl_csv_column *column);
 /* Text follows a closing quote. */
 fl_status fl_csv_fail_quote(const fl_csv *csv, int64_t offset);
 

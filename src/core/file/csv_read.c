@@ -305,35 +305,6 @@ static void pieces_read(void *context, int64_t begin, int64_t end)
 
 /* ---- columns ---- */
 
-/* The narrowest type for all that a column was seen to hold. */
-static fl_csv_type type_for(const fl_csv_column *column, int seen)
-{
-    int numbers = seen & (FL_SEEN_INT | FL_SEEN_FLOAT);
-    bool keeps_integers = !(seen & FL_SEEN_MISSING) || (column->has_fill && column->fill_is_integer);
-    if (seen & FL_SEEN_TEXT || (seen & FL_SEEN_BOOL && numbers)) return FL_CSV_TEXT;
-    if (numbers & FL_SEEN_FLOAT || !(numbers | (seen & FL_SEEN_BOOL)) || !keeps_integers) return FL_CSV_FLOAT;
-    return numbers ? FL_CSV_INT : FL_CSV_BOOL;
-}
-
-/* Gives the column memory for its type. */
-static fl_status column_prepare(const fl_csv *csv, fl_csv_column *column)
-{
-    fl_shape shape = {.ndim = 1, .dims = {csv->rows}};
-    fl_dtype dtype = column->type == FL_CSV_BOOL ? FL_BOOL
-        : column->type == FL_CSV_INT             ? FL_INT64
-        : column->single                         ? FL_FLOAT32
-                                                 : FL_FLOAT64;
-    fl_csv_column_clear(column);
-    if (column->type == FL_CSV_TEXT) {
-        column->cells = calloc((size_t)csv->piece_count + 1, sizeof *column->cells);
-        column->piece_count = csv->piece_count;
-        return column->cells ? FL_OK : fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", csv->text->path);
-    }
-    FL_TRY(fl_tensor_empty_local(&column->tensor, dtype, &shape));
-    column->data = csv->rows > 0 ? fl_tensor_data(column->tensor) : NULL;
-    return FL_OK;
-}
-
 /* Reads all pieces for the columns in by_index. */
 static fl_status pass_read(struct job *job, bool (*interrupted)(void))
 {
@@ -356,12 +327,12 @@ static fl_status columns_widen(bool *again, struct job *job)
     for (int c = 0; c < job->count; c++) {
         fl_csv_column *column = &job->columns[c];
         for (int64_t i = 0; i < csv->piece_count; i++) column->seen |= job->seen[i * job->count + c];
-        fl_csv_type type = column->declared ? column->type : type_for(column, column->seen);
+        fl_csv_type type = column->declared ? column->type : fl_csv_type_for(column, column->seen);
         job->by_index[column->index] = type == column->type ? NULL : column;
         if (type == column->type) continue;
         column->type = type;
         *again = true;
-        FL_TRY(column_prepare(csv, column));
+        FL_TRY(fl_csv_column_prepare(csv, column));
     }
     return FL_OK;
 }
@@ -374,9 +345,9 @@ static fl_status job_run(struct job *job, bool (*interrupted)(void))
         column->declared = column->type != FL_CSV_GUESS;
         column->seen = csv->seen[column->index];
         if (!column->declared)
-            column->type = column->seen & ~FL_SEEN_MISSING ? type_for(column, column->seen) : FL_CSV_INT;
+            column->type = column->seen & ~FL_SEEN_MISSING ? fl_csv_type_for(column, column->seen) : FL_CSV_INT;
         job->by_index[column->index] = column;
-        FL_TRY(column_prepare(csv, column));
+        FL_TRY(fl_csv_column_prepare(csv, column));
     }
     for (bool again = true; again;) {
         FL_TRY(pass_read(job, interrupted));
@@ -399,17 +370,4 @@ fl_status fl_csv_read(const fl_csv *csv, fl_csv_column *columns, int count, bool
     free(job.seen);
     free(job.faults);
     return status;
-}
-
-void fl_csv_column_clear(fl_csv_column *column)
-{
-    for (int64_t i = 0; i < column->piece_count && column->cells; i++) {
-        free(column->cells[i].bytes);
-        free(column->cells[i].ends);
-    }
-    free(column->cells);
-    fl_tensor_unref(column->tensor);
-    column->cells = NULL;
-    column->tensor = NULL;
-    column->data = NULL;
 }
