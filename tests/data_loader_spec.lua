@@ -553,6 +553,20 @@ describe("the last batch", function()
         return list
     end
 
+    it("is filled up without items that fail, which count once", function()
+        local function f(item)
+            if item[1] == 1 or item[1] == 8 then error "bad" end
+            return item
+        end
+        for _, workers in ipairs {0, 2} do
+            local loader = data.loader(set, {batch_size = 4, pad_last = true, skip_errors = true, transform = f, workers = workers})
+            local seen = {}
+            for batch in loader do seen[#seen + 1] = table.concat(batch[1]:totable(), " ") .. " /" .. loader.real end
+            assert.are.same({"0 2 3 /3", "4 5 6 7 /4", "9 0 /1"}, seen)
+            assert.are.equal(2, loader.skipped)
+        end
+    end)
+
     it("is short, left out, or filled up from the beginning of the epoch", function()
         assert.are.same({"0 1 2 3 /4", "4 5 6 7 /4", "8 9 /2"}, batches {batch_size = 4})
         assert.are.same({"0 1 2 3 /4", "4 5 6 7 /4"}, batches {batch_size = 4, drop_last = true})

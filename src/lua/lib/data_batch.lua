@@ -145,6 +145,12 @@ end
 
 -- ---- the steps of a batch ----
 
+---A batch of the dataset, as it gives it.
+function M.whole(loader, positions, pass)
+    local batch = loader.dataset:batch(positions, pass)
+    return loader.fresh and batch or copy_of(batch)
+end
+
 ---Asks for the items at `positions`, of which the first `real` are not there to fill the batch up.
 ---@param loader flow.data.Loader
 ---@param positions any int64 tensor, of all ranks together
@@ -159,7 +165,7 @@ function M.ask(loader, positions, real, pass)
         own = positions:index_select(0, batch.rows)
     end
     if loader.kind == "batch" and not loader.crew then
-        batch.fields = copy_of(loader.dataset:batch(own, pass))
+        batch.fields = M.whole(loader, own, pass)
         return batch
     end
     batch.none = own:size(0) == 0                       -- an item tells the dtypes and shapes

@@ -124,6 +124,7 @@ function loaders.loader(dataset, opts)
     local crew = crew_of(dataset, opts)
     local self = {
         dataset = dataset, kind = kind_of(dataset, opts), crew = crew, device = device,
+        fresh = at_once,                                -- ours, which give a new table each time
         draws = opts.shuffle or crew or not at_once,            -- can what it gives depend on its seed?
         epoch = 0, position = 0, begun = 0, items = 0, real = 0, skipped = 0, problem = false,
         pass = false,                                   -- the one that gave a batch last
@@ -136,6 +137,7 @@ function loaders.loader(dataset, opts)
     end
     local copies = device and device ~= "cpu"
     self.prefetch = opts.prefetch or (copies or not at_once or crew and opts.workers > 0) and 2 or 0
+    self.at_once = self.prefetch == 0 and self.kind == "batch" and not (crew or device or self.placement)
     setmetatable(self, Loader)
     if #self == 0 then check.fail("loader: %d items are too few for a batch of %d", #dataset, opts.batch_size) end
     return self
@@ -179,32 +181,41 @@ local function positions_of(self, epoch, first, count)
     return flow.arange(first, first + count)
 end
 
+-- Rows of the next batch of the pass that are its own, and the positions of all its rows; nil at the end.
+local function next_rows(self, pass)
+    local real = math.min(self.batch_size, #self.dataset - pass.asked)
+    if real <= 0 or self.drop_last and real < self.batch_size then return nil end
+    pass.draws = pass.draws or {seed = seed_of(self), epoch = pass.epoch}
+    return real, positions_of(self, pass.epoch, pass.asked, self.pad_last and self.batch_size or real)
+end
+
 -- Asks for the next batch of the pass; false at its end. An error is the batch's, and raised in its turn; Ctrl-C at
 -- once.
 local function ask(self, pass)
-    local real = math.min(self.batch_size, #self.dataset - pass.asked)
-    if real <= 0 or self.drop_last and real < self.batch_size then return false end
-    pass.draws = pass.draws or {seed = seed_of(self), epoch = pass.epoch}
-    local count = self.pad_last and self.batch_size or real
-    local ok, batch = pcall(batches.ask, self, positions_of(self, pass.epoch, pass.asked, count), real, pass.draws)
+    local real, positions = next_rows(self, pass)
+    if not real then return false end
+    local ok, batch = pcall(batches.ask, self, positions, real, pass.draws)
     if not ok then
         if batches.is_interrupt(batch) then error(batch, 0) end
-        batch = {failed = true, message = batch, real = real}
+        batch = {failed = true, message = batch, real = real, skipped = {}}
     end
     pass.asked = pass.asked + real
     pass.ahead[#pass.ahead + 1] = batch
     return true
 end
 
--- Notes that the pass has given a batch, or failed to.
-local function note(self, pass, batch)
-    table.remove(pass.ahead, 1)
-    pass.items, pass.position = pass.items + batch.real, pass.position + 1
+-- Notes that the pass has given a batch with so many rows of its own, or failed to.
+local function note(self, pass, real)
+    pass.items, pass.position = pass.items + real, pass.position + 1
     self.pass, self.epoch, self.position, self.items = pass, pass.epoch, pass.position, pass.items
-    self.real = batch.real
-    for _, item in ipairs(batch.skipped or {}) do
-        self.skipped, self.problem = self.skipped + 1, item.message
-        if item.place <= batch.real then self.real = self.real - 1 end
+    self.real = real
+end
+
+local function note_skipped(self, batch)
+    for _, item in ipairs(batch.skipped) do
+        if item.place <= batch.real then            -- rows that fill the batch up count in their own place
+            self.skipped, self.problem, self.real = self.skipped + 1, item.message, self.real - 1
+        end
     end
 end
 
@@ -213,7 +224,21 @@ local function give(self, pass, batch)
     local ok, result = not batch.failed, batch.message
     if ok then ok, result = pcall(batches.finish, self, batch) end
     if not ok and batches.is_interrupt(result) then error(result, 0) end
-    note(self, pass, batch)
+    table.remove(pass.ahead, 1)
+    note(self, pass, batch.real)
+    note_skipped(self, batch)
+    if not ok then error(result, 0) end
+    return result
+end
+
+-- The next batch of a dataset that makes it at once, where nothing else is to be done to it; nil at the end.
+local function give_at_once(self, pass)
+    local real, positions = next_rows(self, pass)
+    if not real then return nil end
+    local ok, result = pcall(batches.whole, self, positions, pass.draws)
+    if not ok and batches.is_interrupt(result) then error(result, 0) end
+    pass.asked = pass.asked + real
+    note(self, pass, real)
     if not ok then error(result, 0) end
     return result
 end
@@ -227,22 +252,25 @@ local function progress(self, batch)
     batch.failed, batch.message = true, message
 end
 
--- The next batch of a pass, nil at its end.
-local function advance(self, pass)
+-- The same of any dataset, with those after it asked for.
+local function give_next(self, pass)
     local ahead = pass.ahead
-    self.resumed = false
     while true do
         while #ahead <= self.prefetch and ask(self, pass) do end
-        if #ahead == 0 then break end
+        if #ahead == 0 then return nil end
         for i = 2, #ahead do progress(self, ahead[i]) end
         local fields = give(self, pass, ahead[1])
-        if fields then
-            self.passes[fields] = pass
-            return fields
-        end
+        if fields then return fields end
     end
-    self.pass, self.epoch, self.position, self.items = false, self.begun, 0, 0
-    return nil
+end
+
+-- The next batch of a pass, nil at its end.
+local function advance(self, pass)
+    self.resumed = false
+    local fields = (self.at_once and give_at_once or give_next)(self, pass)
+    if fields then self.passes[fields] = pass
+    else self.pass, self.epoch, self.position, self.items = false, self.begun, 0, 0 end
+    return fields
 end
 
 ---The next batch: of the pass that gave the last one, or of a new pass after its end.
