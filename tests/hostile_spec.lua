@@ -172,14 +172,16 @@ describe("random calls", function()
         end
     end)
 
-    it("of readers on two ranks, which come to the same end", function()
-        local plugin = process.flowlua .. "-mpi.so"
-        if not process.has "mpirun" or not process.exists(plugin) then
-            pending("needs mpirun and " .. plugin)
-            return
-        end
-        local output = fuzz("--ranks 2", "fuzz_files.lua", 2, 1, 300)
-        assert.is_nil(output:match("BAD [^\n]*"))
-        assert.matches("\nend\n$", output)
-    end)
+    for _, case in ipairs {{"readers", "fuzz_files.lua", 2, 300}, {"objects", "fuzz_objects.lua", 3, 600}} do
+        it(("of %s on two ranks, which come to the same end"):format(case[1]), function()
+            local plugin = process.flowlua .. "-mpi.so"
+            if not process.has "mpirun" or not process.exists(plugin) then
+                pending("needs mpirun and " .. plugin)
+                return
+            end
+            local output = fuzz("--ranks 2", case[2], case[3], 1, case[4])
+            assert.is_nil(output:match("BAD [^\n]*"))
+            assert.matches("\nend\n$", output)
+        end)
+    end
 end)
