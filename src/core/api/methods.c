@@ -19,7 +19,8 @@ static fl_status find_arguments(const flow_arg **found, const char *op, const ch
                 return fl_fail(FL_ERR_VALUE, "%s: unknown argument '%s'", op, fl_text_name(shown, args[i].name));
             if (strcmp(names[at = k], args[i].name) == 0) break;
         }
-        if (at >= MOST_ARGUMENTS) return fl_fail(FL_ERR_VALUE, "%s: too many arguments: %s", op, flow_signature(op));
+        if (at >= MOST_ARGUMENTS)
+            return fl_fail(FL_ERR_VALUE, "%s: too many arguments: %s", op, fl_call_method_find(op)->sig);
         if (found[at]) return fl_fail(FL_ERR_VALUE, "%s: '%s' is given twice", op, names[at]);
         if (args[i].kind != FLOW_NONE) found[at] = &args[i];
     }
