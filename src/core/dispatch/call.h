@@ -29,6 +29,9 @@ bool fl_call_writes(const fl_call *call, int i);
 /* Runs the kernel, or queues it; the outputs are allocated. */
 fl_status fl_call_run(const fl_call *call);
 
+/* The same with a tensor as the result that is there. */
+fl_status fl_call_run_into(fl_call *call, fl_tensor *target);
+
 /* The numbers of the call that its plan does not know, for the rank's history: number operands, then attributes. */
 uint64_t fl_call_hash_operands(const fl_plan *plan, const fl_operand *in);
 uint64_t fl_call_hash_attrs(uint64_t hash, uint32_t numbers, const fl_attrs *attrs);

@@ -8,7 +8,6 @@
 #include "to_global.h"
 #include "listener.h"
 #include "mapped.h"
-#include "engine/engine.h"
 
 static fl_status check_into(const fl_op *op, const fl_tensor *target, const fl_operand *in, int nin)
 {
@@ -69,19 +68,6 @@ static bool has_kernel_for(const fl_plan *plan)
         && !fl_listener_now && !fl_dispatch_watched;
 }
 
-/* Runs the kernel with the target as its result. */
-static fl_status run_into(fl_call *call, fl_tensor *target)
-{
-    fl_var *var = &target->storage->var;
-    if (!call->plan->runs) return FL_OK;
-    if (!call->plan->device && !fl_var_writable(var)) fl_engine_wait_idle(var);
-    uint32_t version = var->version;
-    fl_status status = fl_call_run(call);
-    if (var->version == version) fl_var_bump(var);
-    if (status != FL_OK && !var->poison) fl_var_poison(var, call->op->name);
-    return status;
-}
-
 /* *done: the kernel has written the target. */
 static fl_status dispatch_kernel_into(fl_call *call, fl_tensor *target, bool *done)
 {
@@ -90,7 +76,7 @@ static fl_status dispatch_kernel_into(fl_call *call, fl_tensor *target, bool *do
     fl_call_note(call);
     if (call->plan->boxes) FL_TRY(fl_call_box(call));
     call->out = &target;
-    fl_status status = run_into(call, target);
+    fl_status status = fl_call_run_into(call, target);
     if (call->plan->boxes) fl_call_release_boxed(call);
     return status;
 }

@@ -316,3 +316,15 @@ fl_status fl_call_run(const fl_call *call)
     if (views != stack) free(views);
     return status;
 }
+
+fl_status fl_call_run_into(fl_call *call, fl_tensor *target)
+{
+    fl_var *var = &target->storage->var;
+    if (!call->plan->runs) return FL_OK;
+    if (!call->plan->device && !fl_var_writable(var)) fl_engine_wait_idle(var);
+    uint32_t version = var->version;
+    fl_status status = fl_call_run(call);
+    if (var->version == version) fl_var_bump(var);
+    if (status != FL_OK && !var->poison) fl_var_poison(var, call->op->name);
+    return status;
+}

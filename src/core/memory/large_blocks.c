@@ -2,7 +2,6 @@
 ** large_blocks.c -- see large_blocks.h.
 */
 #include "large_blocks.h"
-#include "engine/engine.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,14 +10,12 @@ enum { TOP_SITES = 3, MAX_SITES = 32 };
 
 static fl_storage *large_blocks;
 
-void fl_large_link(fl_storage *storage)
+void fl_large_link(fl_storage *storage, const char *line)
 {
     storage->prev = NULL;
     storage->next = large_blocks;
     if (large_blocks) large_blocks->prev = storage;
     large_blocks = storage;
-    char line[128] = "";
-    if (fl_engine_where) fl_engine_where(line, sizeof line);
     size_t length = strlen(line), cut = length < sizeof storage->site ? 0 : length - sizeof storage->site + 1;
     memcpy(storage->site, line + cut, length - cut + 1);
 }

@@ -10,7 +10,8 @@
 
 static inline bool fl_is_large(const fl_storage *storage) { return storage->bytes >= FL_BLOCK_LARGE; }
 
-void fl_large_link(fl_storage *storage);
+/* line: of the script, at which it was made. */
+void fl_large_link(fl_storage *storage, const char *line);
 void fl_large_unlink(fl_storage *storage);
 
 /* FL_ERR_MEMORY for so many bytes of host memory. */

@@ -231,6 +231,13 @@ static fl_status set_host_data(fl_storage *storage, size_t bytes)
     return FL_OK;
 }
 
+static void link_large(fl_storage *storage)
+{
+    char line[128] = "";
+    if (fl_engine_where) fl_engine_where(line, sizeof line);
+    fl_large_link(storage, line);
+}
+
 /* What a storage counts for Lua's collector. Large ones count less, so that a young collection comes after several:
 ** were there one for each, a loop's variable would outlive two, be old, and as garbage wait for a full one. */
 static inline int64_t debt_of(size_t bytes)
@@ -244,7 +251,7 @@ static inline void account(fl_storage *storage, size_t bytes)
 {
     storage->bytes = bytes;
     storage->refs = 1;
-    if (FL_UNLIKELY(fl_is_large(storage))) fl_large_link(storage);
+    if (FL_UNLIKELY(fl_is_large(storage))) link_large(storage);
     fl_storage_unaccounted += debt_of(bytes) + (int64_t)sizeof *storage;
     fl_storage_live += (int64_t)bytes;
     if (fl_storage_live > stats.peak_bytes) stats.peak_bytes = fl_storage_live;
@@ -357,7 +364,7 @@ void fl_storage_move_data(fl_storage *to, fl_storage *from)
     } else to->data = from->data;
     if (fl_is_large(from)) {
         fl_large_unlink(from);
-        fl_large_link(to);
+        link_large(to);
     }
     storage_put(from);
 }
