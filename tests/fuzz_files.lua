@@ -19,7 +19,10 @@ local random = math.random
 local seconds_computed, seconds_passed = 20, 300
 package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../?.lua;" .. package.path
 local pictures, record_bytes = require "tests.pictures", require "tests.record_bytes"
-local flowlua, train_script = arg[-1], (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
+local train_script = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
+local before = -1
+while arg[before - 1] do before = before - 1 end     -- options stand between the program and the script
+local flowlua = arg[before]
 
 local function pick(list) return list[random(#list)] end
 local function chance(percent) return random(100) <= percent end
