@@ -192,6 +192,8 @@ describe("flow.linalg", function()
         {"linalg.inv: takes float32 or float64, A is bfloat16[2, 2]; write A:to(\"float32\")",
             function() linalg.inv(flow.eye(2, {dtype = "bfloat16"})) end},
         {"linalg.svd: takes float32 or float64, A is int64[2, 2]; write A:to(\"float32\")", function() linalg.svd(flow.tensor {{1, 2}, {3, 4}}) end},
+        {"linalg.inv: missing argument 'A'", function() linalg.inv() end},
+        {"linalg.inv: A must be a tensor, got number", function() linalg.inv(3) end},
         {"linalg.qr: takes matrices [..., m, n], A is float32[3]", function() linalg.qr(flow.zeros(3)) end},
         {"linalg.det: takes square matrices [..., n, n], A is float32[2, 3]", function() flow.det(flow.zeros(2, 3)) end},
         {"linalg.inv: the matrix is singular: pivot 2 of its LU factors is 0", function() flow.ones(2, 2):inverse() end},

@@ -2,9 +2,8 @@
 ** matrix_exp.c -- the exponential of a matrix: see matrices.h.
 **
 ** Scaling and squaring with Pade approximants (N. J. Higham, "The scaling and squaring method for the matrix
-** exponential revisited", SIAM J. Matrix Anal. Appl. 26, 2005): of the degree that the norm asks for, or of
-** the highest one for A / 2^s, whose result is squared s times. exp(A^T) = exp(A)^T, so all is done on the transpose, by
-** columns.
+** exponential revisited", SIAM J. Matrix Anal. Appl. 26, 2005): of the degree that the norm asks for, or of the highest
+** one for A / 2^s, whose result is squared s times. exp(A^T) = exp(A)^T, so all is done on the transpose, by columns.
 */
 #include "matrices.h"
 
@@ -12,7 +11,7 @@
 
 enum { DEGREES = 5, LAST = DEGREES - 1 };
 
-/* Up to this 1-norm an approximant of the degree is exact to the dtype's rounding; float32 needs no more than degree 7. */
+/* Up to this 1-norm an approximant of the degree is exact to the dtype's rounding; float32 needs none above 7. */
 static const double norms_f32[] = {4.258730016922831e-1, 1.880152677804762e0, 3.925724783138660e0};
 static const double norms_f64[DEGREES] = {1.495585217958292e-2, 2.539398330063230e-1, 9.504178996162932e-1,
                                           2.097847961257068e0, 5.371920351148152e0};

@@ -23,6 +23,9 @@ static bool is_word_of(const char *words, const char *word)
     return false;
 }
 
+/* "linalg.inv" is a function of a table, and no method. */
+static bool is_of_table(const fl_lua_call *call) { return strchr(call->name, '.') != NULL; }
+
 /* Pushes what to write in place of a value that is no tensor, "" where nothing suggests itself. */
 static const char *push_operand_hint(lua_State *L, const fl_lua_call *call, int type, int index)
 {
@@ -32,7 +35,8 @@ static const char *push_operand_hint(lua_State *L, const fl_lua_call *call, int 
         if (p->is_tensor || p->type != FL_ATTR_WORD || !is_word_of(p->words, lua_tostring(L, index))) continue;
         return lua_pushfstring(L, "; options go in a table: {%s = \"%s\"}", p->name, lua_tostring(L, index));
     }
-    if (index != 1 || type == LUA_TNIL || !fl_lua_tensor_first(call->op) || (call->op->flags & FL_OP_FUNCTION_ONLY))
+    if (index != 1 || type == LUA_TNIL || !fl_lua_tensor_first(call->op) || is_of_table(call)
+        || (call->op->flags & FL_OP_FUNCTION_ONLY))
         return lua_pushliteral(L, "");
     if (call->in_place || (call->op->flags & FL_OP_METHOD_ONLY))
         return lua_pushfstring(L, "; write x:%s(...)", call->name);
@@ -52,7 +56,8 @@ void fl_lua_read_non_tensor(lua_State *L, fl_operand *operand, const fl_lua_call
     } else if (type <= LUA_TNIL && param->optional) operand->kind = FL_NONE;
     else {
         const char *what = param->number_allowed ? "a tensor or a number" : "a tensor";
-        if (type == LUA_TNONE && (param->slot == 0 || (fl_lua_tensor_first(call->op) && !fl_lua_box(L, 1))))
+        if (type == LUA_TNONE && !is_of_table(call)
+            && (param->slot == 0 || (fl_lua_tensor_first(call->op) && !fl_lua_box(L, 1))))
             FL_RAISE(L, "%s: missing argument '%s' (a method is called with a colon: x:%s())", call->name, param->name,
                      call->name);
         if (type == LUA_TNONE) FL_RAISE(L, "%s: missing argument '%s'", call->name, param->name);
