@@ -112,6 +112,14 @@ describe("rank 0 alone", function()
         assert.are.same(ranks.rank == 0 and {text} or {}, lines)
     end)
 
+    it("goes on where the bar's function gives no text", function()
+        local bar, real = flow.progress.bar(2, {lines = 0, width = 0}), io.stdout
+        io.stdout = {write = function() end, flush = function() end, setvbuf = function() end}
+        local ok, message = pcall(function() for step = 1, 2 do bar:update(step, function() end) end end)
+        io.stdout = real
+        assert.is_true(ok, message)
+    end)
+
     it("shows pictures and models", function()
         local x = flow.zeros({4}, {placement = flow.placement.all("cpu"), sbp = "S(0)"})
         assert.are.equal(ranks.rank == 0 and 1 or 0, #printed(function() flow.show(x) end))

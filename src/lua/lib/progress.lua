@@ -79,7 +79,7 @@ end
 -- The text, the same on all ranks: made at some steps, the last one in between.
 local function shared_text(self, step, text)
     if type(text) ~= "function" then return text end
-    if step % self.pace == 0 or step % self.every == 0 or step >= self.total then self.text = text() end
+    if step % self.pace == 0 or step % self.every == 0 or step >= self.total then self.text = text() or "" end
     return self.text
 end
 
