@@ -152,7 +152,8 @@ describe("a formula", function()
             {"tanh(x) + y", x:tanh() + y, x, y}, {"x + y", x + y, x, y}, {"where(m, x, y)", flow.where(m, x, f), m, x, f},
             {"where(x > 16777217, x, 0)", flow.where(x:gt(16777217), x, 0), x}, {"(x > 2) * y", flow.gt(f, 2) * f, f, f},
             {"x * m", f * m, f, m}, {"exp(x)", x:exp(), x}, {"logical_and(x > 2, y < 5)", f:gt(2):logical_and(f:lt(5)), f, f},
-            {"x * k", x * 3, x, 3},
+            {"x * k", x * 3, x, 3}, {"(x > 0) + (x > 2)", f:gt(0) + f:gt(2), f}, {"x * ((x > 0) + (x > 2))", f * (f:gt(0) + f:gt(2)), f},
+            {"maximum(x > 5, x > 2) * x", f:gt(2) * f, f}, {"where(x > 2, x > 3, x > 0) + x", flow.where(f:gt(2), f:gt(3), f:gt(0)) + f, f},
         } do
             local op = define(case[1], {attrs = case[1] == "x * k" and "k: int = 1" or nil})
             local got = op(table.unpack(case, 3))

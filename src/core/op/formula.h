@@ -38,7 +38,8 @@ typedef struct fl_formula_gradient {
 } fl_formula_gradient;
 
 /* The result is the last node. Of floats it computes in the float dtype that they are promoted to; where a row gives
-** integers, or the result is a condition, its rows are dispatched, so the dtype is theirs. */
+** integers, computes with conditions alone, or the result is a condition, its rows are dispatched, so the dtype is
+** theirs. */
 typedef struct fl_formula {
     int count;
     fl_formula_gradient *gradients; /* owned; one for each operand; NULL: the host computes them */
@@ -47,6 +48,7 @@ typedef struct fl_formula {
     fl_formula_gradient *from_saved;       /* owned; the gradients of `saving` where they are not recorded */
     int kept_count, kept[FL_FORMULA_KEPT]; /* nodes */
     bool as_ops;             /* its rows may be dispatched as they are: conditions are results of comparisons */
+    bool joins_tests;        /* settled: a row computes with results of comparisons alone, as x > 0 + y > 0 */
     bool is_small;           /* settled: few elements are computed row by row */
     bool linear;             /* in operand 0, whose partial sums therefore give partial sums */
     fl_formula_node nodes[]; /* FL_FORMULA_NODES at most */

@@ -18,6 +18,7 @@ static bool needs_dtypes(const fl_infer *infer)
 {
     const fl_formula *formula = infer->op->formula;
     const fl_formula_node *last = &formula->nodes[formula->count - 1];
+    if (formula->joins_tests) return true;
     for (int i = 0; i < infer->nin; i++)
         if (infer->in[i].kind == FL_TENSOR && !fl_dtype_is_float(infer->in[i].dtype)) return true;
     return last->kind == FL_FORMULA_ROW && fl_ew_is_predicate(fl_ew_rows[last->index].rule);

@@ -33,9 +33,26 @@ static int last_use(const fl_formula *formula, int i)
     return last;
 }
 
+/* True if a row other than of logic computes with results of comparisons alone. */
+static bool joins_tests(const fl_formula *formula)
+{
+    bool tests[FL_FORMULA_NODES] = {false}, joins = false;
+    for (int i = 0; i < formula->count; i++) {
+        const fl_formula_node *node = &formula->nodes[i];
+        if (node->kind != FL_FORMULA_ROW) continue;
+        const fl_ew_row *row = &fl_ew_rows[node->index];
+        bool test = row->rule == FL_EW_LOGIC || fl_ew_is_predicate(row->rule), all = true;
+        for (int k = 0; k < node->nin; k++) all = all && (k == row->mask || tests[node->in[k]]);
+        tests[i] = test || all;
+        joins = joins || (all && !test);
+    }
+    return joins;
+}
+
 void fl_formula_settle(fl_formula *formula)
 {
     uint32_t taken = 0;
+    formula->joins_tests = joins_tests(formula);
     formula->is_small = true;
     for (int i = 0; i < formula->count && formula->is_small; i++) {
         fl_formula_node *node = &formula->nodes[i];

@@ -417,7 +417,7 @@ end)
 ---
 ---Or an elementwise op of one line, one kernel with its gradient: formula = "x * sigmoid(beta * x)" with attrs =
 ---"beta: float = 1" (or with sig), of + - * / ^, comparisons and elementwise functions. Its dtype is that of these ops;
----a condition among floats counts as 0 or 1.
+---a condition among floats counts as 0 or 1, and conditions among themselves are bools: (x > 0) + (y > 0) is "or".
 ---@param opts {name: string, sig: string, infer: function, sbp: string[]|function, forward: function,
 ---backward: function|string[]|false, saves: string[], samples: string[], doc: string, results: integer,
 ---replace: boolean, formula: string, attrs: string}
