@@ -20,9 +20,9 @@ local seconds_computed, seconds_passed = 20, 300
 package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../?.lua;" .. package.path
 local pictures, record_bytes = require "tests.pictures", require "tests.record_bytes"
 local train_script = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
-local program = -1
-while arg[program - 1] do program = program - 1 end     -- options stand between the program and the script
-local flowlua = arg[program]
+local first = -1
+while arg[first - 1] do first = first - 1 end     -- options stand between the program and the script
+local flowlua = arg[first]
 
 local function pick(list) return list[random(#list)] end
 local function chance(percent) return random(100) <= percent end
