@@ -29,29 +29,34 @@ function files.read(paths)
     return table.concat(parts)
 end
 
-local function collect_files(result, folder, relative)
+local function collect_files(who, result, folder, relative)
     local here, folders = io_.entries(folder .. "/" .. relative)
-    if not here then check.fail("files: %s", folders) end
+    if not here then check.fail("%s: %s", who, folders) end
     local names = {}
     for _, name in ipairs(here) do names[#names + 1] = name end
     for _, name in ipairs(folders) do names[#names + 1] = name .. "/" end
     table.sort(names)
     for _, name in ipairs(names) do
         if name:sub(-1) == "/" then
-            collect_files(result, folder, relative .. name)
+            collect_files(who, result, folder, relative .. name)
         else
             result[#result + 1] = relative .. name
         end
     end
 end
 
+-- As files; errors begin with `who`.
+function files._below(who, folder)
+    local result = {}
+    collect_files(who, result, folder, "")
+    return result
+end
+
 ---Paths, relative to the folder and sorted, of the files in it and below it; hidden ones and links are left out.
 ---@param folder string
 ---@return string[]
 function files.files(folder)
-    local result = {}
-    collect_files(result, folder, "")
-    return result
+    return files._below("files", folder)
 end
 
 ---A hash of a text, as text.

@@ -6,16 +6,17 @@ local M = {}
 
 ---The files below a folder, those of each folder in it apart, in sorted order. Folders without files of these
 ---extensions are no classes; `left_out` files have others.
+---@param who string what errors begin with
 ---@param folder string
 ---@param extensions string[]
 ---@return table<string, string[]> by_class paths below `folder`
 ---@return string[] classes sorted
 ---@return string[] plain files in the folder itself
 ---@return integer left_out
-function M.sort(folder, extensions)
+function M.sort(who, folder, extensions)
     local known, by_class, classes, plain, left_out = {}, {}, {}, {}, 0
     for _, extension in ipairs(extensions) do known[extension:lower():gsub("^%.", "")] = true end
-    for _, path in ipairs(files.files(folder)) do
+    for _, path in ipairs(files._below(who, folder)) do
         local class = path:match("^([^/]+)/")
         if not known[(path:match("%.([^./]+)$") or ""):lower()] then
             left_out = left_out + 1

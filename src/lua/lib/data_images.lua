@@ -127,7 +127,7 @@ end
 
 -- The paths, their labels (nil: there are no classes), the classes.
 local function read_folder(folder, wanted)
-    local by_class, names, plain = folders.sort(folder, EXTENSIONS)
+    local by_class, names, plain = folders.sort("images", folder, EXTENSIONS)
     if wanted then
         check_classes(folder, wanted, by_class, names)
         names = wanted

@@ -124,7 +124,7 @@ end
 local function search(root, extensions)
     local here, problem = io_.entries(root)
     if not here then check.fail("pack: %s", problem) end
-    local by_class, classes, plain, left_out = folders.sort(root, extensions)
+    local by_class, classes, plain, left_out = folders.sort("pack", root, extensions)
     local found = {paths = plain, left_out = left_out}
     if #classes > 0 then
         found.paths, found.labels, found.classes, found.left_out = {}, {}, classes, left_out + #plain
