@@ -20,9 +20,9 @@ local seconds_computed, seconds_passed = 20, 300
 package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../?.lua;" .. package.path
 local pictures, record_bytes = require "tests.pictures", require "tests.record_bytes"
 local train_script = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
-local first = -1
-while arg[first - 1] do first = first - 1 end     -- options stand between the program and the script
-local flowlua = arg[first]
+local place = -1
+while arg[place - 1] do place = place - 1 end     -- options stand between the program and the script
+local flowlua = arg[place]
 
 local function pick(list) return list[random(#list)] end
 local function chance(percent) return random(100) <= percent end
