@@ -114,9 +114,9 @@ describe("rank 0 alone", function()
 
     it("goes on where the bar's function gives no text", function()
         local bar, real = flow.progress.bar(2, {lines = 0, width = 0}), io.stdout
-        io.stdout = {write = function() end, flush = function() end, setvbuf = function() end}
+        rawset(io, "stdout", {write = function() end, flush = function() end, setvbuf = function() end})
         local ok, message = pcall(function() for step = 1, 2 do bar:update(step, function() end) end end)
-        io.stdout = real
+        rawset(io, "stdout", real)
         assert.is_true(ok, message)
     end)
 
