@@ -17,14 +17,6 @@ void fl_mapped_set(fl_storage *storage, int access)
     began = fl_dispatch_watched = false;
 }
 
-static const char *operand_name(const fl_op *op, int i)
-{
-    const fl_signature *s = fl_op_signature(op);
-    for (int k = s->param_count - 1; k >= 0; k--)
-        if (s->params[k].is_tensor && s->params[k].slot <= i) return s->params[k].name;
-    return "an operand";
-}
-
 static fl_status fail(const fl_op *op, const char *suffix, const char *what, int access)
 {
     return fl_fail(FL_ERR_STATE, "%s%s: %s is mapped for %s by the host; call flow_unmap first", op->name, suffix, what,
@@ -45,7 +37,7 @@ fl_status fl_mapped_check(const fl_op *op, const fl_operand *in, int nin, bool i
         if (in[i].kind != FL_TENSOR || !in[i].tensor->storage) continue;
         int access = in[i].tensor->storage->mapped;
         if (!(access & FL_MAPPED_WRITE) && !(access && fl_call_writes(&call, i))) continue;
-        return fail(op, in_place ? "_" : "", operand_name(op, i), access);
+        return fail(op, in_place ? "_" : "", fl_op_operand_name(op, i), access);
     }
     return FL_OK;
 }

@@ -190,7 +190,7 @@ enum {
     FL_OP_PER_PART = 131072,  /* an operand has a row for each part of others: splits are not in proportion */
     FL_OP_CASTS = 65536,      /* the elements of operand 0 in another dtype */
     FL_OP_FOLDS = 32768,      /* its CPU kernel takes operand 0 also as a fl_source */
-    FL_OP_HOST_ONLY = 262144, /* computed by LAPACK: there is no kernel for devices */
+    FL_OP_HOST_ONLY = 262144, /* no kernel for devices: LAPACK computes it, or it adds to a sum */
     FL_OP_ZEROS = 16384       /* the result is zeros, which a script may ask for as a partial sum */
 };
 
@@ -268,6 +268,9 @@ void fl_op_forget(int count);
 
 /* Parsed once; a signature that does not parse is a programmer's mistake (assert). */
 FL_EXPORT const fl_signature *fl_op_signature(const fl_op *op);
+
+/* The parameter that operand i belongs to, for messages. */
+const char *fl_op_operand_name(const fl_op *op, int i);
 
 /* Reads a signature: "swish(x, ~beta: float = 1)". An error names the place. */
 fl_status fl_signature_parse(fl_signature *out, const char *text);

@@ -299,6 +299,14 @@ const fl_signature *fl_op_signature(const fl_op *op)
     return FL_UNLIKELY(!e->op) ? new_signature(e, op) : e->signature;
 }
 
+const char *fl_op_operand_name(const fl_op *op, int i)
+{
+    const fl_signature *s = fl_op_signature(op);
+    for (int k = s->param_count - 1; k >= 0; k--)
+        if (s->params[k].is_tensor && s->params[k].slot <= i) return s->params[k].name;
+    return "an operand";
+}
+
 /* ---- attributes ---- */
 
 void fl_attrs_init(fl_attrs *attrs, const fl_op *op)

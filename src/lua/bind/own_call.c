@@ -252,14 +252,6 @@ static fl_status own_result(fl_tensor **out, fl_tensor *t, const struct forward 
     return FL_OK;
 }
 
-static const char *operand_name(const fl_op *op, int i)
-{
-    const fl_signature *s = fl_op_signature(op);
-    for (int k = s->param_count - 1; k >= 0; k--)
-        if (s->params[k].is_tensor && s->params[k].slot <= i) return s->params[k].name;
-    return "?";
-}
-
 static uint32_t version_of(const fl_operand *operand)
 {
     return operand->kind == FL_TENSOR && operand->tensor->storage ? operand->tensor->storage->var.version : 0;
@@ -278,7 +270,8 @@ static int forward_in_lua(lua_State *L)
     lua_call(L, n, LUA_MULTRET);
     for (int i = 0; i < call->nin; i++)
         if (version_of(&call->in[i]) != versions[i])
-            FL_RAISE(L, "%s: forward changed %s in place; let it work on a clone()", op->name, operand_name(op, i));
+            FL_RAISE(L, "%s: forward changed %s in place; let it work on a clone()", op->name,
+                     fl_op_operand_name(op, i));
     int count = lua_gettop(L) - FIRST + 1;
     if (count != op->nout)
         FL_RAISE(L, "%s: forward must return %d tensor%s, got %d value%s", op->name, op->nout, fl_own_plural(op->nout),
