@@ -23,7 +23,7 @@ describe("random programs on global tensors of one rank give what they give on l
     it("nearly all ops are called", function()
         local missing = {}
         for _, op in ipairs(programs.ops) do
-            if not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
+            if not op.host_only and not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
         end
         assert.is_true(#missing < 30, table.concat(missing, " "))
     end)
