@@ -1,5 +1,5 @@
 /*
-** test_api_host.c -- the C interface and its host: other threads, the host's tasks, memory that is shared by DLPack.
+** test_api_host.c -- the C interface and its host: mapped memory, other threads, the host's tasks, DLPack.
 */
 #include "api.h"
 
@@ -7,6 +7,49 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- mapped memory ---- */
+
+static void test_mapping(void)
+{
+    void *data;
+    flow_tensor *t = make(&matrix, six), *before;
+    OK(flow_call(&before, 1, "mul", FLOW_ARGS(flow_of(t), flow_of(t))));
+    OK(flow_map(&data, t, FLOW_READ | FLOW_WRITE));
+    CHECK(((float *)data)[5] == 6);
+    ((float *)data)[5] = 60;
+    flow_tensor *view, *sum, *old;
+    OK(flow_call(NULL, 0, "neg", FLOW_ARGS(flow_of(before))));
+    FAILS(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))), FLOW_ERR_STATE,
+          "sum: x is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_call(&sum, 1, "mul", FLOW_ARGS(flow_of(before), flow_of(t))), FLOW_ERR_STATE,
+          "mul: y is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_call(&view, 1, "t", FLOW_ARGS(flow_of(t))), FLOW_ERR_STATE,
+          "t: x is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_call(&sum, 1, "neg", FLOW_ARGS(flow_of(before), flow_named("out", flow_of(t)))), FLOW_ERR_STATE,
+          "neg: out is mapped for writing by the host; call flow_unmap first");
+    FAILS(flow_unmap(t, FLOW_READ), FLOW_ERR_STATE,
+          "flow_unmap: the tensor is mapped with FLOW_READ | FLOW_WRITE, not with FLOW_READ");
+    OK(flow_unmap(t, FLOW_READ | FLOW_WRITE));
+    FAILS(flow_unmap(t, FLOW_READ | FLOW_WRITE), FLOW_ERR_STATE, "flow_unmap: the tensor is not mapped");
+    for (int i = 0; i < 20; i++) OK(flow_map(&data, t, 1 + i % 3)); /* one tensor may have several */
+    for (int i = 0; i < 20; i++) OK(flow_unmap(t, 1 + i % 3));
+    OK(flow_map(&data, t, FLOW_READ));
+    FAILS(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))), FLOW_ERR_STATE,
+          "add_: x is mapped for reading by the host; call flow_unmap first");
+    OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))));
+    OK(flow_unmap(t, FLOW_READ));
+    OK(flow_call(&old, 1, "sum", FLOW_ARGS(flow_of(before))));
+    CHECK(item(sum) == 75 && item(old) == 91);
+    FAILS(flow_map(&data, t, 0), FLOW_ERR_VALUE, "flow_map: access must be FLOW_READ, FLOW_WRITE or both, got 0");
+    flow_tensor *all[] = {t, before, sum, old};
+    for (int i = 0; i < 4; i++) flow_unref(all[i]);
+    OK(flow_empty(&t, &(flow_spec){.device = "meta"}));
+    CHECK(flow_map(&data, t, FLOW_READ) == FLOW_ERR_STATE);
+    FAILS(flow_unmap(t, FLOW_READ), FLOW_ERR_STATE, "flow_unmap: the tensor is not mapped");
+    flow_unref(t);
+    CHECK(flow_tensor_count() == 0);
+}
 
 /* ---- threads ---- */
 
@@ -266,6 +309,7 @@ static void test_dlpack(void)
 int main(void)
 {
     OK(flow_open(NULL));
+    RUN(test_mapping);
     RUN(test_threads);
     RUN(test_tasks);
     RUN(test_dlpack);
