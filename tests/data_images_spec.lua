@@ -363,3 +363,22 @@ describe("data.images", function()
             message_of(function() return dataset.size end))
     end)
 end)
+
+describe("a function that is captured", function()
+    it("takes no images, whose later calls would have those of the first", function()
+        local root = process.folder()
+        data.save_png(root .. "/a.png", flow.zeros(3, 4, 4):to("uint8"))
+        local set, x = data.images(root, {size = 4}), flow.zeros(3, 4, 4):to("uint8")
+        for what, f in pairs {
+            ["images are read"] = function() return set:batch(flow.arange(1))[1] end,
+            ["an image is read"] = function() return set:get(0)[1] end,
+            ["an image is decoded"] = function() return data.png(root .. "/a.png") end,
+            ["an image is changed"] = function(y) return data.resize(y, 2) end,
+            ["an image is written"] = function(y) data.save_png(root .. "/b.png", y) return y end,
+        } do
+            local message = message_of(flow.capture(f), x)
+            assert.is_truthy(message:find(what .. " in a function that is captured", 1, true), message)
+        end
+        os.execute("rm -rf " .. root)
+    end)
+end)

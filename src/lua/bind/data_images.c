@@ -234,6 +234,7 @@ static int io_image(lua_State *L)
     fl_image_bytes bytes = {luaL_checkstring(L, 1), luaL_checkstring(L, 2), NULL, 0};
     bytes.data = (const unsigned char *)luaL_checklstring(L, 3, &bytes.size);
     const fl_image_set *set = luaL_checkudata(L, 4, set_name);
+    FL_CHECK(L, fl_program_refuse("an image is decoded"));
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, decode_bytes(&box->tensor, &bytes, set, lua_toboolean(L, 5)));
     fl_lua_account(L);
@@ -246,6 +247,7 @@ static int io_save_image(lua_State *L)
 {
     const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);
     fl_tensor *x = fl_lua_check_tensor(L, 3, who, "x");
+    FL_CHECK(L, fl_program_refuse("an image is written"));
     FL_CHECK(L, fl_tensor_wait(x));
     const int64_t *size = x->meta->shape.dims;
     fl_pixels pixels = {
@@ -261,6 +263,7 @@ static int io_augment(lua_State *L)
     const fl_image_set *set = luaL_checkudata(L, 1, set_name);
     fl_tensor *in = fl_lua_check_tensor(L, 2, "augment", "x");
     fl_augment_draw draw = check_draw(L, 3);
+    FL_CHECK(L, fl_program_refuse("an image is changed"));
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, fl_tensor_wait(in));
     FL_CHECK(L, fl_image_augment(&box->tensor, in, set, &draw));
@@ -288,6 +291,7 @@ static int io_image_item(lua_State *L)
     int64_t label;
     bool has_label;
     draw.position = check_position(L, self->source, draw.position);
+    FL_CHECK(L, fl_program_refuse("an image is read"));
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, fl_image_item(&box->tensor, &label, &has_label, self->source, set, &draw));
     fl_lua_account(L);
@@ -305,6 +309,7 @@ static int io_image_batch(lua_State *L)
     fl_tensor *positions = fl_lua_check_tensor(L, 3, "batch", "positions");
     fl_tensor *images = fl_lua_check_tensor(L, 4, "batch", "images"), *labels = fl_lua_to_tensor(L, 5);
     fl_augment_draw draw = check_draw(L, 6);
+    FL_CHECK(L, fl_program_refuse("images are read"));
     FL_CHECK(L, fl_tensor_wait(positions));
     int64_t count = positions->meta->shape.dims[0];
     const int64_t *list = count ? fl_tensor_data(positions) : NULL;
