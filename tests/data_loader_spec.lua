@@ -36,6 +36,38 @@ describe("a loader of single items", function()
         assert.are.same({"s0", "s1", "s2"}, batch[5])
     end)
 
+    it("takes the rows of a dataset that gives batches alone", function()
+        local function pair(list) return {flow.stack {list[1][1], list[#list][1]}} end
+        local batch = data.loader(data.tensors(flow.arange(5) * 2), {batch_size = 3, collate = pair}):next()
+        assert.are.same({0, 4}, batch[1]:totable())
+        local set = setmetatable({batch = function(_, positions)
+            if positions:eq(1):any():item() then error("one") end
+            return {x = positions:to("int32"), name = {"n" .. positions:sum():item()}}
+        end}, {__len = function() return 3 end})
+        local loader = data.loader(set, {batch_size = 3, skip_errors = true})
+        batch = loader:next()
+        assert.are.equal("int32", batch.x.dtype)
+        assert.are.same({{0, 2}, {"n0", "n2"}, 1}, {batch.x:totable(), batch.name, loader.skipped})
+    end)
+
+    it("refuses a dataset without a size", function()
+        for size, shown in pairs {ten = "'ten'", [-1] = "-1", [2.5] = "2.5"} do
+            local set = setmetatable({get = print}, {__len = function() return size end})
+            fails("loader: the size of a dataset, #dataset, must be a whole number >= 0, got " .. shown, data.loader, set)
+        end
+    end)
+
+    it("counts batches that are larger than the dataset", function()
+        local set = data.tensors(flow.arange(3))
+        local loader = data.loader(set, {batch_size = math.maxinteger})
+        assert.are.equal(1, #loader)
+        assert.are.same({0, 1, 2}, loader:next()[1]:totable())
+        local filled = data.loader(set, {batch_size = 8, pad_last = true}):next()
+        assert.are.same({0, 1, 2, 0, 1, 2, 0, 1}, filled[1]:totable())
+        local huge = data.loader(set, {batch_size = 1 << 58, pad_last = true})
+        assert.matches("out of memory", select(2, pcall(huge.next, huge)))
+    end)
+
     it("keeps the names of fields", function()
         local batch = data.loader(squares(5), {batch_size = 2}):next()
         assert.are.same({{0, 0}, {1, 1}}, batch.x:totable())
@@ -605,6 +637,12 @@ describe("a state", function()
         assert.are.equal(14, loader:next()[1][0]:item())
     end)
 
+    it("behind the last batch is refused", function()
+        fails("load_state: the state stands at batch 60 of an epoch; this loader's have 50", function()
+            data.loader(set):load_state({epoch = 0, position = 60, seed = 0})
+        end)
+    end)
+
     it("of a larger dataset is refused", function()
         fails("load_state: the state stands at item 60 of a dataset; this one has 50", function()
             data.loader(set):load_state({epoch = 0, position = 1, items = 60, seed = 0})
@@ -622,10 +660,6 @@ describe("options", function()
         {{pad_last = true, drop_last = true}, "loader: drop_last leaves out the batch that pad_last fills up; give one"},
         {{device = "tpu"}, "loader: unknown device 'tpu'; a device is \"cpu\", \"cuda\", \"cuda:1\" or \"meta\""},
         {{device = "cpu", placement = everywhere, sbp = "B"}, "loader: a placement says the device; leave out device"},
-        {{skip_errors = true}, "loader: skip_errors needs single items, and this dataset has batches only; " ..
-            "give it dataset:get(position)"},
-        {{collate = print}, "loader: collate needs single items, and this dataset has batches only; " ..
-            "give it dataset:get(position)"},
         {{workers = -1}, "loader: workers must be a whole number in [0, 256], got -1"},
         {{transform = 3}, "loader: transform must be a function, got 3"},
         {{transform = setmetatable({}, {__call = print})}, "loader: transform must be a Lua function, got table"},

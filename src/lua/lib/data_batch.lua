@@ -36,8 +36,18 @@ local function item_error(number, message)
     check.fail("loader: item %d: %s", number, message)
 end
 
+-- The row of a batch of one.
+local function row(dataset, number, pass)
+    local item = {}
+    for key, value in next, copy_of(dataset:batch(flow.tensor {number}, pass)) do
+        if check.is_tensor(value) then item[key] = value[0] else item[key] = value[1] end
+    end
+    return item
+end
+
 local function get(loader, number, pass)
-    local ok, item = pcall(loader.dataset.get, loader.dataset, number, pass)
+    local dataset = loader.dataset
+    local ok, item = pcall(loader.kind == "row" and row or dataset.get, dataset, number, pass)
     if not ok then item_error(number, item) end
     collate.check_item(item, number)
     return item

@@ -41,6 +41,12 @@ local function check_places(o)
     end
 end
 
+local function check_size(dataset)
+    local size = #dataset
+    if math.type(size) == "integer" and size >= 0 then return end
+    check.fail("loader: the size of a dataset, #dataset, must be a whole number >= 0, got %s", check.got(size))
+end
+
 local function check_options(o)
     check_places(o)
     local ok, message = pcall(flow.empty, 0, {device = o.device})
@@ -68,15 +74,11 @@ local function generated_of(dataset)
     return ok and generated or nil
 end
 
--- How batches are made: by the dataset as a whole, or of its items.
+-- How batches are made: by the dataset as a whole, or of its items, which are rows where it gives batches alone.
 local function kind_of(dataset, o)
     local whole, items = has(dataset, "batch"), has(dataset, "get")
     if generated_of(dataset) then return "generate" end
-    if items and (not whole or not o.transform and (o.collate or o.skip_errors)) then return "get" end
-    if not o.transform and (o.collate or o.skip_errors) then
-        check.fail("loader: %s needs single items, and this dataset has batches only; give it dataset:get(position)",
-            o.collate and "collate" or "skip_errors")
-    end
+    if not whole or not o.transform and (o.collate or o.skip_errors) then return items and "get" or "row" end
     return "batch"
 end
 
@@ -119,6 +121,7 @@ function loaders.loader(dataset, opts)
         local form = "as data.tensors(x, y) gives (#dataset and dataset:batch(positions))"
         check.fail("loader: takes a dataset, %s, got %s", form, check.got(dataset))
     end
+    check_size(dataset)
     local device = opts.placement and opts.placement.type or opts.device or false
     local at_once = is_at_once(dataset)             -- nothing is gained by asking ahead, but for copies to a device
     local crew = crew_of(dataset, opts)
@@ -143,10 +146,13 @@ function loaders.loader(dataset, opts)
     return self
 end
 
+-- Batches that `items` fill, the last one perhaps in part.
+local function batches_of(self, items) return -(-items // self.batch_size) end
+
 ---Batches of one epoch.
 function Loader:__len()
     local count = #self.dataset
-    return self.drop_last and count // self.batch_size or (count + self.batch_size - 1) // self.batch_size
+    return self.drop_last and count // self.batch_size or batches_of(self, count)
 end
 
 -- A pass: items and batches given, items asked for, and the batches in between.
@@ -169,13 +175,10 @@ end
 local function positions_of(self, epoch, first, count)
     local total = #self.dataset
     if first + count > total then
-        local parts = {}
-        while count > 0 do
-            local n = math.min(count, total - first)
-            parts[#parts + 1] = positions_of(self, epoch, first, n)
-            first, count = 0, count - n
-        end
-        return flow.cat(parts, 0)
+        local left = total - first
+        local again = positions_of(self, epoch, 0, math.min(count - left, total))
+        if count - left > total then again = again:index_select(0, flow.arange(count - left):remainder(total)) end
+        return flow.cat({positions_of(self, epoch, first, left), again}, 0)
     end
     if self.shuffle then return io_.shuffled(total, seed_of(self), epoch, first, count) end
     return flow.arange(first, first + count)
@@ -310,11 +313,17 @@ function Loader:load_state(state)
     local seed = check.integer("load_state", "seed", o.seed, math.mininteger)
     local begun = o.begun == nil and epoch + 1 or o.begun
     begun = check.integer("load_state", "begun", begun, position > 0 and epoch + 1 or epoch)
-    local items = o.items == nil and position * self.batch_size or check.integer("load_state", "items", o.items, 0)
-    if o.items and items > #self.dataset then
+    local items = o.items and check.integer("load_state", "items", o.items, 0)
+    if items and items > #self.dataset then
         check.fail("load_state: the state stands at item %d of a dataset; this one has %d", items, #self.dataset)
     end
-    if o.items then position = (items + self.batch_size - 1) // self.batch_size end
+    if items then
+        position = batches_of(self, items)
+    elseif position > batches_of(self, #self.dataset) then
+        check.fail("load_state: the state stands at batch %d of an epoch; this loader's have %d", position, #self)
+    else
+        items = position * self.batch_size
+    end
     self.pass = begun > epoch and new_pass(epoch, items, position)
     self.epoch, self.position, self.items, self.seed, self.begun = epoch, position, items, seed, begun
     self.resumed = true
