@@ -41,7 +41,7 @@ static const struct { const char *word, *name; } renamed[] = {
     /* modules and what belongs to them */
     {"read_csv", "csv"}, {"loadtxt", "csv"}, {"genfromtxt", "csv"}, {"load_npy", "npy"}, {"load_npz", "npz"},
     {"read_json", "jsonl"}, {"savez", "save_npz"}, {"column_stack", "matrix"},
-    {"DataLoader", "loader"}, {"Dense", "Linear"}, {"clip_grad_norm_", "clip_grad_norm"}, {"lr_scheduler", "schedule"},
+    {"DataLoader", "loader"}, {"Dense", "Linear"}, {"clip_grad_norm_", "clip_grad_norm"},
     {"LRScheduler", "Scheduler"},
 };
 

@@ -200,7 +200,7 @@ end
 local function places()
     return {
         {flow, "flow."}, {flow._methods, "x:"}, {flow.nn, "nn."}, {flow.optim, "optim."}, {flow.data, "data."},
-        {flow.linalg, "linalg."},
+        {flow.linalg, "linalg."}, {flow.optim.lr_scheduler, "lr_scheduler."},
     }
 end
 

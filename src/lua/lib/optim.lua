@@ -12,7 +12,12 @@ local schedule = require "flow.optim_schedule"
 
 local op, program = flow._op, flow._program
 
-local optim = {schedule = schedule.schedule, Scheduler = schedule.Scheduler}
+-- lr_scheduler is loaded at its first use.
+local later = setmetatable({}, {__index = function(_, key)
+    return key == "lr_scheduler" and require "flow.optim_lr_scheduler" or nil
+end})
+local optim = setmetatable({schedule = schedule.schedule, Scheduler = schedule.Scheduler},
+    {__index = later, __names = {"lr_scheduler"}})
 
 -- ---- what all optimizers share ----
 
