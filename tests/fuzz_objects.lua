@@ -377,7 +377,7 @@ local spoken = {
 local passes_on = {
     init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true,
     with_device = true, explain = true, Scheduler = true, on_rank = true, trace = true, detect_anomaly = true, gradcheck = true,
-    checkpoint = true, capture = true, update = true, [""] = true,
+    checkpoint = true, capture = true, update = true, pack = true, generate = true, [""] = true,
 }
 
 local function check_message(i, entry, message)

@@ -146,8 +146,9 @@ end
 
 -- A column as numbers.
 local function numbers_of(name, column)
+    if type(name) ~= "string" then check.fail("matrix: columns have names, got the key %s", check.got(name)) end
     if check.is_tensor(column) then return column end
-    if type(column) == "table" and check.is_tensor(column.codes) then return column.codes end
+    if type(column) == "table" and check.is_tensor(rawget(column, "codes")) then return column.codes end
     check.fail("matrix: column '%s' is text; leave it out, data.matrix(columns, {\"a\", \"b\"}), or read it as " ..
         "numbers, types = {%s = \"category\"}", name, name:find("^[%a_][%w_]*$") and name or ("[%q]"):format(name))
 end
