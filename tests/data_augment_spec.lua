@@ -209,6 +209,10 @@ describe("mixup", function()
             message_of(data.mixup, images, labels))
         assert.are.equal("mixup: images and labels must be of one batch, got [4, 2] and [3, 3]",
             message_of(data.mixup, images, flow.zeros(3, 3)))
+        assert.are.equal("mixup: labels count from 0 to classes - 1, 1; got 2",
+            message_of(data.mixup, images, labels, {classes = 2}))
+        assert.are.equal("mixup: labels count from 0 to classes - 1, 2; got -1",
+            message_of(data.mixup, images, labels - 1, {classes = 3}))
     end)
 end)
 

@@ -185,6 +185,8 @@ describe("datasets", function()
         assert.are.same({3, 0}, batch[2]:totable())
         assert.matches("tensors: argument 2 has shape %[4%], the first one %[5%]",
             select(2, pcall(data.tensors, flow.ones(5), flow.ones(4))))
+        assert.matches("tensors: argument 1 has no axis of rows, its shape is %[%]",
+            select(2, pcall(data.tensors, flow.tensor(3))))
     end)
 
     it("of windows give pieces and what follows", function()

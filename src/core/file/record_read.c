@@ -118,6 +118,13 @@ static bool copy_sound(void *const *to, const fl_record_field *fields, const rec
 }
 
 static const char *broken_text = "the file has become shorter, or cannot be read there any more";
+
+/* Without the byte where it begins: zeros may stand in the index as well. */
+static fl_status broken_fail(const fl_records *records, int64_t number)
+{
+    return fl_fail(FL_ERR_IO, "records: %s: record %lld: %s", records->path, (long long)number, broken_text);
+}
+
 static const char *other_fields = "its fields are not those of the file";
 
 /* What is wrong with the structure of a record. */
@@ -152,7 +159,7 @@ fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_rec
 {
     int64_t place = place_of(records, number);
     const char *fault = record_fault(fields, to, records, number, place, checksum);
-    if (fl_mapping_broken(&records->map)) fault = broken_text;
+    if (fl_mapping_broken(&records->map)) return broken_fail(records, number);
     if (!fault) return FL_OK;
     return fl_fail(FL_ERR_IO, "records: %s: record %lld at byte %lld: %s", records->path, (long long)number,
                    (long long)(place > 0 ? place : 0), fault);
@@ -178,9 +185,7 @@ void fl_records_prefetch(const fl_records *records, int64_t number, bool later)
 
 fl_status fl_records_check(const fl_records *records, int64_t number)
 {
-    if (!fl_mapping_broken(&records->map)) return FL_OK;
-    return fl_fail(FL_ERR_IO, "records: %s: record %lld at byte %lld: %s", records->path, (long long)number,
-                   (long long)place_of(records, number), broken_text);
+    return fl_mapping_broken(&records->map) ? broken_fail(records, number) : FL_OK;
 }
 
 /* ---- head, metadata ---- */

@@ -386,6 +386,14 @@ local function uniform_of(seed)
     end
 end
 
+-- Those on a device are not looked at, as that would wait for it.
+local function check_labels(labels, classes)
+    if labels.device ~= "cpu" or labels:numel() == 0 then return end
+    local least, most = labels:min():item(), labels:max():item()
+    if least >= 0 and most < classes then return end
+    check.fail("mixup: labels count from 0 to classes - 1, %d; got %d", classes - 1, least < 0 and least or most)
+end
+
 ---Every image of a batch mixed with the one before it, and the labels alike (mixup, arXiv:1710.09412): gives images
 ---lambda * x + (1 - lambda) * other and float32 targets [n, classes], for flow.cross_entropy. lambda is drawn from
 ---Beta(alpha, alpha), once per batch; `seed` fixes it.
@@ -398,6 +406,7 @@ function steps.mixup(images, labels, opts)
         if not opts.classes then
             check.fail("mixup: labels are numbers; say how many classes there are, classes = 10")
         end
+        check_labels(labels, opts.classes)
         targets = labels:unsqueeze(-1):eq(flow.arange(opts.classes):to(labels.device)):to("float32")
     end
     if images.ndim == 0 or labels.ndim == 0 or images:size(0) ~= labels:size(0) then

@@ -18,7 +18,8 @@ function sets.tensors(...)
     local self = setmetatable({tensors = {...}}, Tensors)
     if #self.tensors == 0 then check.fail("tensors: takes one tensor or more") end
     for i, t in ipairs(self.tensors) do
-        if t:dim() == 0 or t:size(0) ~= self.tensors[1]:size(0) then
+        if t:dim() == 0 then check.fail("tensors: argument %d has no axis of rows, its shape is []", i) end
+        if t:size(0) ~= self.tensors[1]:size(0) then
             check.fail("tensors: argument %d has shape %s, the first one %s", i, check.shape(t),
                 check.shape(self.tensors[1]))
         end
