@@ -92,6 +92,25 @@ local kinds = {
     {"AdamW", function(p) return optim.AdamW(p, {lr = 0.05}) end},
 }
 
+-- Made of elementwise ops, so bits are those of one rank; LAMB and LARS sum squares over ranks.
+local composed = {}
+for _, name in ipairs {"ASGD", "Adadelta", "Adagrad", "Adamax", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop"} do
+    composed[#composed + 1] = {name, function(p) return optim[name](p, {lr = 0.05}) end, 0}
+end
+for _, name in ipairs {"LAMB", "LARS"} do
+    composed[#composed + 1] = {name, function(p) return optim[name](p, {lr = 0.05, weight_decay = 0.1}) end, 1e-5}
+end
+
+describe("a step made of ops", function()
+    it("has the numbers of one rank over split parameters, on several placements at once", function()
+        for k, kind in ipairs(composed) do
+            local globals, locals = parameters(places, 500 + k)
+            train(kind[2], globals, locals)
+            check_parts(locals, globals, kind[3], kind[1])
+        end
+    end)
+end)
+
 describe("a step over split parameters", function()
     for i, place in ipairs(places) do
         it("has the numbers of one rank, bit for bit, on " .. tostring(place.value), function()

@@ -161,9 +161,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"nn", "SmoothL1Loss", ""},
     {"nn", "Transformer", ""}, {"nn", "Unflatten", ""}, {"nn", "Unfold", ""}, {"nn", "Fold", ""},
     {"nn", "Threshold", ""},
-    {"optim", "RMSprop", ""}, {"optim", "Adagrad", ""}, {"optim", "Adadelta", ""}, {"optim", "Adamax", ""},
-    {"optim", "NAdam", ""}, {"optim", "RAdam", ""},
-    {"optim", "LBFGS", ""}, {"optim", "ASGD", ""}, {"optim", "Rprop", ""}, {"optim", "Lion", ""},
+    {"optim", "LBFGS", ""},
 };
 /* clang-format on */
 

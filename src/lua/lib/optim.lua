@@ -7,6 +7,7 @@
 local flow = require "flow"
 local check = require "flow.check"
 local checkpoint = require "flow.checkpoint"
+local composed = require "flow.optim_composed"
 local ordered = require "flow.ordered"
 local schedule = require "flow.optim_schedule"
 
@@ -84,8 +85,23 @@ end
 -- Bounds of the options that are numbers.
 local bounds = {
     lr = {0, math.huge}, momentum = {0, 1}, weight_decay = {0, math.huge}, eps = {0, math.huge},
-    dampening = {-math.huge, math.huge},
+    dampening = {-math.huge, math.huge}, alpha = {0, math.huge}, rho = {0, 1}, lr_decay = {0, math.huge},
+    initial_accumulator_value = {0, math.huge}, momentum_decay = {0, math.huge}, lambd = {0, math.huge},
+    t0 = {0, math.huge}, trust_coefficient = {0, math.huge},
 }
+
+-- Options of Rprop that are two numbers: how a step shrinks and grows, and its bounds.
+local pairs_of = {etas = {0, 1, 1, math.huge}, step_sizes = {0, math.huge, 0, math.huge}}
+
+local function check_pairs(who, group)
+    for name, bound in pairs(pairs_of) do
+        local two = group[name]
+        if two then
+            if #two ~= 2 then check.fail("%s: %s must be two numbers, got %d", who, name, #two) end
+            for i = 1, 2 do check.number(who, name, two[i], bound[2 * i - 1], bound[2 * i]) end
+        end
+    end
+end
 
 local function check_group(who, group)
     for name, bound in pairs(bounds) do
@@ -98,6 +114,7 @@ local function check_group(who, group)
             if beta == 1 then check.fail("%s: a beta must be less than 1", who) end
         end
     end
+    check_pairs(who, group)
     if group.nesterov and (group.momentum == 0 or group.dampening ~= 0) then
         check.fail("%s: nesterov needs momentum and no dampening", who)
     end
@@ -165,7 +182,11 @@ end
 
 local function new_state(self, group, p)
     local state = {step = 0, place = place_of(p), tensors = {}}
-    for i = 1, #self._kept(group) do state.tensors[i] = flow.zeros_like(p:detach()) end
+    for i, name in ipairs(self._kept(group)) do
+        state.tensors[i] = flow.zeros_like(p:detach())
+        local first = self._initial and self._initial(group, name) or 0
+        if first ~= 0 then state.tensors[i]:fill_(first) end
+    end
     return state
 end
 
@@ -215,6 +236,7 @@ end
 
 -- Updates the parameters of a batch. When a step is captured, its replays count and read the options anew.
 local function update(self, group, batch)
+    if self._rule then return composed.update(self, group, batch) end
     local states = batch.states
     local step, options = self._options(group, states[1].step)
     if not program.recording then return step(flatten(batch.lists), options) end
@@ -458,6 +480,8 @@ define("Adam", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0, m
     {_kept = adam_kept, _options = adam_options(false)})
 define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.01, maximize = false},
     {_kept = adam_kept, _options = adam_options(true)})
+
+composed.define_all(define)
 
 -- ---- clipping ----
 
