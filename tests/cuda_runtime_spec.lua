@@ -76,7 +76,7 @@ describe("the CUDA runtime", function()
         assert.matches("script.lua:2: cuda:5: this process sees 2 GPUs, cuda:0 to cuda:1\n", run("FLOW_CUDA_EMULATED=1", "flow.ones(2):to('cuda:5')"))
         assert.matches("script.lua:2: cuda:1: this process sees one GPU, cuda:0\n",
             run("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=1", "flow.ones(2):to('cuda:1')"))
-        assert.matches("script.lua:2: cuda: no GPU: the NVIDIA driver finds none on this machine; use device \"cpu\"\n",
+        assert.matches("script.lua:2: to: cuda: no GPU: the NVIDIA driver finds none on this machine; use device \"cpu\"\n",
             run("env -u CUDA_VISIBLE_DEVICES FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=0", "flow.ones(2):to('cuda')"))
         assert.matches("cuda: no GPU: CUDA_VISIBLE_DEVICES= hides them, or there is none; use device \"cpu\"\n",
             run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=0", "flow.ones(2):to('cuda')"))
