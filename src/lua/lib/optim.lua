@@ -13,12 +13,13 @@ local schedule = require "flow.optim_schedule"
 
 local op, program = flow._op, flow._program
 
--- lr_scheduler is loaded at its first use.
+-- What is loaded at its first use.
 local later = setmetatable({}, {__index = function(_, key)
+    if key == "AveragedModel" then return (require "flow.optim_average") end
     return key == "lr_scheduler" and require "flow.optim_lr_scheduler" or nil
 end})
 local optim = setmetatable({schedule = schedule.schedule, Scheduler = schedule.Scheduler},
-    {__index = later, __names = {"lr_scheduler"}})
+    {__index = later, __names = {"AveragedModel", "lr_scheduler"}})
 
 -- ---- what all optimizers share ----
 
@@ -120,28 +121,35 @@ local function check_group(who, group)
     end
 end
 
+-- Appends the group that a table {params = ..., lr = ...} describes; what it leaves out is the optimizer's.
+local function append_group(self, item)
+    local own, seen = {}, {}
+    for key, value in pairs(item) do
+        if key ~= "params" then own[key] = value end
+    end
+    own = check.options(self.name, own, self.defaults)
+    local group = {params = parameter_list(self.name, item.params)}
+    for key in pairs(self.defaults) do group[key] = item[key] == nil and self._common[key] or own[key] end
+    check_group(self.name, group)
+    for _, one in ipairs(self.groups) do
+        for _, p in ipairs(one.params) do seen[p] = true end
+    end
+    for _, p in ipairs(group.params) do
+        if seen[p] then check.fail("%s: a parameter occurs twice", self.name) end
+        seen[p] = true
+    end
+    self.groups[#self.groups + 1] = group
+end
+
 local function make_groups(self, params, opts)
     local grouped = type(params) == "table" and not nn_module.is_module(params) and is_group(rawget(params, 1))
     local given = grouped and entries_of(self.name, params) or {{params = params}}
-    local common = check.options(self.name, opts, self.defaults)
-    local seen = {}
+    rawset(self, "_common", check.options(self.name, opts, self.defaults))
     for i, item in ipairs(given) do
         if not is_group(item) and grouped then
             check.fail("%s: group %d must be {params = ...}, got %s", self.name, i, check.got(item))
         end
-        local own = {}
-        for key, value in pairs(item) do
-            if key ~= "params" then own[key] = value end
-        end
-        own = check.options(self.name, own, self.defaults)
-        local group = {params = parameter_list(self.name, item.params)}
-        for key in pairs(self.defaults) do group[key] = item[key] == nil and common[key] or own[key] end
-        check_group(self.name, group)
-        for _, p in ipairs(group.params) do
-            if seen[p] then check.fail("%s: a parameter occurs twice", self.name) end
-            seen[p] = true
-        end
-        self.groups[i] = group
+        append_group(self, item)
     end
 end
 
@@ -268,11 +276,28 @@ end
 ---One step with the current gradients.
 function Optimizer:step()
     local _ <close> = flow.no_grad()
+    if program.recording then
+        local count = #self.groups
+        program.guard(function() return #self.groups == count end)
+    end
     for _, group in ipairs(self.groups) do
         local list = batches(self, group)
         if program.recording then program.guard(guard(self, group, list)) end
         for _, batch in ipairs(list) do update(self, group, batch) end
     end
+end
+
+---Adds a group of parameters, as in a list of groups: {params = ..., lr = ...}; one tensor stands for a list of it.
+---A captured step is recorded again with it.
+---@param group table
+function Optimizer:add_param_group(group)
+    if not is_group(group) then
+        check.fail("%s:add_param_group: takes {params = ...}, got %s", self.name, check.got(group))
+    end
+    local item = {}
+    for key, value in pairs(group) do item[key] = value end
+    if check.is_tensor(item.params) then item.params = {item.params} end
+    append_group(self, item)
 end
 
 ---Drops all gradients.
@@ -560,7 +585,8 @@ function optim.clip_grad_norm(params, max_norm)
 end
 
 local is_optimizer = check.methods(Optimizer, "optimizer", {
-    "step()", "zero_grad()", "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
+    "step()", "zero_grad()", "add_param_group(group: any)",
+    "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
 })
 check.define_type("optimizer", "an optimizer", is_optimizer)
 check.takes(optim, {

@@ -28,10 +28,10 @@ local function setting(value)
     return {lr = 0, momentum = 0, weight_decay = value, first = true}
 end
 
--- The tensors of the numbers for tensors like p, made at their first use.
-local function tensors_of(self, p, place, numbers)
+---The scalars of an object for tensors like p: those of the names in `numbers`, made at their first use.
+function M.scalars_of(self, p, place, numbers)
     local key = place .. (p.dtype == "float64" and " float64" or " float32")
-    local all = self._scalars or {}
+    local all = rawget(self, "_scalars") or {}
     rawset(self, "_scalars", all)
     local c = all[key] or {_one = scalar(p, 1), _zero = scalar(p, 0)}
     all[key] = c
@@ -39,16 +39,18 @@ local function tensors_of(self, p, place, numbers)
     return c
 end
 
+---Makes a number c[name] of scalars the value; in a replay, what again() gives.
+function M.set_number(c, name, value, again)
+    local list = {c._one, c._zero, c[name]}
+    if not program.recording then return op.sgd_step(list, setting(value)) end
+    program.live(op.sgd_step, list, setting(value), function() return setting(again()) end)
+end
+
 local function set_numbers(self, group, states, c, numbers)
     for _, name in ipairs(check.sorted_keys(numbers)) do
-        local list = {c._one, c._zero, c[name]}
-        if program.recording then
-            program.live(op.sgd_step, list, setting(numbers[name]), function()
-                return setting(select(2, self._options(group, states[1].step))[name])
-            end)
-        else
-            op.sgd_step(list, setting(numbers[name]))
-        end
+        M.set_number(c, name, numbers[name], function()
+            return select(2, self._options(group, states[1].step))[name]
+        end)
     end
 end
 
@@ -74,7 +76,7 @@ function M.update(self, group, batch)
         local wide = p.dtype == "float64"
         local c = dtypes[wide]
         if not c then
-            c = tensors_of(self, p, states[1].place, numbers)
+            c = M.scalars_of(self, p, states[1].place, numbers)
             set_numbers(self, group, states, c, numbers)
             dtypes[wide] = c
         end
