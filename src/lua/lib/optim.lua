@@ -1,4 +1,4 @@
--- optim.lua -- optimizers and clipping; schedules of the learning rate are in optim_schedule.lua.
+-- optim.lua -- optimizers: their steps and their state. Groups, clipping, schedules and more are in optim_*.lua.
 --
 -- A step is one op per group over all its parameters at once (parameters that differ in placement or number of steps
 -- go in separate ones). State has its parameter's SBP, so no step moves it, and belongs to parameters by position, so a
@@ -8,7 +8,7 @@ local flow = require "flow"
 local check = require "flow.check"
 local checkpoint = require "flow.checkpoint"
 local composed = require "flow.optim_composed"
-local ordered = require "flow.ordered"
+local groups = require "flow.optim_groups"
 local schedule = require "flow.optim_schedule"
 
 local op, program = flow._op, flow._program
@@ -18,8 +18,9 @@ local later = setmetatable({}, {__index = function(_, key)
     if key == "AveragedModel" then return (require "flow.optim_average") end
     return key == "lr_scheduler" and require "flow.optim_lr_scheduler" or nil
 end})
-local optim = setmetatable({schedule = schedule.schedule, Scheduler = schedule.Scheduler},
-    {__index = later, __names = {"AveragedModel", "lr_scheduler"}})
+local optim = setmetatable({
+    schedule = schedule.schedule, Scheduler = schedule.Scheduler, clip_grad_norm = require "flow.optim_clip",
+}, {__index = later, __names = {"AveragedModel", "lr_scheduler"}})
 
 -- ---- what all optimizers share ----
 
@@ -28,151 +29,11 @@ local optim = setmetatable({schedule = schedule.schedule, Scheduler = schedule.S
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
-local nn_module = require "flow.module"
-
--- Says which key a list of `count` entries should not have.
-local function check_keys(who, params, count)
-    for _, key in ipairs(check.sorted_keys(params)) do
-        if math.type(key) ~= "integer" or key < 1 then
-            check.fail("%s: the parameters must be a list, got the key %s", who, check.got(key))
-        elseif key > count then
-            check.fail("%s: parameter %d is nil, parameter %d is not", who, count + 1, key)
-        end
-    end
-end
-
--- The entries of a list without gaps: a plain table, or what named_parameters gives.
-local function entries_of(who, params)
-    if nn_module.is_module(params) then
-        check.fail("%s: takes a list of parameters, got %s; write net:parameters()", who, check.got(params))
-    elseif type(params) ~= "table" then
-        check.fail("%s: takes a list of parameters, got %s", who, check.got(params))
-    end
-    local list = {}
-    if ordered.is(params) then
-        for _, p in params do list[#list + 1] = p end
-        return list
-    end
-    local count, keys = 0, 0
-    while rawget(params, count + 1) ~= nil do
-        count = count + 1
-        list[count] = rawget(params, count)
-    end
-    for _ in pairs(params) do keys = keys + 1 end
-    if keys ~= count then check_keys(who, params, count) end
-    return list
-end
-
--- Lists of parameters. Frozen ones may be among them: what has no gradient is left alone.
-local function parameter_list(who, params)
-    local list = entries_of(who, params)
-    for i, p in ipairs(list) do
-        if not check.is_tensor(p) then check.fail("%s: parameter %d must be a tensor, got %s", who, i, check.got(p)) end
-        if not p.dtype:find("float") then
-            check.fail("%s: parameter %d is of dtype %s; only floating-point tensors have gradients", who, i, p.dtype)
-        elseif not p.is_leaf then
-            check.fail("%s: parameter %d is not a leaf: it was computed, from tensors that require grad", who, i)
-        end
-    end
-    if #list == 0 then check.fail("%s: the list of parameters is empty", who) end
-    return list
-end
-
-local function is_group(item)
-    if type(item) ~= "table" or ordered.is(item) or nn_module.is_module(item) then return false end
-    return rawget(item, "params") ~= nil
-end
-
--- Bounds of the options that are numbers.
-local bounds = {
-    lr = {0, math.huge}, momentum = {0, 1}, weight_decay = {0, math.huge}, eps = {0, math.huge},
-    dampening = {-math.huge, math.huge}, alpha = {0, math.huge}, rho = {0, 1}, lr_decay = {0, math.huge},
-    initial_accumulator_value = {0, math.huge}, momentum_decay = {0, math.huge}, lambd = {0, math.huge},
-    t0 = {0, math.huge}, trust_coefficient = {0, math.huge},
-}
-
--- Options of Rprop that are two numbers: how a step shrinks and grows, and its bounds.
-local pairs_of = {etas = {0, 1, 1, math.huge}, step_sizes = {0, math.huge, 0, math.huge}}
-
-local function check_pairs(who, group)
-    for name, bound in pairs(pairs_of) do
-        local two = group[name]
-        if two then
-            if #two ~= 2 then check.fail("%s: %s must be two numbers, got %d", who, name, #two) end
-            for i = 1, 2 do check.number(who, name, two[i], bound[2 * i - 1], bound[2 * i]) end
-        end
-    end
-end
-
-local function check_group(who, group)
-    for name, bound in pairs(bounds) do
-        if group[name] ~= nil then check.number(who, name, group[name], bound[1], bound[2]) end
-    end
-    if group.betas then
-        if #group.betas ~= 2 then check.fail("%s: betas must be two numbers, got %d", who, #group.betas) end
-        for i = 1, 2 do
-            local beta = check.number(who, "a beta", group.betas[i], 0, 1)
-            if beta == 1 then check.fail("%s: a beta must be less than 1", who) end
-        end
-    end
-    check_pairs(who, group)
-    if group.nesterov and (group.momentum == 0 or group.dampening ~= 0) then
-        check.fail("%s: nesterov needs momentum and no dampening", who)
-    end
-end
-
--- Appends the group that a table {params = ..., lr = ...} describes; what it leaves out is the optimizer's.
-local function append_group(self, item)
-    local own, seen = {}, {}
-    for key, value in pairs(item) do
-        if key ~= "params" then own[key] = value end
-    end
-    own = check.options(self.name, own, self.defaults)
-    local group = {params = parameter_list(self.name, item.params)}
-    for key in pairs(self.defaults) do group[key] = item[key] == nil and self._common[key] or own[key] end
-    check_group(self.name, group)
-    for _, one in ipairs(self.groups) do
-        for _, p in ipairs(one.params) do seen[p] = true end
-    end
-    for _, p in ipairs(group.params) do
-        if seen[p] then check.fail("%s: a parameter occurs twice", self.name) end
-        seen[p] = true
-    end
-    self.groups[#self.groups + 1] = group
-end
-
-local function make_groups(self, params, opts)
-    local grouped = type(params) == "table" and not nn_module.is_module(params) and is_group(rawget(params, 1))
-    local given = grouped and entries_of(self.name, params) or {{params = params}}
-    rawset(self, "_common", check.options(self.name, opts, self.defaults))
-    for i, item in ipairs(given) do
-        if not is_group(item) and grouped then
-            check.fail("%s: group %d must be {params = ...}, got %s", self.name, i, check.got(item))
-        end
-        append_group(self, item)
-    end
-end
-
--- An optimizer's list of groups: options are those of a group, and position 0 is a mistake.
-local Groups = {__is_list = true}
-
-function Groups:__index(key)
-    if math.type(key) == "integer" and key > 0 then return nil end
-    check.fail("optimizer.groups is a list of %d: its first is optimizer.groups[1], got %s", #self, check.got(key))
-end
-
-function Groups:__newindex(key, value)
-    if math.type(key) ~= "integer" or key < 1 then
-        check.fail("optimizer.groups is a list of %d: its first is optimizer.groups[1], got %s", #self, check.got(key))
-    end
-    rawset(self, key, value)
-end
-
 local function new(class, params, opts, ...)
     check.refuse_colon(class.name, params, "class")
     if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
-    local self = setmetatable({groups = setmetatable({}, Groups), state = {}}, class)
-    make_groups(self, params, opts)
+    local self = setmetatable({state = {}}, class)
+    groups.make(self, params, opts)
     return self
 end
 
@@ -183,13 +44,8 @@ local function define(name, defaults, class)
     optim[name] = setmetatable(class, {__index = Optimizer, __call = new})
 end
 
--- Tensors of one device or placement can share an op over lists, whatever their SBPs.
-local function place_of(t)
-    return t.is_global and tostring(t.placement) or t.device
-end
-
 local function new_state(self, group, p)
-    local state = {step = 0, place = place_of(p), tensors = {}}
+    local state = {step = 0, place = groups.place_of(p), tensors = {}}
     for i, name in ipairs(self._kept(group)) do
         state.tensors[i] = flow.zeros_like(p:detach())
         local first = self._initial and self._initial(group, name) or 0
@@ -291,13 +147,13 @@ end
 ---A captured step is recorded again with it.
 ---@param group table
 function Optimizer:add_param_group(group)
-    if not is_group(group) then
+    if not groups.is_group(group) then
         check.fail("%s:add_param_group: takes {params = ...}, got %s", self.name, check.got(group))
     end
     local item = {}
     for key, value in pairs(group) do item[key] = value end
     if check.is_tensor(item.params) then item.params = {item.params} end
-    append_group(self, item)
+    groups.append(self, item)
 end
 
 ---Drops all gradients.
@@ -374,7 +230,7 @@ local function saved_options(self, who, group, saved)
         end
         result[key] = value
     end
-    check_group(who, result)
+    groups.check_group(who, result)
     return result
 end
 
@@ -507,82 +363,6 @@ define("AdamW", {lr = 1e-3, betas = {0.9, 0.999}, eps = 1e-8, weight_decay = 0.0
     {_kept = adam_kept, _options = adam_options(true)})
 
 composed.define_all(define)
-
--- ---- clipping ----
-
--- The gradients there are, in lists by what key(gradient) is, in order.
-local function gradients_by(params, key)
-    local lists, by_key = {}, {}
-    for _, p in ipairs(params) do
-        local grad = p.grad
-        if grad then
-            local k = key(grad)
-            if not by_key[k] then
-                by_key[k] = {}
-                lists[#lists + 1] = by_key[k]
-            end
-            table.insert(by_key[k], grad)
-        end
-    end
-    return lists
-end
-
-local function layout_of(t)
-    return t.is_global and ("%s %s"):format(t.placement, t.sbp) or t.device
-end
-
-local function on_ranks_of(norm, t)
-    if not t.is_global or norm.placement == t.placement then return norm end
-    local whole = {}
-    for i = 1, #t.placement.hierarchy do whole[i] = "B" end
-    return norm:to_global{placement = t.placement, sbp = whole}
-end
-
--- The sum of the squares of all gradients. Squares of parts add up to P, so each placement costs one small all-reduce
--- (none when its gradients are whole on every rank); several placements meet on all ranks of the world.
-local function sum_of_squares(lists)
-    local sums, by_place = {}, {}
-    for _, grads in ipairs(lists) do
-        local squares, place = op.grad_norm_squares(grads), place_of(grads[1])
-        if by_place[place] then
-            sums[by_place[place]] = sums[by_place[place]] + squares
-        else
-            sums[#sums + 1] = squares
-            by_place[place] = #sums
-        end
-    end
-    if #sums == 1 then return sums[1] end
-    local everywhere, total = sums[1].is_global and flow.placement.all(sums[1].placement.type), nil
-    for _, squares in ipairs(sums) do
-        if everywhere then squares = squares:to_global{placement = everywhere, sbp = "B"} end
-        total = total and total + squares or squares
-    end
-    return total
-end
-
----Scales the gradients so that the norm of all of them together is at most max_norm. Returns the norm before scaling, a
----0-d tensor, without waiting for it. Gradients may be split and on several placements: all ranks use one norm.
----@param params any[] a list of parameters, or one tensor
----@param max_norm number
-function optim.clip_grad_norm(params, max_norm)
-    local _ <close> = flow.no_grad()
-    local list = parameter_list("clip_grad_norm", check.is_tensor(params) and {params} or params)
-    for i, p in ipairs(list) do
-        if p.is_global ~= list[1].is_global then
-            check.fail("clip_grad_norm: parameter 1 is %s and parameter %d is %s; all must be global or all local",
-                p.is_global and "local" or "global", i, p.is_global and "global" or "local")
-        end
-    end
-    local lists = gradients_by(list, layout_of)
-    if #lists == 0 then return flow.zeros({}) end
-    local norm = sum_of_squares(lists):sqrt()
-    for _, grads in ipairs(gradients_by(list, place_of)) do
-        local count, here = #grads, on_ranks_of(norm, grads[1])
-        for i = 1, count do grads[count + i] = here end
-        op.clip_scale_(grads, {max_norm = max_norm})
-    end
-    return norm
-end
 
 local is_optimizer = check.methods(Optimizer, "optimizer", {
     "step()", "zero_grad()", "add_param_group(group: any)",

@@ -7,6 +7,7 @@ local flow = require "flow"
 local check = require "flow.check"
 local checkpoint = require "flow.checkpoint"
 local composed = require "flow.optim_composed"
+local groups = require "flow.optim_groups"
 local nn_module = require "flow.module"
 
 local program = flow._program
@@ -16,10 +17,6 @@ local program = flow._program
 ---@field n_averaged integer updates so far
 local Averaged = {__name = "AveragedModel"}
 Averaged.__index = Averaged
-
-local function place_of(t)
-    return t.is_global and tostring(t.placement) or t.device
-end
 
 -- What is kept of the averages in the next update.
 local function keep(self)
@@ -33,7 +30,7 @@ function Averaged:update_parameters()
     if self.swapped then check.fail("update_parameters: the net has its averages; call swap() before training on") end
     local set = {}
     for name, p in pairs(self.params) do
-        local c = composed.scalars_of(self, p, place_of(p), {keep = 0, rest = 0})
+        local c = composed.scalars_of(self, p, groups.place_of(p), {keep = 0, rest = 0})
         if not set[c] then
             composed.set_number(c, "keep", keep(self), function() return keep(self) end)
             composed.set_number(c, "rest", 1 - keep(self), function() return 1 - keep(self) end)
