@@ -80,6 +80,8 @@ describe("data.jpeg", function()
         huge = files.gray:sub(1, sizes + 4) .. "\x08\x00\x08\x00" .. files.gray:sub(sizes + 9)
         assert.are.equal(("jpeg: the bytes: the header claims 2048 x 2048 pixels; %d bytes cannot hold so many"):format(#huge),
             message_of(data.jpeg, huge))
+        assert.are.equal(("jpeg: the bytes: the header claims 2048 x 2048 pixels; %d bytes cannot hold so many"):format(#huge),
+            message_of(data.jpeg, huge, {damaged = true}))
         local deep = files.gray:sub(1, sizes + 3) .. "\12" .. files.gray:sub(sizes + 5)
         assert.is_truthy(message_of(data.jpeg, deep):find("precision 12", 1, true))
     end)
@@ -127,6 +129,32 @@ describe("data.png", function()
             "^png: the bytes: the header claims 16000 x 16000 pixels; %d+ bytes cannot hold so many$"))
         assert.are.equal("png: the bytes: the PNG data is damaged: Invalid IHDR data",
             message_of(data.png, pictures.png(0, 5, 8, 2)))
+    end)
+
+    it("takes no memory for what a header claims, or for text that is packed", function()
+        for _, size in ipairs {{16000, 16000}, {65535, 300}, {7, 1 << 24}} do
+            local bytes = pictures.png(size[1], size[2], 8, 6)
+            assert.are.equal(57, #bytes)
+            assert.are.equal(("png: the bytes: the header claims %d x %d pixels; 57 bytes cannot hold so many"):format(size[1], size[2]),
+                message_of(data.png, bytes, {damaged = true}))
+        end
+        local some = data.png(pictures.png(1000, 1000, 1, 0), {damaged = true})     -- a short file may be the beginning of one
+        assert.are.equal(0, some:to("int32"):sum():item())
+        local flat = folder .. "/flat.png"
+        data.save_png(flat, flow.zeros(1, 2500, 2500):to "uint8")
+        local packed = {}
+        for length, at in process.read(flat):gmatch "(....)IDAT()" do
+            packed[#packed + 1] = process.read(flat):sub(at, at - 1 + (">I4"):unpack(length))
+        end
+        local text = "Comment\0\0" .. table.concat(packed)
+        local chunk = (">I4"):pack(#text) .. "zTXt" .. text .. (">I4"):pack(pictures.crc32("zTXt" .. text))
+        local path = write("text.png", files.rgb:sub(1, 33) .. chunk:rep(60) .. files.rgb:sub(34))
+        local script = write("peak.lua", [[
+            print(require("flow").data.png(arg[1]).shape, (io.open "/proc/self/status":read "a":match "VmHWM:%s*(%d+)"))]])
+        local peak = process.output(("%s %s %s"):format(process.flowlua, script, path))
+        local shape, kb = peak:match "^(%S.*%S)\t(%d+)\n"
+        assert.are.equal("[3, 18, 26]", shape, peak)
+        assert.is_true(os.getenv "ASAN_OPTIONS" or tonumber(kb) < 200 * 1024, kb)
     end)
 end)
 

@@ -25,7 +25,8 @@ fl_status fl_image_claim(const fl_image_file *file, int64_t width, int64_t heigh
     if (width * height > FL_IMAGE_MOST_PIXELS)
         return fl_image_fail(file, "%lld x %lld pixels are more than %d", (long long)width, (long long)height,
                              FL_IMAGE_MOST_PIXELS);
-    if (width * height > most && !file->options.damaged)
+    if (file->options.damaged) most += FL_IMAGE_DAMAGED_PIXELS;
+    if (width * height > most)
         return fl_image_fail(file, "the header claims %lld x %lld pixels; %zu bytes cannot hold so many",
                              (long long)width, (long long)height, file->bytes.size);
     return FL_OK;

@@ -6,7 +6,10 @@
 
 #include "image.h"
 
-enum { FL_IMAGE_MOST_PIXELS = 1 << 28 };
+enum {
+    FL_IMAGE_MOST_PIXELS = 1 << 28,
+    FL_IMAGE_DAMAGED_PIXELS = 1 << 20 /* what a damaged file may claim beside what its bytes can hold */
+};
 
 /* Files and packages of the libraries. */
 extern const char fl_jpeg_library[], fl_jpeg_package[]; /* jpeg.c */

@@ -199,10 +199,10 @@ static int result_channels(const struct jpeg *jpeg)
     return jpeg->info.num_components == 1 ? 1 : 3;
 }
 
-/* A coded block takes a bit or more, and 64 pixels of a byte are one. */
+/* A coded block of 64 pixels takes a bit or more; of an arithmetic code far less, but for the tables before it. */
 static fl_status check_header(struct jpeg *jpeg)
 {
-    enum { PIXELS_PER_BYTE = 512 };
+    enum { PIXELS_PER_BYTE = 512, ARITHMETIC = 1 << 14 };
     fl_image_file *file = &jpeg->file;
     file->depth = jpeg->info.data_precision;
     if (file->depth != 8) return fl_image_fail(file, "%d bits per channel; JPEG files are read with 8", file->depth);
@@ -210,7 +210,7 @@ static fl_status check_header(struct jpeg *jpeg)
     file->stored_height = (int)jpeg->info.image_height;
     file->channels = result_channels(jpeg);
     file->most_reduced = 8;
-    int64_t most = jpeg->info.arith_code ? FL_IMAGE_MOST_PIXELS : (int64_t)file->bytes.size * PIXELS_PER_BYTE;
+    int64_t most = (int64_t)file->bytes.size * (jpeg->info.arith_code ? ARITHMETIC : PIXELS_PER_BYTE);
     FL_TRY(fl_image_claim(file, file->stored_width, file->stored_height, most));
     if (!file->options.damaged && !has_end(jpeg)) return fl_image_fail(file, "the JPEG data ends early");
     file->orientation = orientation_of(&file->bytes);

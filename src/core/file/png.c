@@ -40,6 +40,7 @@
     X(png_set_add_alpha)              \
     X(png_set_interlace_handling)     \
     X(png_set_user_limits)            \
+    X(png_set_keep_unknown_chunks)    \
     X(png_set_crc_action)             \
     X(png_read_update_info)           \
     X(png_get_rowbytes)               \
@@ -151,6 +152,14 @@ static fl_status check_header(struct png *png)
     return FL_OK;
 }
 
+/* Chunks that say nothing of pixels are passed over: some of them are packed, and the library would keep all they hold.
+*/
+static void skip_chunks(png_struct *png)
+{
+    static const unsigned char names[] = "hIST\0iCCP\0iTXt\0pCAL\0sCAL\0sPLT\0tEXt\0zTXt";
+    lib.png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, names, sizeof names / 5);
+}
+
 static fl_status png_open(fl_image_file *file)
 {
     struct png *png = (struct png *)file;
@@ -164,6 +173,7 @@ static fl_status png_open(fl_image_file *file)
     if (!png->info) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", file->bytes.who);
     lib.png_set_read_fn(png->png, png, read_input);
     lib.png_set_user_limits(png->png, INT32_MAX, INT32_MAX);
+    skip_chunks(png->png);
     if (file->options.damaged) lib.png_set_crc_action(png->png, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
     lib.png_read_info(png->png, png->info);
     return check_header(png);
@@ -252,7 +262,7 @@ static fl_status png_read(fl_image_file *file, fl_pixels *out, fl_image_box box,
     set_output(png);
     out->wide = is_wide(png);
     FL_TRY(fl_pixels_room(out, file->bytes.who, box.width, box.height, file->channels));
-    memset(out->data, 0, fl_pixels_bytes(out));
+    if (file->options.damaged) memset(out->data, 0, fl_pixels_bytes(out));
     png->rows = calloc(png->passes > 1 ? (size_t)file->stored_height : 1, png->row_bytes);
     if (!png->rows) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", file->bytes.who);
     read_rows(png, out, box);
