@@ -53,7 +53,7 @@ FL_OP(dot) = {
     .nout = 1,
     .doc = "Sum of the products of two vectors' elements.",
     .body = body_dot,
-    FL_SAMPLES("flow.randn(4), flow.randn(4)"),
+    FL_SAMPLES("flow.rand(4), flow.rand(4)"),
 };
 FL_OP(vdot) = {
     .name = "vdot",
@@ -61,7 +61,7 @@ FL_OP(vdot) = {
     .nout = 1,
     .doc = "dot; PyTorch's conjugates complex numbers, which there are none of.",
     .body = body_vdot,
-    FL_SAMPLES("flow.randn(4), flow.randn(4)"),
+    FL_SAMPLES("flow.rand(4), flow.rand(4)"),
 };
 FL_OP(mv) = {
     .name = "mv",
@@ -131,7 +131,7 @@ FL_OP(inner) = {
     .nout = 1,
     .doc = "Products summed over the last axes of both: [..., k] and [..., k].",
     .body = body_inner,
-    FL_SAMPLES("flow.randn(2, 4), flow.randn(3, 4)", "flow.randn(4), flow.randn(4)",
+    FL_SAMPLES("flow.randn(2, 4), flow.randn(3, 4)", "flow.rand(4), flow.rand(4)",
                "flow.randn(2, 3), flow.tensor(2.0)"),
 };
 
@@ -243,7 +243,7 @@ FL_OP(tensordot_axes) = {
     .flags = FL_OP_HIDDEN,
     .doc = "Products summed over pairs of axes; the others follow one another.",
     .body = body_tensordot,
-    FL_SAMPLES("flow.randn(2, 3, 4), flow.randn(4, 3, 5), {1, 2}, {1, 0}",
+    FL_SAMPLES("flow.rand(2, 3, 4), flow.rand(4, 3, 5), {1, 2}, {1, 0}",
                "flow.randn(2, 3), flow.randn(3, 2), {0}, {1}"),
 };
 
