@@ -370,6 +370,24 @@ describe("data.images", function()
         assert.is_true(batch[1]:mean():item() > 0)
     end)
 
+    it("has errors for those alone who use the batch: none of a batch made ahead in a loop that was left", function()
+        local root = make_folder("damaged")
+        write("damaged/dog/2.png", "xx")
+        local loader = data.loader(data.images(root, {size = 8}), {prefetch = 4})
+        loader:next()
+        flow.sync()
+        local message = message_of(function()
+            for batch in loader do batch[1]:sum():item() end
+        end)
+        assert.is_truthy(message:find("damaged/dog/2.png: not a JPEG or PNG file", 1, true), message)
+        assert.are.equal(4, loader.position)
+        local x = flow.zeros(1, 3, 8, 8)
+        assert.is_false(pcall(function()            -- an update that is left out for such a batch is told of
+            for batch in loader do x:add_(batch[1]) end
+            flow.sync()
+        end))
+    end)
+
     it("refuses wrong folders, options and positions", function()
         local function fails(message, ...) assert.are.equal(message, message_of(data.images, ...)) end
         os.execute("mkdir -p " .. folder .. "/empty")

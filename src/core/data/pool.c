@@ -156,7 +156,8 @@ fl_status fl_pool_push(const fl_pool_task *task)
                                      .writes = task->writes,
                                      .read_count = task->read_count,
                                      .write_count = task->write_count,
-                                     .lane = lane});
+                                     .lane = lane,
+                                     .flags = FL_TASK_QUIET});
 }
 
 /* ---- jobs ---- */

@@ -42,7 +42,10 @@ enum {
     FL_TASK_SHORT = 16,
     /* with UPDATES: writes all of its targets and does not read them, so that their own poison is no obstacle and gone
     ** afterwards */
-    FL_TASK_OVERWRITES = 8
+    FL_TASK_OVERWRITES = 8,
+    /* its error matters to who needs what it writes, and to nobody else: it is not filed (batches made ahead, which
+    ** perhaps nobody takes) */
+    FL_TASK_QUIET = 32
 };
 
 typedef struct fl_task {

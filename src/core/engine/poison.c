@@ -224,7 +224,7 @@ void fl_task_run_queued(const fl_task *task, const char *line)
     fl_status status = task->run((void *)task->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
         fl_poison *p = fail(task, status, line, input);
-        file_error(p, false);
+        if (!(task->flags & FL_TASK_QUIET)) file_error(p, false);
         fl_poison_unref(p);
         count_failure();
     } else mark_writes(task, input);
@@ -234,7 +234,7 @@ void fl_task_cancel(const fl_task *task, const char *line)
 {
     fl_poison *p = poison_new(FL_ERR_STATE, task->name, line, "cancelled", NULL);
     skip(task, p);
-    file_error(p, false);
+    if (!(task->flags & FL_TASK_QUIET)) file_error(p, false);
     fl_poison_unref(p);
 }
 

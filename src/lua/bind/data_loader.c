@@ -156,7 +156,8 @@ static fl_status push_job(const struct handle *handle)
                     .payload_size = sizeof job,
                     .reads = reads,
                     .writes = writes,
-                    .write_count = 1};
+                    .write_count = 1,
+                    .flags = FL_TASK_QUIET};
     for (int i = 0; i < job->column_count; i++)
         fl_vars_add(reads, &task.read_count, &job->columns[i].tensor->storage->var);
     fl_status status = fl_pool_lane(&task.lane);
