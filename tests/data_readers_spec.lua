@@ -133,6 +133,28 @@ describe("data.npy", function()
         end
     end)
 
+    it("maps a file that another process cuts: an error, not a signal", function()
+        local elements = ("<f"):pack(3):rep(50000)
+        local uses = {function(t) return t:totable() end, function(t) return t:tobytes() end, function(t) return t[-1]:item() end,
+            function(t) return t:sum():item() end, function(t) t:add_(1) return t:totable() end,
+            function(t) local _ = t + 1 flow.sync() end, function(t) flow.save(folder .. "/cut.safetensors", {x = t}) end}
+        for i, use in ipairs(uses) do
+            local path = write("cut.npy", npy("'<f4'", "(50000,)", elements))
+            local t = data.npy(path, {map = true})
+            assert.are.equal(3, t[0]:item())
+            assert(os.execute("truncate -s 8192 " .. path))
+            local message = message_of(use, t)
+            assert.is_truthy(message:find("cut", 1, true), i .. ": " .. message)
+            if i < #uses then
+                assert.is_truthy(message:find(path .. ": the file has become shorter, or cannot be read any more", 1, true), message)
+                assert.is_truthy(message_of(t.totable, t):find "the file has become shorter", i)
+            end
+        end
+        collectgarbage()
+        pcall(flow.sync)
+        assert.are.equal(3, flow.tensor {3}:item())
+    end)
+
     it("checks its arguments", function()
         assert.are.equal("npy: missing argument 'path'", message_of(data.npy))
         assert.are.equal("npy: map must be true or false, got 1", message_of(data.npy, "x", {map = 1}))

@@ -166,7 +166,7 @@ fl_status fl_engine_wait_var(fl_var *var)
     }
     if (FL_UNLIKELY(fl_is_pending(var))) FL_TRY(fl_pending_settle(var));
     if (FL_UNLIKELY(var->poison != NULL)) return fl_poison_raise(var->poison);
-    return FL_OK;
+    return FL_UNLIKELY(fl_poison_lost != NULL) ? fl_poison_raise_lost() : FL_OK;
 }
 
 void fl_engine_wait_idle(fl_var *var)

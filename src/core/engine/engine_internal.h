@@ -58,8 +58,11 @@ int64_t fl_poison_failures(void);
 /* A failure that is known only now: returns its poison, one reference, and files it. cause: borrowed, or NULL. */
 fl_poison *fl_poison_late(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause);
 
-/* NULL is fine. */
-void fl_poison_unref(fl_poison *poison);
+/* Set when memory was lost (fl_var_lose) and no wait has seen it; atomic. */
+FL_OWN extern fl_poison *fl_poison_lost;
+
+/* Raises it unless it was raised before, and forgets it. */
+fl_status fl_poison_raise_lost(void);
 
 /* ---- pending checks ---- */
 

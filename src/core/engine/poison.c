@@ -131,7 +131,7 @@ static void file_error(fl_poison *poison, bool skipped)
 
 fl_status fl_poison_raise_filed(bool updates)
 {
-    fl_status status = FL_OK;
+    fl_status status = fl_poison_raise_lost();
     pthread_mutex_lock(&file_lock);
     for (int i = 0; i < filed_count; i++) {
         if (status == FL_OK && is_unreported(&file[i], updates)) status = fl_poison_raise(file[i].poison);
@@ -139,6 +139,41 @@ fl_status fl_poison_raise_filed(bool updates)
     }
     filed_count = 0;
     pthread_mutex_unlock(&file_lock);
+    return status;
+}
+
+/* ---- lost memory ---- */
+
+fl_poison *fl_poison_lost;
+
+fl_poison *fl_poison_prepare(fl_status status, const char *op)
+{
+    return poison_new(status, op, NULL, fl_message(), NULL);
+}
+
+/* Handlers of signals come here: nothing but atomic steps. The owner of the poison has a reference besides, so none is
+** the last. */
+static void put_if_empty(fl_poison **place, fl_poison *poison)
+{
+    fl_poison *none = NULL;
+    poison_ref(poison);
+    if (!__atomic_compare_exchange_n(place, &none, poison, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        __atomic_fetch_sub(&poison->refs, 1, __ATOMIC_RELAXED);
+}
+
+void fl_var_lose(fl_var *var, fl_poison *poison)
+{
+    put_if_empty(&var->poison, poison);
+    put_if_empty(&fl_poison_lost, poison);
+}
+
+fl_status fl_poison_raise_lost(void)
+{
+    fl_poison *poison = __atomic_exchange_n(&fl_poison_lost, NULL, __ATOMIC_ACQ_REL);
+    if (!poison) return FL_OK;
+    bool known = __atomic_load_n(&poison->reported, __ATOMIC_RELAXED);
+    fl_status status = known ? FL_OK : fl_poison_raise(poison);
+    fl_poison_unref(poison);
     return status;
 }
 

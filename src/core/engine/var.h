@@ -86,6 +86,15 @@ void fl_var_clear(fl_var *var);
 ** its writer. */
 bool fl_var_error(char *buffer, size_t size, const fl_var *var);
 
+/* A poison of this thread's last message for memory that may be lost while it is used (file/mapping.h), one reference;
+** given back with fl_poison_unref. */
+fl_poison *fl_poison_prepare(fl_status status, const char *op);
+void fl_poison_unref(fl_poison *poison);
+
+/* The variable's memory is lost: poisons it. What was computed of it meanwhile is wrong and not known, so the next wait
+** for any value raises the poison, too, if nothing has before. May be called in a handler of signals. */
+void fl_var_lose(fl_var *var, fl_poison *poison);
+
 /* Poisons the variable with this thread's last message. */
 void fl_var_poison(fl_var *var, const char *op);
 

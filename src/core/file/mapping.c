@@ -18,7 +18,9 @@
 struct fl_mapped_range { /* all but `next` is atomic */
     uintptr_t start;     /* 0: free */
     size_t size;         /* whole pages */
-    bool broken;
+    bool broken, writable;
+    fl_var *var;       /* borrowed: is lost with the file; NULL: nobody's */
+    fl_poison *poison; /* borrowed; set before var */
     struct fl_mapped_range *next;
 };
 
@@ -40,8 +42,11 @@ static struct fl_mapped_range *range_of(uintptr_t at)
 static bool put_zeros(struct fl_mapped_range *range, uintptr_t at)
 {
     uintptr_t page = at & ~(page_size - 1), end = range->start + range->size;
+    fl_var *var = __atomic_load_n(&range->var, __ATOMIC_ACQUIRE);
+    int access = PROT_READ | (__atomic_load_n(&range->writable, __ATOMIC_RELAXED) ? PROT_WRITE : 0);
     __atomic_store_n(&range->broken, true, __ATOMIC_RELEASE);
-    return mmap((void *)page, end - page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    if (var) fl_var_lose(var, __atomic_load_n(&range->poison, __ATOMIC_RELAXED));
+    return mmap((void *)page, end - page, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
@@ -66,7 +71,7 @@ static void install(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-static struct fl_mapped_range *range_new(uintptr_t start, size_t size)
+static struct fl_mapped_range *range_new(uintptr_t start, size_t size, bool writable)
 {
     struct fl_mapped_range *r;
     pthread_mutex_lock(&lock);
@@ -77,6 +82,7 @@ static struct fl_mapped_range *range_new(uintptr_t start, size_t size)
     }
     if (r) {
         __atomic_store_n(&r->broken, false, __ATOMIC_RELAXED);
+        __atomic_store_n(&r->writable, writable, __ATOMIC_RELAXED);
         __atomic_store_n(&r->size, size, __ATOMIC_RELAXED);
         __atomic_store_n(&r->start, start, __ATOMIC_RELEASE);
     }
@@ -84,14 +90,15 @@ static struct fl_mapped_range *range_new(uintptr_t start, size_t size)
     return r;
 }
 
-static fl_status map_file(fl_mapping *out, int fd, int64_t size, const char *who, const char *path)
+static fl_status map_file(fl_mapping *out, int fd, int64_t size, bool writable, const char *who, const char *path)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
     size_t pages = ((size_t)size + page_size - 1) & ~(page_size - 1);
-    void *data = mmap(NULL, pages, PROT_READ, MAP_SHARED, fd, 0);
+    int access = PROT_READ | (writable ? PROT_WRITE : 0);
+    void *data = mmap(NULL, pages, access, writable ? MAP_PRIVATE : MAP_SHARED, fd, 0);
     if (data == MAP_FAILED) return fl_fail(FL_ERR_IO, "%s: %s: %s", who, path, strerror(errno));
-    struct fl_mapped_range *range = range_new((uintptr_t)data, pages);
+    struct fl_mapped_range *range = range_new((uintptr_t)data, pages, writable);
     if (!range) {
         munmap(data, pages);
         return fl_fail(FL_ERR_MEMORY, "%s: out of memory", who);
@@ -108,9 +115,20 @@ fl_status fl_mapping_open(fl_mapping *out, const char *who, const char *path)
     fl_status status = FL_OK;
     FL_TRY(fl_file_open(&fd, &size, who, path));
     if (size == 0) *out = (fl_mapping){nothing, 0, NULL};
-    else status = map_file(out, fd, size, who, path);
+    else status = map_file(out, fd, size, false, who, path);
     close(fd); /* the mapping keeps the file */
     return status;
+}
+
+fl_status fl_mapping_open_copy(fl_mapping *out, int fd, int64_t size, const char *who, const char *path)
+{
+    return map_file(out, fd, size, true, who, path);
+}
+
+void fl_mapping_watch(fl_mapping *mapping, fl_var *var, fl_poison *poison)
+{
+    __atomic_store_n(&mapping->range->poison, poison, __ATOMIC_RELAXED);
+    __atomic_store_n(&mapping->range->var, var, __ATOMIC_RELEASE);
 }
 
 bool fl_mapping_broken(const fl_mapping *mapping)
@@ -122,6 +140,7 @@ void fl_mapping_close(fl_mapping *mapping)
 {
     if (mapping->range) {
         size_t size = mapping->range->size;
+        __atomic_store_n(&mapping->range->var, NULL, __ATOMIC_RELEASE);
         __atomic_store_n(&mapping->range->start, 0, __ATOMIC_RELEASE);
         munmap((void *)(uintptr_t)mapping->data, size);
     }

@@ -10,6 +10,7 @@
 #define FL_MAPPING_H
 
 #include "base/status.h"
+#include "engine/var.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +23,12 @@ typedef struct fl_mapping {
 
 /* Maps a regular file for reading. who: the first word of the message. */
 fl_status fl_mapping_open(fl_mapping *out, const char *who, const char *path);
+
+/* Maps an open file for reading and writing; what is written does not go to the file, and fd may be closed. */
+fl_status fl_mapping_open_copy(fl_mapping *out, int fd, int64_t size, const char *who, const char *path);
+
+/* From now on the variable is lost with the file (fl_var_lose). Both are borrowed until fl_mapping_close. */
+void fl_mapping_watch(fl_mapping *mapping, fl_var *var, fl_poison *poison);
 
 /* Some of what was read since it was opened were zeros in place of bytes that are gone. Any thread. */
 bool fl_mapping_broken(const fl_mapping *mapping);

@@ -2,15 +2,14 @@
 ** npy.c -- arrays of .npy files as tensors (see npy.h).
 */
 #include "npy.h"
+#include "mapping.h"
 #include "npy_header.h"
 #include "open.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20 /* bytes that are converted at once */ };
@@ -117,16 +116,17 @@ fl_status fl_npy_read(fl_tensor **out, bool *columns_first, fl_stream *stream)
 
 /* ---- mapping ---- */
 
-struct mapping {
-    void *start;
-    size_t bytes;
+struct mapped {
+    fl_mapping file;
+    fl_poison *lost; /* owned: the error of a file that was cut */
 };
 
-static void mapping_release(void *context)
+static void mapped_release(void *context)
 {
-    struct mapping *mapping = context;
-    munmap(mapping->start, mapping->bytes);
-    free(mapping);
+    struct mapped *mapped = context;
+    fl_mapping_close(&mapped->file);
+    fl_poison_unref(mapped->lost);
+    free(mapped);
 }
 
 static fl_status map_check(const fl_stream *stream, const fl_npy_header_facts *facts)
@@ -147,21 +147,25 @@ static fl_status elements_map(fl_tensor **out, const fl_stream *stream, int fd, 
     const fl_meta *meta;
     fl_shape shape = shape_in_file(facts);
     size_t first = (size_t)fl_stream_offset(stream), bytes = first + (size_t)(count * facts->width);
-    struct mapping *mapping = malloc(sizeof *mapping);
-    if (!mapping) return out_of_memory(stream);
-    *mapping = (struct mapping){mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0), bytes};
-    if (mapping->start == MAP_FAILED) {
-        free(mapping);
-        return fl_fail(FL_ERR_IO, "%s: %s: cannot be mapped: %s", fl_stream_who(stream), fl_stream_path(stream),
-                       strerror(errno));
-    }
-    fl_status status = fl_meta_local(&meta, facts->dtype, &shape);
+    struct mapped *mapped = calloc(1, sizeof *mapped);
+    if (!mapped) return out_of_memory(stream);
+    fl_status status = fl_mapping_open_copy(&mapped->file, fd, (int64_t)bytes, fl_stream_who(stream),
+                                            fl_stream_path(stream));
+    if (status == FL_OK) status = fl_meta_local(&meta, facts->dtype, &shape);
     if (status == FL_OK) {
-        status = fl_tensor_foreign(out, meta, NULL, (char *)mapping->start + first, mapping_release, mapping);
+        char *data = (char *)(uintptr_t)mapped->file.data + first;
+        status = fl_tensor_foreign(out, meta, NULL, data, mapped_release, mapped);
         fl_meta_unref(meta);
     }
-    if (status != FL_OK) mapping_release(mapping);
-    return status;
+    if (status != FL_OK) {
+        mapped_release(mapped);
+        return status;
+    }
+    fl_fail(FL_ERR_IO, "%s: %s: the file has become shorter, or cannot be read any more, while it was mapped",
+            fl_stream_who(stream), fl_stream_path(stream));
+    mapped->lost = fl_poison_prepare(FL_ERR_IO, fl_stream_who(stream));
+    fl_mapping_watch(&mapped->file, &(*out)->storage->var, mapped->lost);
+    return FL_OK;
 }
 
 fl_status fl_npy_map(fl_tensor **out, bool *columns_first, const char *path)

@@ -16,7 +16,8 @@ fl_status fl_npy_read(fl_tensor **out, bool *columns_first, fl_stream *stream);
 
 /* The same for a file that is not compressed, whose elements are mapped, not read: they need no memory until they are
 ** used, and what is written to them does not go to the file. Elements of another byte order, of dtypes that tensors do
-** not have, or not aligned are an error. While the tensor lives the file must not become shorter. */
+** not have, or not aligned are an error. While the tensor lives the file must not become shorter: elements that are
+** gone then read as zeros, the tensor is poisoned, and the next wait for a value is an error. */
 fl_status fl_npy_map(fl_tensor **out, bool *columns_first, const char *path);
 
 enum { FL_NPY_HEADER = 384 /* bytes at most that fl_npy_header writes */ };

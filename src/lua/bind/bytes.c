@@ -22,6 +22,7 @@ static int tensor_tobytes(lua_State *L)
         whole = box->tensor;
     }
     lua_pushlstring(L, bytes ? fl_tensor_data(whole) : "", bytes);
+    FL_CHECK(L, fl_tensor_wait(whole)); /* a mapped file may have been lost just now */
     fl_lua_account(L);
     return 1;
 }

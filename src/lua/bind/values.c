@@ -74,6 +74,7 @@ static int tensor_item(lua_State *L)
                  fl_shape_text(shape, &t->meta->shape));
     fl_tensor *host = fl_lua_push_host(L, "item");
     fl_lua_push_element(L, host->meta->dtype, fl_tensor_data(host));
+    FL_CHECK(L, fl_tensor_wait(host)); /* a mapped file may have been lost just now */
     return 1;
 }
 
@@ -100,6 +101,7 @@ static int tensor_totable(lua_State *L)
     fl_lua_check_count(L, 1, "totable", "x:totable()");
     fl_tensor *host = fl_lua_push_host(L, "totable");
     push_nested(L, host, 0, host->offset);
+    FL_CHECK(L, fl_tensor_wait(host)); /* a mapped file may have been lost just now */
     return 1;
 }
 
