@@ -366,6 +366,8 @@ describe("a transform", function()
             ["flow cannot be required here: a function of data.loader runs beside it, and sees its tensors as arrays"] =
                 function() return {require "flow"} end,
             ["os.exit: a function of data.loader cannot end the process"] = function() os.exit(1) end,
+            ["os.execute: a function of data.loader cannot run it, as Ctrl-C would be lost meanwhile; run the command " ..
+                "before, or with io.popen(command):close()"] = function() os.execute("true") end,
             ["math.random draws differently in every worker and every run; use random, the second argument of the function"] =
                 function() return {math.random()} end,
         } do

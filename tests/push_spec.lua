@@ -108,6 +108,8 @@ describe("engine.push", function()
         assert.are.equal(1, push{run = function() return 1 end, reads = {x}}:wait())
         job_fails("push (LINE): error", {run = function() error {} end})
         job_fails("push (LINE): LINE: os.exit: a function of engine.push cannot end the process", {run = function() os.exit(1) end})
+        job_fails("push (LINE): LINE: os.execute: a function of engine.push cannot run it, as Ctrl-C would be lost meanwhile; " ..
+            "run the command before, or with io.popen(command):close()", {run = function() os.execute("true") end})
         job_fails("push (LINE): result 2 is a table; results are numbers, strings, booleans and nil",
             {run = function() return 1, {} end})
         job_fails("push (LINE): push:1: unexpected symbol near <eof>", {run = "return ("})

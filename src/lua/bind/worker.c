@@ -146,14 +146,23 @@ static int refuse_exit(lua_State *L)
     return luaL_error(L, "os.exit: a function of %s cannot end the process", lua_tostring(L, lua_upvalueindex(1)));
 }
 
+/* While libc's system() runs, the whole process ignores SIGINT. */
+static int refuse_execute(lua_State *L)
+{
+    return luaL_error(L,
+                      "os.execute: a function of %s cannot run it, as Ctrl-C would be lost meanwhile; run the command "
+                      "before, or with io.popen(command):close()",
+                      lua_tostring(L, lua_upvalueindex(1)));
+}
+
 int fl_lua_open_worker(lua_State *L)
 {
+    static const luaL_Reg refused[] = {{"exit", refuse_exit}, {"execute", refuse_execute}, {NULL, NULL}};
     const char *owner = lua_touserdata(L, 1);
     luaL_openlibs(L);
     lua_getglobal(L, LUA_OSLIBNAME);
     lua_pushstring(L, owner);
-    lua_pushcclosure(L, refuse_exit, 1);
-    lua_setfield(L, -2, "exit");
+    luaL_setfuncs(L, refused, 1);
     fl_lua_open_arrays(L);
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushstring(L, owner);
