@@ -47,6 +47,7 @@ describe("every op", function()
     for _, op in ipairs(testing.ops()) do
         for number, sample in ipairs(op.samples) do
             it(op.name .. " sample " .. number .. " gives the same bits as a program", function()
+                if support.has_no_kernel(op, sample) then return end
                 local args = support.arguments(op, sample)
                 local list = tensors_of(args)
                 local function f(...)

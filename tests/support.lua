@@ -129,6 +129,14 @@ function M.gradcheck(f, args, what)
     if differentiable then flow.gradcheck(call, leaves, {order = 2, most = 6, what = what}) end
 end
 
+-- Does the op lack a kernel on the device where the specs make their tensors?
+function M.has_no_kernel(op, sample)
+    if not os.getenv "FLOW_TEST_DEVICE" then return false end
+    local args = M.arguments(op, sample)
+    local ok, message = pcall(function() return op.call(table.unpack(args, 1, args.n)) end)
+    return not ok and tostring(message):find("it has no cuda kernel", 1, true) ~= nil
+end
+
 -- Copies that require grad.
 function M.leaves(list)
     local copies = {}
