@@ -57,6 +57,40 @@ describe("a loader of single items", function()
         end
     end)
 
+    local function batches_in(loader)
+        local count = 0
+        for _ in loader do count = count + 1 end
+        return count
+    end
+
+    it("gives nothing of an empty dataset, as a rank's part may be", function()
+        local sets = {items(0, error), data.tensors(flow.zeros(0, 2)), data.generate(0, function() return {1} end)}
+        for _, set in ipairs(sets) do
+            for _, o in ipairs {{batch_size = 4}, {shuffle = true}, {drop_last = true}, {pad_last = true, batch_size = 2}} do
+                local loader = data.loader(set, o)
+                assert.are.equal(0, #loader)
+                assert.are.equal(0, batches_in(loader))
+                assert.are.equal(0, batches_in(loader))
+                assert.is_nil(loader:next())
+                loader:load_state(loader:state())
+                assert.are.equal(0, batches_in(loader))
+            end
+        end
+        local loader = data.loader(sets[2], {placement = flow.placement("cpu", {0}), sbp = "S(0)"})
+        assert.are.equal(0, batches_in(loader))
+    end)
+
+    it("says in words what it is, and where it stands", function()
+        local loader = data.loader(squares(10), {batch_size = 4, shuffle = true})
+        assert.are.equal("loader: 10 items in batches of 4, shuffled; at epoch 0, item 0", tostring(loader))
+        loader:next()
+        assert.are.equal("loader: 10 items in batches of 4, shuffled; at epoch 0, item 4", tostring(loader))
+        loader:next()
+        loader:next()
+        assert.are.equal("loader: 10 items in batches of 4, shuffled; at epoch 0, item 10", tostring(loader))
+        assert.are.equal("loader: 3 items in batches of 1; at epoch 0, item 0", tostring(data.loader(squares(3))))
+    end)
+
     it("counts batches that are larger than the dataset", function()
         local set = data.tensors(flow.arange(3))
         local loader = data.loader(set, {batch_size = math.maxinteger})

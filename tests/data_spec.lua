@@ -469,7 +469,7 @@ describe("the loader", function()
         {"no dataset", function() data.loader(flow.ones(3)) end,
             "loader: takes a dataset, as data.tensors(x, y) gives (#dataset and dataset:batch(positions)), got float32 tensor"},
         {"too few items", function() data.loader(set, {batch_size = 11, drop_last = true}) end,
-            "loader: 10 items are too few for a batch of 11"},
+            "loader: 10 items are too few for a batch of 11; leave out drop_last"},
         {"a state of nothing", function() data.loader(set):load_state({}) end,
             "load_state: epoch must be a whole number >= 0, got nil"},
         {"a state that is none", function() data.loader(set):load_state("x") end,

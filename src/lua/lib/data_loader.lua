@@ -110,7 +110,7 @@ end
 ---script around it. What it draws from `random` depends on seed, epoch and position alone. Items are stacked, or
 ---`collate(items)` makes the batch; with skip_errors those that fail are left out and counted in loader.skipped. The
 ---last batch may be short; drop_last leaves it out, pad_last fills it up from the epoch's beginning: loader.real says
----how many rows are its own.
+---how many rows are its own. Of an empty dataset a loop is empty.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, pad_last: boolean,
 ---prefetch: integer, workers: integer, transform: function, args: list, collate: function, skip_errors: boolean,
@@ -142,7 +142,10 @@ function loaders.loader(dataset, opts)
     self.prefetch = opts.prefetch or (copies or not at_once or crew and opts.workers > 0) and 2 or 0
     self.at_once = self.prefetch == 0 and self.kind == "batch" and not (crew or device or self.placement)
     setmetatable(self, Loader)
-    if #self == 0 then check.fail("loader: %d items are too few for a batch of %d", #dataset, opts.batch_size) end
+    local size = #dataset                           -- 0, as a rank's part may be: its loops are empty
+    if size > 0 and #self == 0 then
+        check.fail("loader: %d items are too few for a batch of %d; leave out drop_last", size, opts.batch_size)
+    end
     return self
 end
 
@@ -299,6 +302,13 @@ function Loader:state()
     return {
         epoch = self.epoch, position = self.position, items = self.items, seed = seed_of(self), begun = self.begun,
     }
+end
+
+-- In words, with the place of the pass that gave the last batch.
+function Loader:__tostring()
+    local text = ("loader: %d items in batches of %d%s"):format(#self.dataset, self.batch_size,
+        self.shuffle and ", shuffled" or "")
+    return ("%s; at epoch %d, item %d"):format(text, self.epoch, self.items)
 end
 
 ---Continues where `state` was taken; the dataset and the order must be the same, but ranks and batch_size need not. The

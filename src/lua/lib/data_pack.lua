@@ -187,7 +187,7 @@ end
 local function bar_of(total, wanted)
     local shown = wanted
     if shown == nil then shown = io_.terminal_width() ~= nil end
-    return total and shown and require("flow.progress").bar(total) or nil
+    return total and shown and require("flow.progress").bar(total, {unit = "item"}) or nil
 end
 
 local EXTENSIONS = {"jpg", "jpeg", "png"}

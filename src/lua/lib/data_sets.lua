@@ -105,7 +105,7 @@ check.define_type("positions", "a 1-D local tensor of whole numbers", function(v
 end)
 check.takes(sets, {
     "tensors(...: tensor)", "windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})",
-    "generate(count: integer >= 1, f: function, {args: list?})", "random(pass: list, position: integer >= 0)",
+    "generate(count: integer >= 0, f: function, {args: list?})", "random(pass: list, position: integer >= 0)",
 })
 check.methods(Tensors, "dataset", {"batch(positions: positions, pass: table?)"})
 check.methods(Windows, "dataset", {"batch(positions: positions, pass: table?)"})

@@ -33,12 +33,12 @@ local Bar = {}
 Bar.__index = Bar
 
 ---@param total integer steps in all
----@param o {start: integer, lines: integer, width: integer}? steps done before; plain lines in all; columns of a bar
----(default: the terminal's; 0: plain lines)
+---@param o {start: integer, lines: integer, width: integer, unit: string}? steps done before; plain lines in all;
+---columns of a bar (default: the terminal's; 0: plain lines); what is counted (default: step)
 function progress.bar(total, o)
     local width = o.width or io_.terminal_width() or 0
     return setmetatable({
-        total = total, start = o.start, step = o.start,
+        total = total, unit = o.unit, start = o.start, step = o.start,
         every = math.max(1, total // math.max(1, o.lines)), pace = math.max(1, total // TEXTS),
         width = flow.rank() == 0 and width or 0,
         follows = not o.width, silent = flow.rank() ~= 0, began = io_.clock(), shown = -1, drawn = 0, text = "",
@@ -59,7 +59,8 @@ end
 local function status(self, text)
     local rate = self:rate()
     local left = rate > 0 and progress.duration((self.total - self.step) / rate) or "?"
-    return ("step %d/%d  %s  %.1f steps/s  %s left"):format(self.step, self.total, text or "", rate, left)
+    local unit = self.unit
+    return ("%s %d/%d  %s  %.1f %ss/s  %s left"):format(unit, self.step, self.total, text or "", rate, unit, left)
 end
 
 local function draw(self, text)
@@ -123,7 +124,8 @@ end
 
 check.takes(progress, {
     "clock()", "duration(seconds: number)",
-    "bar(total: integer >= 0, {start: integer >= 0 = 0, lines: integer >= 0 = 20, width: integer >= 0?})",
+    [[bar(total: integer >= 0, {start: integer >= 0 = 0, lines: integer >= 0 = 20, width: integer >= 0?,
+        unit: string = step})]],
 })
 local update = Bar.update
 check.methods(Bar, "bar", {
