@@ -99,8 +99,10 @@ describe("a loader of single items", function()
         assert.are.same({0, 1, 2}, loader:next()[1]:totable())
         local filled = data.loader(set, {batch_size = 8, pad_last = true}):next()
         assert.are.same({0, 1, 2, 0, 1, 2, 0, 1}, filled[1]:totable())
-        local huge = data.loader(set, {batch_size = 1 << 58, pad_last = true})
-        assert.matches("out of memory", select(2, pcall(huge.next, huge)))
+        if not os.getenv "ASAN_OPTIONS" then       -- which reports that it fails to allocate so much
+            local huge = data.loader(set, {batch_size = 1 << 58, pad_last = true})
+            assert.matches("out of memory", select(2, pcall(huge.next, huge)))
+        end
     end)
 
     it("keeps the names of fields", function()
