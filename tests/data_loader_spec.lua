@@ -99,10 +99,8 @@ describe("a loader of single items", function()
         assert.are.same({0, 1, 2}, loader:next()[1]:totable())
         local filled = data.loader(set, {batch_size = 8, pad_last = true}):next()
         assert.are.same({0, 1, 2, 0, 1, 2, 0, 1}, filled[1]:totable())
-        if not os.getenv "ASAN_OPTIONS" then       -- which reports that it fails to allocate so much
-            local huge = data.loader(set, {batch_size = 1 << 58, pad_last = true})
-            assert.matches("out of memory", select(2, pcall(huge.next, huge)))
-        end
+        local huge = data.loader(set, {batch_size = 1 << 58, pad_last = true})
+        assert.matches("out of memory", select(2, pcall(huge.next, huge)))
     end)
 
     it("keeps the names of fields", function()
@@ -388,6 +386,7 @@ describe("a transform", function()
         {"too much memory", function() return {require "flow.array".zeros(1 << 50)} end, "not enough memory"},
     } do
         it("that gives " .. case[1] .. " is reported", function()
+            if os.getenv "ASAN_OPTIONS" and case[1] == "too much memory" then return end    -- that is a report of its own
             for _, workers in ipairs {0, 1} do
                 local loader = data.loader(data.tensors(flow.arange(2)), {transform = case[2], workers = workers})
                 local ok, message = pcall(loader.next, loader)
