@@ -125,6 +125,7 @@ static void start(int wanted)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* their own: of a mapped file that has become shorter (file/mapping.h) */
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the script's: Ctrl-C goes to the thread that runs Lua */
     while (started < wanted) {
         pthread_t thread;
