@@ -163,6 +163,8 @@ $(OUT)/%.o: %.c
 ALIGNED = -falign-functions=64 -falign-loops=32
 # Two clamps in a row must stay two minima: threaded into one decision, they become masks when the loop is vectorised.
 $(foreach l,$(LEVELS),$(OUT)/src/core/cpu/elementwise.$(l).o): VECTORISED = -fno-thread-jumps
+# Butterflies are products and sums of vectors: fused where the machine can.
+$(foreach l,$(LEVELS),$(OUT)/src/core/cpu/fft.$(l).o): CFLAGS_ALL += -ffp-contract=fast
 
 define LEVEL_RULE
 $(OUT)/%.$(1).o: %.lv.c
@@ -171,10 +173,13 @@ $(OUT)/%.$(1).o: %.lv.c
 endef
 $(foreach l,$(LEVELS),$(eval $(call LEVEL_RULE,$(l))))
 
-# Lua modules, embedded: one C array each, and a table of them.
-$(OUT)/src/lua/modules.c: $(LUA_MODULES) scripts/embed.sh
+# Lua modules, embedded: source and code of each, and a table of them. Without Lua's library to compile them the source.
+$(OUT)/embed: scripts/embed.c
 	@mkdir -p $(dir $@)
-	sh scripts/embed.sh $(LUA_MODULES) > $@
+	$(CC) -std=gnu11 -O1 $(LUA_CFLAGS) $(if $(LUA_LIB),,-DFL_EMBED_SOURCE_ONLY) -o $@ $< $(LUA_LIB) -lz -lm -ldl
+$(OUT)/src/lua/modules.c: $(LUA_MODULES) $(OUT)/embed
+	@mkdir -p $(dir $@)
+	$(OUT)/embed $(LUA_MODULES) > $@ || { rm -f $@; exit 1; }
 $(OUT)/src/lua/modules.o: $(OUT)/src/lua/modules.c
 	$(CC) $(CFLAGS_ALL) -Isrc/lua/bind -c $< -o $@
 

@@ -47,6 +47,7 @@ local options, given = cli.parse(arg, about, {
     {"--dp N", nil, "ranks that share a batch (default: all ranks / --tp)"},
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
     {"--capture", false, "steps after the second are replayed: a little faster, the same losses"},
+    {"--autocast D", nil, "bfloat16 or float16: products in it, the rest in float32; float16 with a scaled loss"},
     {"--recompute", false, "backward computes the blocks again: less memory, more time, the same losses"},
     {"--kvstore T", nil, "local, dist_sync or dist_async: the optimizer is on a store; ranks clip what they push"},
     {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},
@@ -205,6 +206,13 @@ end
 options.schedule_steps = options.schedule_steps or options.steps
 if options.heads % options.tp ~= 0 then
     cli.stop(arg, ("--heads %d cannot be split over --tp %d: it must be a multiple"):format(options.heads, options.tp))
+end
+
+local low = options.autocast
+if low and low ~= "bfloat16" and low ~= "float16" then
+    cli.stop(arg, ("--autocast takes bfloat16 or float16, got '%s'"):format(low))
+elseif low == "float16" and options.kvstore then
+    cli.stop(arg, "--autocast float16 and --kvstore do not go together: a store has no scaled gradients; take bfloat16")
 end
 
 -- ---- the model ----
@@ -452,9 +460,14 @@ local bar = flow.progress.bar(options.steps, {start = first - 1})
 bar:print(("%d %s of text (%d different), %d held out; %d parameters"):format(count, text.unit, text.size, held_out,
     model:count_parameters()))
 
+local function training_loss(x, y)
+    if not options.autocast then return loss_of(model, {x, y}) end
+    return flow.autocast(options.autocast, loss_of, model, {x, y})
+end
+
 -- One step on a batch; returns the loss.
 local function learn(x, y)
-    local loss = loss_of(model, {x, y})
+    local loss = training_loss(x, y)
     optimizer:zero_grad()
     loss:backward()
     optim.clip_grad_norm(model:parameters(), 1)
@@ -462,10 +475,24 @@ local function learn(x, y)
     return loss
 end
 
+-- The same with gradients of float16, which a factor on the loss keeps in its range.
+local scaler = flow.GradScaler {enabled = options.autocast == "float16"}
+local function learn_scaled(x, y)
+    local loss = training_loss(x, y)
+    optimizer:zero_grad()
+    scaler:scale(loss):backward()
+    scaler:unscale_(optimizer)
+    optim.clip_grad_norm(model:parameters(), 1)
+    scaler:step(optimizer)
+    scaler:update()
+    return loss
+end
+if scaler:is_enabled() then learn = learn_scaled end
+
 -- The same with a store. A worker's part of a batch is a part of a step where all make it together, and a step of its
 -- own where they do not.
 local function learn_with_store(x, y)
-    local loss = loss_of(model, {x, y})
+    local loss = training_loss(x, y)
     optimizer:zero_grad()
     loss:backward()
     optim.clip_grad_norm(params, 1)
@@ -475,7 +502,7 @@ local function learn_with_store(x, y)
     return loss
 end
 if store then learn = learn_with_store end
-if options.capture then learn = flow.capture(learn) end
+if options.capture then learn = flow.capture(learn, {strict = not scaler:is_enabled()}) end
 local updater = store or optimizer
 
 local val_loss

@@ -11,6 +11,16 @@ for name, f in pairs(op_check) do M[name] = f end
 
 M.all = os.getenv "FLOW_TEST_ALL" == "1"
 
+-- The registered ops, by name; FLOW_TEST_OPS="erfc,take": these alone, while they are being written.
+function M.ops()
+    local chosen, list = os.getenv "FLOW_TEST_OPS", {}
+    for _, op in ipairs(testing.ops()) do
+        if not chosen or ("," .. chosen .. ","):find("," .. op.name .. ",", 1, true) then list[#list + 1] = op end
+    end
+    table.sort(list, function(a, b) return a.name < b.name end)
+    return list
+end
+
 if flow.world_size() == 1 then flow.manual_seed(1) end -- a file of specs draws the same numbers at every run
 
 -- What f(...) fails with, without the positions. An op that was queued (FLOW_ENGINE=queued) fails later and names its own line.

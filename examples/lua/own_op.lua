@@ -3,8 +3,8 @@
 local flow = require "flow"
 
 flow.op{
-    name = "rms_norm",
-    sig = "rms_norm(x, weight, eps: float = 1e-6)",
+    name = "root_norm",
+    sig = "root_norm(x, weight, eps: float = 1e-6)",
     doc = "x / sqrt(mean(x^2) + eps) * weight, along the last axis.",
     infer = function(x, weight)
         if x.ndim == 0 or weight.ndim ~= 1 or weight.shape[1] ~= x.shape[x.ndim] then
@@ -31,21 +31,21 @@ flow.op{
     samples = {"flow.randn(4, 6), flow.randn(6)", "flow.randn(2, 3, 5), flow.randn(5), 0.1"},
 }
 
-print(flow.testing.check_op "rms_norm")
+print(flow.testing.check_op "root_norm")
 --> true
 
 local x = flow.tensor({{3.0, 4.0}, {1.0, 7.0}}, {requires_grad = true})
-print(x:rms_norm(flow.ones(2), {eps = 0}))
+print(x:root_norm(flow.ones(2), {eps = 0}))
 --> [[0.8485, 1.1314],
 -->  [0.2000, 1.4000]]
---> float32[2, 2] on cpu, gradient through rms_norm
-print(pcall(function() return x:rms_norm(flow.ones(3)) end))
---> false	examples/lua/own_op.lua:42: rms_norm: weight must have as many elements as the last axis of x
-print(select(2, pcall(function() return x:rms_norn() end)))
---> examples/lua/own_op.lua:44: tensor has no method or field 'rms_norn'; did you mean 'rms_norm'?
+--> float32[2, 2] on cpu, gradient through root_norm
+print(pcall(function() return x:root_norm(flow.ones(3)) end))
+--> false	examples/lua/own_op.lua:42: root_norm: weight must have as many elements as the last axis of x
+print(select(2, pcall(function() return x:root_norn() end)))
+--> examples/lua/own_op.lua:44: tensor has no method or field 'root_norn'; did you mean 'root_norm'?
 
 -- On several ranks it takes and gives global tensors.
 local p = flow.placement.all "cpu"
 local rows = flow.randn(4, 2, {placement = p, sbp = "S(0)"})
-print(rows:rms_norm(flow.ones(2, {placement = p, sbp = "B"})).sbp)
+print(rows:root_norm(flow.ones(2, {placement = p, sbp = "B"})).sbp)
 --> S(0)

@@ -334,6 +334,69 @@ NN = {
 }
 
 
+# ---- recurrent layers, rows ----
+
+def recurrent_steps(kind, width, time_steps, batch):
+    def setup():
+        embedding, layer = torch.nn.Embedding(65, width), getattr(torch.nn, kind)(width, width)
+        head = torch.nn.Linear(width, 65)
+        optimizer = torch.optim.AdamW([p for net in (embedding, layer, head) for p in net.parameters()], lr=1e-3)
+        x, y = torch.randint(0, 65, (time_steps, batch)), torch.randint(0, 65, (time_steps * batch,))
+
+        def step():
+            optimizer.zero_grad()
+            F.cross_entropy(head(layer(embedding(x))[0]).view(-1, 65), y).backward()
+            optimizer.step()
+        return loop(step)
+    return setup
+
+
+def without_gradients(function):
+    def setup():
+        call = function()
+
+        def body():
+            with torch.no_grad():
+                call()
+        return loop(body)
+    return setup
+
+
+def lstm_cell():
+    cell, x, state = torch.nn.LSTMCell(128, 128), torch.randn(32, 128), (torch.randn(32, 128), torch.randn(32, 128))
+    return lambda: cell(x, state)
+
+
+def row(*weight, dtype=torch.float32):
+    x, w = torch.randn(1, 768).to(dtype), torch.randn(*weight).to(dtype)
+    return (lambda: x @ w) if weight[0] == 768 else (lambda: F.linear(x, w))
+
+
+def int64_product():
+    a, b = torch.randint(-9, 9, (256, 256)), torch.randint(-9, 9, (256, 256))
+    return lambda: a @ b
+
+
+def encoder_layer():
+    layer = torch.nn.TransformerEncoderLayer(128, 4, 512, 0.0)
+    x = torch.randn(64, 12, 128)
+    return both_ways(lambda: layer(x), list(layer.parameters()), torch.randn(64, 12, 128))
+
+
+RECURRENT = {
+    "lstm_128": recurrent_steps("LSTM", 128, 50, 32),
+    "lstm_256": recurrent_steps("LSTM", 256, 100, 64),
+    "gru_256": recurrent_steps("GRU", 256, 100, 64),
+    "rnn_256": recurrent_steps("RNN", 256, 100, 64),
+    "lstm_cell": without_gradients(lstm_cell),
+    "row": without_gradients(lambda: row(768, 16384)),
+    "row_linear": without_gradients(lambda: row(16384, 768)),
+    "row_bfloat16": without_gradients(lambda: row(16384, 768, dtype=torch.bfloat16)),
+    "int64": without_gradients(int64_product),
+    "encoder_layer": encoder_layer,
+}
+
+
 # ---- optimizers ----
 
 def gpt_shapes():
@@ -349,10 +412,28 @@ def parameters(shapes):
     return tensors
 
 
+def steps_of(name, shapes=None, **options):
+    """Steps in the fastest of PyTorch's ways on a CPU: fused where there is one, else foreach."""
+    return lambda: loop(getattr(torch.optim, name)(parameters(shapes or gpt_shapes()), **options).step)
+
+
+FUSED, LISTS = {"lr": 1e-4, "fused": True}, {"lr": 1e-4, "foreach": True}
 OPTIM = {
-    "adamw": lambda: loop(torch.optim.AdamW(parameters(gpt_shapes()), lr=1e-4).step),
-    "adamw_16m": lambda: loop(torch.optim.AdamW(parameters([(16 * MI,)]), lr=1e-4).step),
-    "sgd": lambda: loop(torch.optim.SGD(parameters(gpt_shapes()), lr=1e-4).step),
+    "adamw": steps_of("AdamW", **FUSED),
+    "adamw_16m": steps_of("AdamW", [(16 * MI,)], **FUSED),
+    "amsgrad": steps_of("AdamW", amsgrad=True, **FUSED),
+    "sgd": steps_of("SGD", **FUSED),
+    "momentum": steps_of("SGD", momentum=0.9, **FUSED),
+    "momentum_20": steps_of("SGD", 20 * [(256, 256)], momentum=0.9, **FUSED),
+    "rmsprop": steps_of("RMSprop", **LISTS),
+    "rmsprop_all": steps_of("RMSprop", momentum=0.9, centered=True, **LISTS),
+    "adagrad": steps_of("Adagrad", **FUSED),
+    "adadelta": steps_of("Adadelta", foreach=True),
+    "adamax": steps_of("Adamax", **LISTS),
+    "nadam": steps_of("NAdam", **LISTS),
+    "radam": steps_of("RAdam", **LISTS),
+    "rprop": steps_of("Rprop", **LISTS),
+    "asgd": steps_of("ASGD", **LISTS),
 }
 
 
@@ -645,6 +726,7 @@ GROUPS = {
     "matmul": MATMUL, "linalg": LINALG,
     "permute": PERMUTE,
     "nn": NN,
+    "recurrent": RECURRENT,
     "optim": OPTIM,
     "loader": LOADER,
     "records": {kind + name: lambda size=size: mapped_rows(size) for kind in ("checked_", "plain_")

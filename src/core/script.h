@@ -8,6 +8,7 @@
 #define FL_SCRIPT_H
 
 /* Tensors, ops and calls of them; what it brings along: status, dtypes, shapes, placements, SBP, metas. */
+#include "dispatch/autocast.h"
 #include "dispatch/dispatch.h"
 /* Gradients: the tape, backward, hooks; functions with a backward of their own; where the first NaN comes from. */
 #include "autograd/anomaly.h"

@@ -20,9 +20,9 @@ static void known_values(void)
 {
     unsigned char zeros[32] = {0};
     for (int m = 0; fl_crc32c_methods(m); m++) {
-        CHECK(fl_crc32c_methods(m)(0, "123456789", 9) == 0xe3069283u);
-        CHECK(fl_crc32c_methods(m)(0, zeros, sizeof zeros) == 0x8a9136aau); /* RFC 3720, B.4 */
-        CHECK(fl_crc32c_methods(m)(0, NULL, 0) == 0);
+        CHECK(fl_crc32c_methods(m)(0, NULL, "123456789", 9) == 0xe3069283u);
+        CHECK(fl_crc32c_methods(m)(0, NULL, zeros, sizeof zeros) == 0x8a9136aau); /* RFC 3720, B.4 */
+        CHECK(fl_crc32c_methods(m)(0, NULL, NULL, 0) == 0);
     }
 }
 
@@ -30,14 +30,17 @@ enum { MOST = 10000 };
 
 static void any_length_and_place(void)
 {
-    static unsigned char data[MOST + 8];
+    static unsigned char data[MOST + 8], copy[MOST + 24];
     for (int i = 0; i < MOST + 8; i++) data[i] = (unsigned char)(i * 2654435761u >> 13);
     for (int m = 0; fl_crc32c_methods(m); m++) {
         int wrong = 0;
         for (size_t n = 0; n <= MOST; n += n < 600 ? 1 : 241) {
             const unsigned char *at = data + n % 8;
-            wrong += fl_crc32c_methods(m)(0, at, n) != by_definition(0, at, n);
-            wrong += fl_crc32c_methods(m)((uint32_t)n, at, n) != by_definition((uint32_t)n, at, n);
+            unsigned char *to = copy + 8 + n % 5;
+            memset(copy, 0xa5, sizeof copy);
+            wrong += fl_crc32c_methods(m)(0, NULL, at, n) != by_definition(0, at, n);
+            wrong += fl_crc32c_methods(m)((uint32_t)n, to, at, n) != by_definition((uint32_t)n, at, n);
+            wrong += memcmp(to, at, n) != 0 || to[-1] != 0xa5 || to[n] != 0xa5;
         }
         CHECK(wrong == 0);
     }

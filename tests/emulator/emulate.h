@@ -379,6 +379,15 @@ static inline double rsqrt(double x) { return 1 / sqrt(x); }
 static inline float rsqrt(float x) { return rsqrtf(x); }
 static inline float normcdff(float x) { return 0.5f * erfcf(x * -0.70710678f); }
 static inline double normcdf(double x) { return 0.5 * erfc(x * -0.70710678118654752440); }
+/* Newton's steps from Winitzki's approximation. */
+static inline double erfinv(double x)
+{
+    if (!(fabs(x) < 1)) return fabs(x) == 1 ? copysign(INFINITY, x) : NAN;
+    double l = log1p(-x * x), t = 2 / (M_PI * 0.147) + l / 2, y = copysign(sqrt(sqrt(t * t - l / 0.147) - t), x);
+    for (int i = 0; i < 4; i++) y -= (erf(y) - x) * exp(y * y) * 0.886226925452758;
+    return y;
+}
+static inline float erfinvf(float x) { return (float)erfinv(x); }
 static inline float sinpif(float x) { return (float)sin(M_PI * x); }
 static inline float cospif(float x) { return (float)cos(M_PI * x); }
 static inline void sincospif(float x, float *s, float *c)

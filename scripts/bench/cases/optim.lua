@@ -28,10 +28,26 @@ local function steps(optimizer)
     end
 end
 
-function M.adamw() return steps(flow.optim.AdamW(parameters(gpt_shapes()), {lr = 1e-4})) end
+-- name -> {optimizer, options}: over the GPT's parameters.
+local cases = {
+    adamw = {"AdamW", {lr = 1e-4}}, amsgrad = {"AdamW", {lr = 1e-4, amsgrad = true}}, sgd = {"SGD", {lr = 1e-4}},
+    momentum = {"SGD", {lr = 1e-4, momentum = 0.9}}, rmsprop = {"RMSprop", {lr = 1e-4}},
+    rmsprop_all = {"RMSprop", {lr = 1e-4, momentum = 0.9, centered = true}}, adagrad = {"Adagrad", {lr = 1e-4}},
+    adadelta = {"Adadelta", {}}, adamax = {"Adamax", {lr = 1e-4}}, nadam = {"NAdam", {lr = 1e-4}},
+    radam = {"RAdam", {lr = 1e-4}}, rprop = {"Rprop", {lr = 1e-4}}, asgd = {"ASGD", {lr = 1e-4}},
+    lion = {"Lion", {lr = 1e-4}}, lamb = {"LAMB", {lr = 1e-4}}, lars = {"LARS", {lr = 1e-4}},
+}
+for name, case in pairs(cases) do
+    M[name] = function() return steps(flow.optim[case[1]](parameters(gpt_shapes()), case[2])) end
+end
 
 function M.adamw_16m() return steps(flow.optim.AdamW(parameters {{16 * 1024 * 1024}}, {lr = 1e-4})) end
 
-function M.sgd() return steps(flow.optim.SGD(parameters(gpt_shapes()), {lr = 1e-4})) end
+-- 20 tensors of 256 x 256.
+function M.momentum_20()
+    local shapes = {}
+    for i = 1, 20 do shapes[i] = {256, 256} end
+    return steps(flow.optim.SGD(parameters(shapes), {lr = 1e-4, momentum = 0.9}))
+end
 
 return M

@@ -1,5 +1,5 @@
 /*
-** optimizer.c -- SGD, Adam and AdamW for hosts: state per parameter, and a step as one op over many of them.
+** optimizer.c -- optimizers of fused steps for hosts: state per parameter, and a step as one op over many of them.
 **
 ** Parameters that differ in placement, or in the number of their steps, are updated by ops of their own. Parameters
 ** without a gradient are left alone; state is made at a parameter's first step.
@@ -11,11 +11,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum kind { SGD, ADAM, ADAMW, KINDS };
+/* X(kind, name) */
+#define OPTIMIZERS(X)       \
+    X(SGD, "SGD")           \
+    X(ADAM, "Adam")         \
+    X(ADAMW, "AdamW")       \
+    X(RMSPROP, "RMSprop")   \
+    X(ADAGRAD, "Adagrad")   \
+    X(ADADELTA, "Adadelta") \
+    X(ADAMAX, "Adamax")     \
+    X(NADAM, "NAdam")       \
+    X(RADAM, "RAdam")       \
+    X(RPROP, "Rprop")       \
+    X(ASGD, "ASGD")         \
+    X(LION, "Lion")
 
-static const char *const kind_names[KINDS] = {"SGD", "Adam", "AdamW"};
+enum kind {
+#define X(kind, name) kind,
+    OPTIMIZERS(X)
+#undef X
+        KINDS
+};
 
-enum { MAX_KEPT = 2, MOMENTUM_KEPT = 1, ADAM_KEPT = 2 };
+static const char *const kind_names[KINDS] = {
+#define X(kind, name) name,
+    OPTIMIZERS(X)
+#undef X
+};
+
+enum { MAX_KEPT = 3 };
 
 /* One parameter. */
 struct member {
@@ -26,8 +50,9 @@ struct member {
 };
 
 struct settings {
-    double lr, momentum, dampening, weight_decay, beta1, beta2, eps;
-    bool nesterov, maximize;
+    double lr, momentum, dampening, weight_decay, beta1, beta2, eps, alpha, rho, lr_decay, initial_accumulator_value,
+        momentum_decay, lambd, t0, eta_minus, eta_plus, step_size_min, step_size_max;
+    bool nesterov, maximize, amsgrad, centered, decoupled_weight_decay;
 };
 
 struct flow_optimizer {
@@ -39,7 +64,20 @@ struct flow_optimizer {
 
 /* ---- options ---- */
 
-enum { OF_SGD = 1, OF_ADAM = 2 };
+/* Kinds, a bit each. */
+enum {
+    OF_SGD = 1 << SGD,
+    OF_RMSPROP = 1 << RMSPROP,
+    OF_ADAGRAD = 1 << ADAGRAD,
+    OF_ADADELTA = 1 << ADADELTA,
+    OF_NADAM = 1 << NADAM,
+    OF_RPROP = 1 << RPROP,
+    OF_ASGD = 1 << ASGD,
+    OF_ALL = (1 << KINDS) - 1,
+    OF_ADAM = 1 << ADAM | 1 << ADAMW,
+    OF_MOMENTS = OF_ADAM | 1 << ADAMAX | OF_NADAM | 1 << RADAM,
+    OF_CHOICE = 1 << ADAM | OF_NADAM | 1 << RADAM
+};
 
 static const struct option {
     const char *name;
@@ -48,26 +86,85 @@ static const struct option {
     bool flag;
     double least, most;
 } options[] = {
-    {"lr", offsetof(struct settings, lr), OF_SGD | OF_ADAM, false, 0, INFINITY},
-    {"weight_decay", offsetof(struct settings, weight_decay), OF_SGD | OF_ADAM, false, 0, INFINITY},
-    {"maximize", offsetof(struct settings, maximize), OF_SGD | OF_ADAM, true, 0, 1},
-    {"momentum", offsetof(struct settings, momentum), OF_SGD, false, 0, 1},
-    {"dampening", offsetof(struct settings, dampening), OF_SGD, false, -INFINITY, INFINITY},
-    {"nesterov", offsetof(struct settings, nesterov), OF_SGD, true, 0, 1},
-    {"beta1", offsetof(struct settings, beta1), OF_ADAM, false, 0, 1},
-    {"beta2", offsetof(struct settings, beta2), OF_ADAM, false, 0, 1},
-    {"eps", offsetof(struct settings, eps), OF_ADAM, false, 0, INFINITY},
+#define NUMBER(name, kinds, least, most)                                  \
+    {                                                                     \
+#name, offsetof(struct settings, name), kinds, false, least, most \
+    }
+#define FLAG(name, kinds)                                         \
+    {                                                             \
+#name, offsetof(struct settings, name), kinds, true, 0, 1 \
+    }
+    NUMBER(lr, OF_ALL, 0, INFINITY),
+    NUMBER(weight_decay, OF_ALL & ~OF_RPROP, 0, INFINITY),
+    FLAG(maximize, OF_ALL),
+    NUMBER(momentum, OF_SGD | OF_RMSPROP, 0, 1),
+    NUMBER(dampening, OF_SGD, -INFINITY, INFINITY),
+    FLAG(nesterov, OF_SGD),
+    NUMBER(beta1, OF_MOMENTS | 1 << LION, 0, 1),
+    NUMBER(beta2, OF_MOMENTS | 1 << LION, 0, 1),
+    NUMBER(eps, OF_MOMENTS | OF_RMSPROP | OF_ADAGRAD | OF_ADADELTA, 0, INFINITY),
+    FLAG(amsgrad, OF_ADAM),
+    FLAG(decoupled_weight_decay, OF_CHOICE),
+    NUMBER(alpha, OF_RMSPROP | OF_ASGD, 0, INFINITY),
+    FLAG(centered, OF_RMSPROP),
+    NUMBER(lr_decay, OF_ADAGRAD, 0, INFINITY),
+    NUMBER(initial_accumulator_value, OF_ADAGRAD, 0, INFINITY),
+    NUMBER(rho, OF_ADADELTA, 0, 1),
+    NUMBER(momentum_decay, OF_NADAM, 0, INFINITY),
+    NUMBER(eta_minus, OF_RPROP, 0, 1),
+    NUMBER(eta_plus, OF_RPROP, 1, INFINITY),
+    NUMBER(step_size_min, OF_RPROP, 0, INFINITY),
+    NUMBER(step_size_max, OF_RPROP, 0, INFINITY),
+    NUMBER(lambd, OF_ASGD, 0, INFINITY),
+    NUMBER(t0, OF_ASGD, 0, INFINITY),
+#undef NUMBER
+#undef FLAG
 };
 enum { OPTIONS = sizeof options / sizeof *options };
 
+/* As in scripts (optim_rules.lua). */
 static struct settings defaults_of(enum kind kind)
 {
-    struct settings s = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
-    if (kind == ADAMW) s.weight_decay = 0.01;
+    struct settings s = {.lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .alpha = 0.99, .rho = 0.9};
+    switch (kind) {
+    case ADAMW: s.weight_decay = 0.01; break;
+    case RMSPROP: s.lr = 1e-2; break;
+    case ADAGRAD:
+        s.lr = 1e-2;
+        s.eps = 1e-10;
+        break;
+    case ADADELTA:
+        s.lr = 1;
+        s.eps = 1e-6;
+        break;
+    case ADAMAX: s.lr = 2e-3; break;
+    case NADAM:
+        s.lr = 2e-3;
+        s.momentum_decay = 4e-3;
+        break;
+    case RPROP:
+        s.lr = 1e-2;
+        s.eta_minus = 0.5;
+        s.eta_plus = 1.2;
+        s.step_size_min = 1e-6;
+        s.step_size_max = 50;
+        break;
+    case ASGD:
+        s.lr = 1e-2;
+        s.lambd = 1e-4;
+        s.alpha = 0.75;
+        s.t0 = 1e6;
+        break;
+    case LION:
+        s.lr = 1e-4;
+        s.beta2 = 0.99;
+        break;
+    default: break;
+    }
     return s;
 }
 
-static int options_of(enum kind kind) { return kind == SGD ? OF_SGD : OF_ADAM; }
+static int options_of(enum kind kind) { return 1 << kind; }
 
 static fl_status unknown_option(enum kind kind, const char *name)
 {
@@ -146,8 +243,11 @@ static fl_status find_kind(enum kind *out, const char *name)
             *out = (enum kind)k;
             return FL_OK;
         }
-    return fl_fail(FL_ERR_VALUE, "flow_optimizer_new: there is no optimizer '%s'; there are SGD, Adam and AdamW",
-                   fl_text_name(shown, name));
+    char known[160] = "";
+    for (int k = 0; k < KINDS; k++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", k ? ", " : "", kind_names[k]);
+    return fl_fail(FL_ERR_VALUE, "flow_optimizer_new: there is no optimizer '%s'; there are %s",
+                   fl_text_name(shown, name), known);
 }
 
 static fl_status check_params(flow_tensor *const *params, int count)
@@ -205,18 +305,52 @@ void flow_optimizer_free(flow_optimizer *optimizer)
 
 /* ---- steps ---- */
 
-static int kept_count(const flow_optimizer *optimizer)
+static const fl_op *step_of(const flow_optimizer *optimizer)
 {
-    return optimizer->kind != SGD ? ADAM_KEPT : optimizer->settings.momentum != 0 ? MOMENTUM_KEPT : 0;
+    const struct settings *s = &optimizer->settings;
+    switch (optimizer->kind) {
+    case SGD: return s->momentum != 0 ? FL_OP_REF(sgd_step) : FL_OP_REF(sgd_plain_step);
+    case RMSPROP:
+        if (s->centered) return s->momentum != 0 ? FL_OP_REF(rmsprop_both_step) : FL_OP_REF(rmsprop_centered_step);
+        return s->momentum != 0 ? FL_OP_REF(rmsprop_momentum_step) : FL_OP_REF(rmsprop_step);
+    case ADAGRAD: return FL_OP_REF(adagrad_step);
+    case ADADELTA: return FL_OP_REF(adadelta_step);
+    case ADAMAX: return FL_OP_REF(adamax_step);
+    case NADAM: return FL_OP_REF(nadam_step);
+    case RADAM: return FL_OP_REF(radam_step);
+    case RPROP: return FL_OP_REF(rprop_step);
+    case ASGD: return FL_OP_REF(asgd_step);
+    case LION: return FL_OP_REF(lion_step);
+    default: return s->amsgrad ? FL_OP_REF(amsgrad_step) : FL_OP_REF(adamw_step);
+    }
 }
 
-static fl_status make_state(struct member *member, int count)
+static int kept_count(const flow_optimizer *optimizer) { return step_of(optimizer)->groups - 2; }
+
+/* What kept tensor k begins with. */
+static double initial_of(const flow_optimizer *optimizer, int k)
+{
+    if (optimizer->kind == ADAGRAD) return optimizer->settings.initial_accumulator_value;
+    return optimizer->kind == RPROP && k == 1 ? optimizer->settings.lr : 0;
+}
+
+static fl_status make_state(const flow_optimizer *optimizer, struct member *member)
 {
     fl_tensor *plain;
+    int count = kept_count(optimizer);
     if (member->kept[0] || count == 0) return FL_OK;
     FL_TRY(fl_tensor_detach(&plain, member->param));
     fl_status status = FL_OK;
-    for (int k = 0; k < count && status == FL_OK; k++) status = FL_CALL(&member->kept[k], zeros_like, fl_of(plain));
+    for (int k = 0; k < count && status == FL_OK; k++) {
+        double initial = initial_of(optimizer, k);
+        if (initial == 0) status = FL_CALL(&member->kept[k], zeros_like, fl_of(plain));
+        else {
+            fl_attrs attrs;
+            fl_attrs_init(&attrs, FL_OP_REF(full_like));
+            fl_attr_set_number(&attrs, 0, initial);
+            status = FL_CALL_WITH(&member->kept[k], &attrs, full_like, fl_of(plain));
+        }
+    }
     fl_tensor_unref(plain);
     return status;
 }
@@ -236,22 +370,35 @@ static void set(fl_attrs *attrs, const fl_op *op, const char *name, double value
 static const fl_op *op_of(fl_attrs *attrs, const flow_optimizer *optimizer, int64_t step)
 {
     const struct settings *s = &optimizer->settings;
-    const fl_op *op = optimizer->kind != SGD ? FL_OP_REF(adamw_step)
-        : s->momentum != 0                   ? FL_OP_REF(sgd_step)
-                                             : FL_OP_REF(sgd_plain_step);
+    const fl_op *op = step_of(optimizer);
+    bool decoupled = optimizer->kind == ADAMW || optimizer->kind == LION || s->decoupled_weight_decay;
+    const struct {
+        const char *name;
+        double value;
+    } values[] = {{"lr", s->lr},
+                  {"weight_decay", s->weight_decay},
+                  {"maximize", s->maximize},
+                  {"momentum", s->momentum},
+                  {"dampening", s->dampening},
+                  {"nesterov", s->nesterov},
+                  {"first", step == 1},
+                  {"beta1", s->beta1},
+                  {"beta2", s->beta2},
+                  {"eps", s->eps},
+                  {"step", (double)step},
+                  {"decoupled", decoupled},
+                  {"alpha", s->alpha},
+                  {"rho", s->rho},
+                  {"lr_decay", s->lr_decay},
+                  {"momentum_decay", s->momentum_decay},
+                  {"shrink", s->eta_minus},
+                  {"grow", s->eta_plus},
+                  {"least", s->step_size_min},
+                  {"most", s->step_size_max},
+                  {"lambd", s->lambd},
+                  {"t0", s->t0}};
     fl_attrs_init(attrs, op);
-    set(attrs, op, "lr", s->lr);
-    set(attrs, op, "weight_decay", s->weight_decay);
-    set(attrs, op, "maximize", s->maximize);
-    set(attrs, op, "momentum", s->momentum);
-    set(attrs, op, "dampening", s->dampening);
-    set(attrs, op, "nesterov", s->nesterov);
-    set(attrs, op, "first", step == 1);
-    set(attrs, op, "beta1", s->beta1);
-    set(attrs, op, "beta2", s->beta2);
-    set(attrs, op, "eps", s->eps);
-    set(attrs, op, "step", (double)step);
-    set(attrs, op, "decoupled", optimizer->kind == ADAMW);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) set(attrs, op, values[i].name, values[i].value);
     return op;
 }
 
@@ -272,7 +419,7 @@ static fl_status step_group(flow_optimizer *optimizer, int first, fl_operand *in
     for (int i = first; i < optimizer->count; i++) count += belongs(&m[i], f);
     for (int i = first; i < optimizer->count; i++) {
         if (i != first && !belongs(&m[i], f)) continue;
-        FL_TRY(make_state(&m[i], lists - 2));
+        FL_TRY(make_state(optimizer, &m[i]));
         in[at] = fl_of(m[i].param);
         in[count + at] = fl_of(fl_autograd_grad_of(m[i].param));
         for (int k = 0; k < lists - 2; k++) in[(2 + k) * count + at] = fl_of(m[i].kept[k]);

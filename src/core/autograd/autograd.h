@@ -79,6 +79,14 @@ fl_status fl_vjp_check(const fl_op *op);
 /* Gradient of an output that nothing used. */
 fl_status fl_vjp_zeros(fl_tensor **out, const fl_meta *meta);
 
+/* The body of an op as such a text over its operands and attributes (see vjp.c): read at its first call. */
+typedef struct fl_body_text {
+    const fl_op *op;
+    const char *text;
+    struct program *program; /* NULL before */
+} fl_body_text;
+fl_status fl_text_body(fl_tensor **out, fl_body_text *body, const fl_operand *in, int nin, const fl_attrs *attrs);
+
 /* What the strings of the wanted inputs (a bit each) mention: bits of inputs and outputs to save. */
 void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out);
 

@@ -6,6 +6,7 @@
 ** contribution has come (`expected`); only then it is boxed and added to .grad. Small ones wait for others, so that
 ** their all-reduces travel together.
 */
+#include "dispatch/autocast.h"
 #include "bucket.h"
 #include "dispatch/answer.h"
 #include "dispatch/to_global.h"
@@ -381,9 +382,12 @@ static fl_status run(tape_pass *pass, fl_tensor *const *ys, fl_tensor *const *gr
 static fl_status run_pass(tape_pass *pass, fl_tensor *const *ys, fl_tensor *const *grads, int ycount)
 {
     bool enabled = fl_grad_enabled;
+    uintptr_t autocast = fl_autocast_pause();
+    fl_autocast_forget();
     fl_grad_enabled = pass->create_graph;
     fl_status status = run(pass, ys, grads, ycount);
     fl_grad_enabled = enabled;
+    fl_autocast_resume(autocast);
     pass_end(pass);
     return status;
 }

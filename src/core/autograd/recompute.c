@@ -8,6 +8,7 @@
 ** What depends on which nodes are still alive differs from rank to rank, as collections come when they come. So a
 ** second run ends after the last node that lacked values when it was recorded, alive or not.
 */
+#include "dispatch/autocast.h"
 #include "recompute.h"
 #include "tape.h"
 #include "value/random.h"
@@ -41,7 +42,8 @@ struct fl_recompute {
     uint64_t first; /* nodes from this number on are of the function */
     struct input *inputs;
     fl_draws draws;
-    bool sync; /* fl_grad_sync around the first run */
+    bool sync;          /* fl_grad_sync around the first run */
+    uintptr_t autocast; /* fl_autocast_now there */
     bool running_again;
 };
 
@@ -325,6 +327,7 @@ fl_status fl_recompute_begin(fl_recompute **out, fl_recompute_calls calls, void 
     if (r->outermost != r) r->outermost->refs++;
     r->first = fl_tape_next_seq();
     r->sync = fl_grad_sync;
+    r->autocast = fl_autocast_now;
     run->of = r;
     run->around = now;
     run_begin(run);
@@ -385,18 +388,21 @@ static fl_status run_again(fl_recompute *recompute)
                        "its own graph");
     struct run run = {.of = recompute, .again = true};
     fl_draws draws = recompute->draws;
-    bool enabled = fl_grad_enabled, sync = fl_grad_sync, watched = fl_dispatch_watched;
+    bool enabled = fl_grad_enabled, sync = fl_grad_sync, watched = fl_dispatch_watched & FL_WATCH_AGAIN;
+    uintptr_t autocast = fl_autocast_now;
     recompute->running_again = true;
     recompute->refs++;
     fl_grad_enabled = true;
     fl_grad_sync = recompute->sync;
-    fl_dispatch_watched = true;
+    fl_dispatch_watch(FL_WATCH_AGAIN, true);
+    fl_autocast_resume(recompute->autocast);
     run_begin(&run);
     fl_draws_begin(&draws, true);
     fl_status status = recompute->calls.run(recompute->context);
     fl_draws_end(&draws);
     run_end(&run);
-    fl_dispatch_watched = watched;
+    fl_autocast_resume(autocast);
+    fl_dispatch_watch(FL_WATCH_AGAIN, watched);
     fl_grad_sync = sync;
     fl_grad_enabled = enabled;
     recompute->running_again = false;

@@ -471,6 +471,7 @@ void fl_tape_release_grad(fl_grad *g)
 /* ---- dispatch ---- */
 
 static const fl_recorder tape = {
-    fl_tape_view_wants, record, ahead, note_view, fl_tape_check_inplace, fl_tape_rewrite, fl_tape_release_record};
+    fl_tape_view_wants,    record, ahead, note_view, fl_tape_check_inplace, fl_tape_rewrite, fl_autograd_is_leaf,
+    fl_tape_release_record};
 
 __attribute__((constructor)) static void begin_recording(void) { fl_recorder_set(&tape); }

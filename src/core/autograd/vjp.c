@@ -5,6 +5,10 @@
 ** device, box themselves and can be differentiated again; what a string mentions is what the tape saves.
 ** `expand_to`, `reshape_to`, `sum_to` and `unreduce` take the shape of an input from its meta, so that the
 ** input itself need not be saved.
+**
+** Bodies of ops are such texts, too (fl_text_body): they may begin with lines `name = expression;`, each computed once,
+** when it is first needed. `choose(c, a, b)` computes a where c is a number other than 0 or an operand that is given,
+** else b; `ndim(x)` and `size(x, axis)` are numbers.
 */
 #include "autograd.h"
 #include "base/hash.h"
@@ -24,17 +28,21 @@ typedef enum term_kind {
     TERM_GRAD,
     TERM_ATTR,
     TERM_CALL,
-    TERM_LIKE
+    TERM_LIKE,
+    TERM_LOCAL, /* a line of a body */
+    TERM_CHOOSE,
+    TERM_NDIM,
+    TERM_SIZE
 } term_kind;
 typedef enum like_kind { LIKE_EXPAND, LIKE_RESHAPE, LIKE_SUM, LIKE_UNREDUCE, LIKE_COUNT } like_kind;
 
 static const char *const like_names[LIKE_COUNT] = {"expand_to", "reshape_to", "sum_to", "unreduce"};
 
-enum { MAX_ARGS = 8 };
+enum { MAX_ARGS = 8, MAX_LOCALS = 16, MAX_NAME = 32 };
 
 struct term {
     term_kind kind;
-    int index; /* operand, output, attribute; like_kind of TERM_LIKE */
+    int index; /* operand, output, attribute, line; like_kind of TERM_LIKE */
     double number;
     int64_t integer;
     const fl_op *call;
@@ -47,6 +55,7 @@ struct program {
     const fl_op *op;
     struct term *terms;                                         /* all there are; owned */
     struct term *inputs[FL_MAX_PARAMS];                         /* gradient of each operand; NULL: none */
+    struct term *locals[MAX_LOCALS], *result;                   /* of a body */
     uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
 };
 
@@ -59,6 +68,9 @@ struct parser {
     fl_status status;             /* the first error */
     const char *text;
     struct term **terms; /* the program's */
+    char locals[MAX_LOCALS][MAX_NAME];
+    int local_count;
+    bool is_body;
 };
 
 static struct term *parse_sum(struct parser *parser);
@@ -77,8 +89,9 @@ static struct term *term_new(struct parser *parser, term_kind kind)
 static struct term *fail_term(struct parser *parser, const char *what)
 {
     if (parser->status == FL_OK)
-        parser->status = fl_fail(FL_ERR_VALUE, "%s: gradient '%s': %s before '%.20s' (character %d)", parser->op->name,
-                                 parser->text, what, parser->at, (int)(parser->at - parser->text) + 1);
+        parser->status = fl_fail(FL_ERR_VALUE, "%s: %s '%s': %s before '%.20s' (character %d)", parser->op->name,
+                                 parser->is_body ? "body" : "gradient", parser->text, what, parser->at,
+                                 (int)(parser->at - parser->text) + 1);
     parser->at += strlen(parser->at);
     return term_new(parser, TERM_INTEGER);
 }
@@ -114,9 +127,26 @@ static int param_called(const fl_op *op, const char *name, bool tensor)
     return -1;
 }
 
+/* What looks like a call and is none. */
+static const struct {
+    const char *name;
+    term_kind kind;
+    int count;
+} forms[] = {{"choose", TERM_CHOOSE, 3}, {"ndim", TERM_NDIM, 1}, {"size", TERM_SIZE, 2}};
+enum { FORM_COUNT = sizeof forms / sizeof *forms };
+
+static int local_called(const struct parser *parser, const char *name)
+{
+    for (int i = 0; i < parser->local_count; i++)
+        if (strcmp(parser->locals[i], name) == 0) return i;
+    return -1;
+}
+
 static struct term *parse_call(struct parser *parser, const char *name)
 {
     struct term *t = NULL;
+    for (int i = 0; i < FORM_COUNT; i++)
+        if (strcmp(name, forms[i].name) == 0) t = term_new(parser, forms[i].kind);
     for (int i = 0; i < LIKE_COUNT; i++)
         if (strcmp(name, like_names[i]) == 0) {
             t = term_new(parser, TERM_LIKE);
@@ -133,29 +163,36 @@ static struct term *parse_call(struct parser *parser, const char *name)
         t->args[t->count++] = parse_sum(parser);
         accept(parser, ',');
     }
+    for (int i = 0; i < FORM_COUNT; i++)
+        if (t->kind == forms[i].kind && t->count != forms[i].count) return fail_term(parser, "not enough arguments");
     if (t->kind == TERM_LIKE && (t->count < 2 || t->args[t->count - 1]->kind != TERM_IN))
         return fail_term(parser, "an operand must be the last argument");
     if (t->kind == TERM_LIKE) parser->saves_in = saved; /* the last argument gives only its shape */
     return t;
 }
 
+static bool read_name(char name[MAX_NAME], struct parser *parser)
+{
+    size_t n = 0;
+    skip_space(parser);
+    while (n + 1 < MAX_NAME && (isalnum((unsigned char)*parser->at) || *parser->at == '_')) name[n++] = *parser->at++;
+    name[n] = 0;
+    return n > 0;
+}
+
 static struct term *parse_name(struct parser *parser)
 {
-    char name[32];
-    size_t n = 0;
-    while (isalnum((unsigned char)*parser->at) || *parser->at == '_') {
-        if (n + 1 == sizeof name) return fail_term(parser, "a name that is too long");
-        name[n++] = *parser->at++;
-    }
-    name[n] = 0;
-    if (n == 0) return fail_term(parser, "a name or a number is missing");
+    char name[MAX_NAME];
+    if (!read_name(name, parser)) return fail_term(parser, "a name or a number is missing");
     if (accept(parser, '(')) return parse_call(parser, name);
     struct term *t = term_new(parser, TERM_INTEGER);
     if (strcmp(name, "true") == 0 || strcmp(name, "false") == 0) {
         t->integer = name[0] == 't';
         return t;
     }
-    if ((t->index = param_called(parser->op, name, true)) >= 0) {
+    if ((t->index = local_called(parser, name)) >= 0) {
+        t->kind = TERM_LOCAL;
+    } else if ((t->index = param_called(parser->op, name, true)) >= 0) {
         t->kind = TERM_IN;
         parser->saves_in |= 1u << t->index;
     } else if ((t->index = param_called(parser->op, name, false)) >= 0) {
@@ -257,6 +294,30 @@ static fl_status parse_program(struct program **out, const fl_op *op)
     return status;
 }
 
+/* name = expression; ... expression */
+static fl_status parse_body(struct program **out, const fl_body_text *body)
+{
+    struct program *g = calloc(1, sizeof *g);
+    if (!g) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for its body", body->op->name);
+    struct parser p = {.at = body->text, .op = body->op, .text = body->text, .terms = &g->terms, .is_body = true};
+    g->op = body->op;
+    while (p.status == FL_OK && strchr(p.at, ';')) {
+        char name[MAX_NAME];
+        if (!read_name(name, &p) || !accept(&p, '=') || p.local_count == MAX_LOCALS)
+            fail_term(&p, "a line must be name = expression;");
+        else {
+            g->locals[p.local_count] = parse_sum(&p);
+            memcpy(p.locals[p.local_count++], name, sizeof name);
+            if (!accept(&p, ';')) fail_term(&p, "a ; is missing");
+        }
+    }
+    g->result = parse_sum(&p);
+    if (*p.at) fail_term(&p, "an operator is missing");
+    if (p.status == FL_OK) *out = g;
+    else program_free(g);
+    return p.status;
+}
+
 /* Where the program of op is, or belongs. */
 static struct program **place_of(const fl_op *op)
 {
@@ -303,7 +364,15 @@ struct value {
     const fl_attr *attr; /* instead of the operand: an attribute of the op */
 };
 
-static fl_status eval(struct value *out, const struct term *term, fl_grad *g);
+/* What an expression is evaluated in. */
+struct scope {
+    fl_grad *g; /* of a body: its operands and attributes */
+    const struct program *program;
+    struct value locals[MAX_LOCALS]; /* owned */
+    bool known[MAX_LOCALS];
+};
+
+static fl_status eval(struct value *out, const struct term *term, struct scope *scope);
 
 static void value_release(struct value *value)
 {
@@ -366,13 +435,13 @@ static fl_status call_with(fl_tensor **out, const fl_op *op, const struct value 
 
 static fl_status number_call(struct value *out, const struct term *term, const struct value *values);
 
-static fl_status eval_call(struct value *out, const struct term *term, fl_grad *g)
+static fl_status eval_call(struct value *out, const struct term *term, struct scope *scope)
 {
     struct value values[MAX_ARGS] = {{{FL_NONE, {0}}, NULL}};
     fl_status status = FL_OK;
     bool tensors = false;
     for (int i = 0; i < term->count && status == FL_OK; i++) {
-        status = eval(&values[i], term->args[i], g);
+        status = eval(&values[i], term->args[i], scope);
         tensors |= values[i].operand.kind == FL_TENSOR;
     }
     if (status == FL_OK) {
@@ -407,7 +476,12 @@ static fl_status number_call(struct value *out, const struct term *term, const s
     case FL_EW_neg: r = -a; break;
     case FL_EW_pow: r = __builtin_pow(a, b); break;
     case FL_EW_log: r = __builtin_log(a); break;
-    default: return fl_fail(FL_ERR_STATE, "backward: the gradient calls %s with numbers alone", term->call->name);
+    case FL_EW_sqrt: r = __builtin_sqrt(a); break;
+    case FL_EW_floor_divide: r = __builtin_floor(a / b); break;
+    case FL_EW_eq: r = a == b; break;
+    case FL_EW_gt: r = a > b; break;
+    case FL_EW_lt: r = a < b; break;
+    default: return fl_fail(FL_ERR_STATE, "an expression calls %s with numbers alone", term->call->name);
     }
     bool whole = r == (double)(int64_t)r && fl_ew_rows[row].rule == FL_EW_SAME && values[0].operand.kind != FL_NUM_FLOAT
         && (term->count < 2 || values[1].operand.kind != FL_NUM_FLOAT);
@@ -435,11 +509,11 @@ static void kept_shape(fl_shape *out, const fl_shape *x, const fl_attr *axes)
     }
 }
 
-static fl_status eval_like(struct value *out, const struct term *term, fl_grad *g)
+static fl_status eval_like(struct value *out, const struct term *term, struct scope *scope)
 {
-    const fl_shape *shape = &g->in_meta[term->args[term->count - 1]->index]->shape;
+    const fl_shape *shape = &scope->g->in_meta[term->args[term->count - 1]->index]->shape;
     struct value v, axes = {{FL_NONE, {0}}, NULL};
-    FL_TRY(eval(&v, term->args[0], g));
+    FL_TRY(eval(&v, term->args[0], scope));
     fl_tensor *x = v.operand.tensor, *result = NULL;
     fl_status status = FL_OK;
     if (term->index == LIKE_RESHAPE) status = with_sizes(&result, FL_OP_REF(reshape), x, shape);
@@ -448,7 +522,7 @@ static fl_status eval_like(struct value *out, const struct term *term, fl_grad *
     else {
         fl_shape kept;
         fl_tensor *whole = NULL;
-        status = eval(&axes, term->args[1], g);
+        status = eval(&axes, term->args[1], scope);
         if (status == FL_OK) {
             kept_shape(&kept, shape, axes.attr);
             status = with_sizes(&whole, FL_OP_REF(reshape), x, &kept);
@@ -461,18 +535,61 @@ static fl_status eval_like(struct value *out, const struct term *term, fl_grad *
     return status;
 }
 
-static fl_status eval(struct value *out, const struct term *term, fl_grad *g)
+static fl_status eval_local(struct value *out, const struct term *term, struct scope *scope)
+{
+    struct value *local = &scope->locals[term->index];
+    if (!scope->known[term->index]) FL_TRY(eval(local, scope->program->locals[term->index], scope));
+    scope->known[term->index] = true;
+    *out = *local;
+    if (out->operand.kind == FL_TENSOR) fl_tensor_ref(out->operand.tensor);
+    return FL_OK;
+}
+
+static fl_status eval_choice(struct value *out, const struct term *term, struct scope *scope)
+{
+    struct value condition;
+    FL_TRY(eval(&condition, term->args[0], scope));
+    fl_kind kind = condition.operand.kind;
+    bool yes = kind == FL_TENSOR || (condition.attr && condition.attr->given && value_number(&condition) != 0)
+        || (!condition.attr && kind != FL_NONE && value_number(&condition) != 0);
+    value_release(&condition);
+    return eval(out, term->args[yes ? 1 : 2], scope);
+}
+
+static fl_status eval_size(struct value *out, const struct term *term, struct scope *scope)
+{
+    struct value x, axis = {fl_of_integer(0), NULL};
+    FL_TRY(eval(&x, term->args[0], scope));
+    fl_status status = term->kind == TERM_SIZE ? eval(&axis, term->args[1], scope) : FL_OK;
+    const fl_shape *shape = &x.operand.tensor->meta->shape;
+    int64_t at = status == FL_OK ? (int64_t)value_number(&axis) : 0, count = shape->ndim;
+    if (term->kind == TERM_SIZE && status == FL_OK) {
+        if (at >= count || at < -count)
+            status = fl_fail(FL_ERR_SHAPE, "axis %lld of a tensor of %d axes", (long long)at, shape->ndim);
+        else count = shape->dims[at < 0 ? at + shape->ndim : at];
+    }
+    value_release(&x);
+    *out = (struct value){fl_of_integer(count), NULL};
+    return status;
+}
+
+static fl_status eval(struct value *out, const struct term *term, struct scope *scope)
 {
     fl_tensor *zeros = NULL;
+    fl_grad *g = scope->g;
     *out = (struct value){{FL_NONE, {0}}, NULL};
     switch (term->kind) {
     case TERM_NUMBER: out->operand = fl_of_number(term->number); return FL_OK;
     case TERM_INTEGER: out->operand = fl_of_integer(term->integer); return FL_OK;
     case TERM_IN: out->operand = g->in[term->index]; break;
     case TERM_OUT: out->operand = fl_of(g->out[term->index]); break;
+    case TERM_LOCAL: return eval_local(out, term, scope);
+    case TERM_CHOOSE: return eval_choice(out, term, scope);
+    case TERM_NDIM:
+    case TERM_SIZE: return eval_size(out, term, scope);
     case TERM_ATTR: out->attr = &g->attrs->at[term->index]; return FL_OK;
-    case TERM_CALL: return eval_call(out, term, g);
-    case TERM_LIKE: return eval_like(out, term, g);
+    case TERM_CALL: return eval_call(out, term, scope);
+    case TERM_LIKE: return eval_like(out, term, scope);
     case TERM_GRAD:
         if (!g->gout[term->index]) {
             FL_TRY(fl_vjp_zeros(&zeros, g->out_meta[term->index]));
@@ -489,11 +606,35 @@ static fl_status eval(struct value *out, const struct term *term, fl_grad *g)
 fl_status fl_vjp_eval(fl_grad *g)
 {
     const struct program *p = program_of(g->op);
+    struct scope scope = {.g = g};
     for (int i = 0; i < g->nin; i++) {
         if (!g->need[i] || !p->inputs[i]) continue;
         struct value v;
-        FL_TRY(eval(&v, p->inputs[i], g));
+        FL_TRY(eval(&v, p->inputs[i], &scope));
         if (v.operand.kind == FL_TENSOR) g->gin[i] = v.operand.tensor;
     }
     return FL_OK;
+}
+
+/* ---- bodies ---- */
+
+fl_status fl_text_body(fl_tensor **out, fl_body_text *body, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_meta *metas[FL_MAX_PARAMS] = {NULL};
+    fl_operand operands[FL_MAX_PARAMS] = {{FL_NONE, {0}}};
+    if (!body->program) FL_TRY(parse_body(&body->program, body));
+    for (int i = 0; i < nin; i++) {
+        operands[i] = in[i];
+        if (in[i].kind == FL_TENSOR) metas[i] = in[i].tensor->meta;
+    }
+    fl_grad g = {.op = body->op, .attrs = attrs, .nin = nin, .in = operands, .in_meta = metas};
+    struct scope scope = {.g = &g, .program = body->program};
+    struct value v = {{FL_NONE, {0}}, NULL};
+    fl_status status = eval(&v, body->program->result, &scope);
+    for (int i = 0; i < MAX_LOCALS; i++)
+        if (scope.known[i]) value_release(&scope.locals[i]);
+    if (status == FL_OK && v.operand.kind != FL_TENSOR)
+        return fl_fail(FL_ERR_VALUE, "%s: takes at least one tensor", body->op->name);
+    if (status == FL_OK) out[0] = v.operand.tensor;
+    return status;
 }

@@ -27,7 +27,7 @@ static void make_tables(void)
         for (int i = 0; i < 256; i++) tables[t][i] = tables[t - 1][i] >> 8 ^ tables[0][tables[t - 1][i] & 0xff];
 }
 
-uint32_t fl_crc32c_portable(uint32_t before, const void *data, size_t bytes)
+static uint32_t by_bytes(uint32_t before, const void *data, size_t bytes)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const unsigned char *at = data;
@@ -40,6 +40,25 @@ uint32_t fl_crc32c_portable(uint32_t before, const void *data, size_t bytes)
     }
     for (; bytes; at++, bytes--) state = state >> 8 ^ tables[0][(state ^ *at) & 0xff];
     return ~state;
+}
+
+enum { TOGETHER = 4096 }; /* bytes that are copied while they are in the first cache */
+
+/* The checksum by a function that does not copy. */
+static uint32_t sum_and_copy(uint32_t (*sum)(uint32_t, const void *, size_t), uint32_t before, void *to,
+                             const void *data, size_t bytes)
+{
+    for (size_t at = 0, size; to && at < bytes; at += size) {
+        size = bytes - at < TOGETHER ? bytes - at : TOGETHER;
+        before = sum(before, (const char *)data + at, size);
+        memcpy((char *)to + at, (const char *)data + at, size);
+    }
+    return to ? before : sum(before, data, bytes);
+}
+
+static uint32_t crc_portable(uint32_t before, void *to, const void *data, size_t bytes)
+{
+    return sum_and_copy(by_bytes, before, to, data, bytes);
 }
 
 #if defined(__x86_64__)
@@ -86,9 +105,14 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t by_words(uint32_t state
     return (uint32_t)a;
 }
 
-static uint32_t crc_by_words(uint32_t before, const void *data, size_t bytes)
+static uint32_t sum_by_words(uint32_t before, const void *data, size_t bytes)
 {
     return ~by_words(~before, data, bytes);
+}
+
+static uint32_t crc_by_words(uint32_t before, void *to, const void *data, size_t bytes)
+{
+    return sum_and_copy(sum_by_words, before, to, data, bytes);
 }
 
 /* ---- carry-less products: four registers of 32 bytes, each folded onto what lies 128 bytes further on ---- */
@@ -103,52 +127,71 @@ VECTOR static inline __m256i fold(__m256i x, __m256i next, __m256i powers)
         next, _mm256_xor_si256(_mm256_clmulepi64_epi128(x, powers, 0x00), _mm256_clmulepi64_epi128(x, powers, 0x11)));
 }
 
-VECTOR static inline __m256i load(const unsigned char *at) { return _mm256_loadu_si256((const __m256i *)at); }
+/* The next 32 bytes, which are stored where `copy` lies behind them unless that is 0. */
+VECTOR static inline __m256i load(const unsigned char *at, ptrdiff_t copy)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)at);
+    if (copy) _mm256_storeu_si256((__m256i *)(uintptr_t)((uintptr_t)at + (uintptr_t)copy), x);
+    return x;
+}
 
-/* What is left of all whole blocks are 128 bytes with the same checksum. */
-VECTOR static uint32_t crc_by_products(uint32_t before, const void *data, size_t bytes)
+/* What is left of all whole blocks are 128 bytes with the same checksum. Compiled with and without the copy. */
+VECTOR __attribute__((always_inline)) static inline uint32_t products(uint32_t before, const void *data, size_t bytes,
+                                                                      ptrdiff_t copy)
 {
     const __m256i powers = _mm256_set_epi64x(0x0d3b6092, 0x6992cea2, 0x0d3b6092, 0x6992cea2); /* x^992, x^1056 */
     const unsigned char *at = data;
     unsigned char rest[FOLD];
-    if (bytes < 2 * FOLD) return crc_by_words(before, data, bytes);
-    __m256i a = _mm256_xor_si256(load(at), _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, (int)~before));
-    __m256i b = load(at + 32), c = load(at + 64), d = load(at + 96);
+    __m256i a = _mm256_xor_si256(load(at, copy), _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, (int)~before));
+    __m256i b = load(at + 32, copy), c = load(at + 64, copy), d = load(at + 96, copy);
     for (at += FOLD, bytes -= FOLD; bytes >= FOLD; at += FOLD, bytes -= FOLD) {
         __builtin_prefetch(at + AHEAD); /* the CPU's own stops at the end of a page */
         __builtin_prefetch(at + AHEAD + 64);
-        a = fold(a, load(at), powers);
-        b = fold(b, load(at + 32), powers);
-        c = fold(c, load(at + 64), powers);
-        d = fold(d, load(at + 96), powers);
+        a = fold(a, load(at, copy), powers);
+        b = fold(b, load(at + 32, copy), powers);
+        c = fold(c, load(at + 64, copy), powers);
+        d = fold(d, load(at + 96, copy), powers);
     }
     _mm256_storeu_si256((__m256i *)rest, a);
     _mm256_storeu_si256((__m256i *)(rest + 32), b);
     _mm256_storeu_si256((__m256i *)(rest + 64), c);
     _mm256_storeu_si256((__m256i *)(rest + 96), d);
+    if (copy) memcpy((void *)((uintptr_t)at + (uintptr_t)copy), at, bytes);
     return ~by_words(by_words(0, rest, FOLD), at, bytes);
+}
+
+VECTOR static uint32_t crc_by_products(uint32_t before, void *to, const void *data, size_t bytes)
+{
+    if (bytes < 2 * FOLD) return crc_by_words(before, to, data, bytes);
+    if (!to) return products(before, data, bytes, 0);
+    return products(before, data, bytes, (ptrdiff_t)((uintptr_t)to - (uintptr_t)data));
 }
 
 fl_crc32c_method *fl_crc32c_methods(int method)
 {
     bool words = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
     bool products = words && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
-    if (method == 0) return fl_crc32c_portable;
+    if (method == 0) return crc_portable;
     if (method == 1 && words) return crc_by_words;
     return method == 2 && products ? crc_by_products : NULL;
 }
 #else
-fl_crc32c_method *fl_crc32c_methods(int method) { return method == 0 ? fl_crc32c_portable : NULL; }
+fl_crc32c_method *fl_crc32c_methods(int method) { return method == 0 ? crc_portable : NULL; }
 #endif
 
 static fl_crc32c_method *best; /* atomic; threads that ask at the same time find the same */
 
-uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes)
+uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes)
 {
     fl_crc32c_method *method = __atomic_load_n(&best, __ATOMIC_RELAXED);
     if (!method) {
         for (int i = 0; fl_crc32c_methods(i); i++) method = fl_crc32c_methods(i);
         __atomic_store_n(&best, method, __ATOMIC_RELAXED);
     }
-    return method(before, data, bytes);
+    return method(before, to, data, bytes);
+}
+
+uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes)
+{
+    return fl_crc32c_copy(before, NULL, data, bytes);
 }

@@ -11,11 +11,12 @@
 /* The checksum of bytes that follow those with checksum `before`; 0 for the first ones. Any thread. */
 uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes);
 
-/* The same without instructions for it, for tests and machines that have none. */
-uint32_t fl_crc32c_portable(uint32_t before, const void *data, size_t bytes);
+/* The same, and copies the bytes to `to`, which does not overlap them: both cost little more than the slower one. */
+uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes);
 
-/* The same by method `method` of those the CPU has, from the slowest on, for tests; NULL: there are no more. */
-typedef uint32_t fl_crc32c_method(uint32_t before, const void *data, size_t bytes);
+/* The same by method `method` of those the CPU has, from the slowest on, for tests; NULL: there are no more. `to` NULL:
+** nothing is copied. */
+typedef uint32_t fl_crc32c_method(uint32_t before, void *to, const void *data, size_t bytes);
 fl_crc32c_method *fl_crc32c_methods(int method);
 
 #endif

@@ -30,6 +30,7 @@ enum {
     MASK_TRIG = -1,
     MASK_SWITCH = -1,
     MASK_POW2 = -1,
+    MASK_RATIO = -1,
     MASK_POW3 = -1,
     MASK_WHERE = 0,
     MASK_FILL = 1

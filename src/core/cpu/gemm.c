@@ -6,13 +6,16 @@
 ** rows of C, and oneDNN is called serially on each part: a second pool of threads would fight with ours. An
 ** element's value does not depend on the cut in our own kernels.
 */
-#include "gemm.h"
+#include "row_product.h"
 
 #include <dlfcn.h>
 
 /* From this many multiplications on oneDNN is used. Measured on AVX-512: 480 GF/s both up to 512^3, above that 470
 ** against 400, as oneDNN blocks for the caches; below, the own kernel also adds the bias in the same pass. */
 static const double ONEDNN_FROM[FL_LEVEL_COUNT] = {96.0 * 96 * 96, 128.0 * 128 * 128, 512.0 * 512 * 512};
+static const double BF16_FROM = 64.0 * 64 * 64;
+/* The same where the rows of A lie apart, as in the gradient of a weight: our tiles read them from far. */
+static const double ONEDNN_FROM_TRANSPOSED = 128.0 * 128 * 128;
 /* Products of a batch up to this size run whole on one thread each. */
 static const double BATCH_SERIAL_UP_TO = 256.0 * 256 * 256;
 static const double NS_PER_MULTIPLICATION = 0.01;
@@ -34,24 +37,36 @@ static void *open_onednn(void)
     return NULL;
 }
 
-static sgemm_fn load_onednn(void)
+typedef int (*bf16_gemm_fn)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const void *a, int64_t lda,
+                            const void *b, int64_t ldb, float beta, float *c, int64_t ldc);
+
+struct onednn {
+    sgemm_fn sgemm;         /* NULL when there is none */
+    bf16_gemm_fn bf16_gemm; /* NULL too where the machine has no instructions for it */
+};
+
+static bool has_bf16_instructions(void)
 {
-    void *handle = open_onednn();
-    if (!handle) return NULL;
-    set_onednn_threads = (void (*)(int))dlsym(handle, "omp_set_num_threads");
-    return (sgemm_fn)dlsym(handle, "dnnl_sgemm");
+#if defined(__x86_64__) && !defined(FL_ONE_LEVEL)
+    __builtin_cpu_init();
+    return fl_cpu_level() == FL_LEVEL_AVX512 && __builtin_cpu_supports("avx512bf16");
+#else
+    return false;
+#endif
 }
 
-/* NULL when there is none. Kernels are entered from one thread, so no lock is needed. */
-static sgemm_fn onednn(void)
+/* Kernels are entered from one thread, so no lock is needed. */
+static const struct onednn *onednn(void)
 {
     static bool tried;
-    static sgemm_fn sgemm;
-    if (!tried) {
-        tried = true;
-        sgemm = load_onednn();
-    }
-    return sgemm;
+    static struct onednn found;
+    void *handle = tried ? NULL : open_onednn();
+    tried = true;
+    if (!handle) return &found;
+    set_onednn_threads = (void (*)(int))dlsym(handle, "omp_set_num_threads");
+    found.sgemm = (sgemm_fn)dlsym(handle, "dnnl_sgemm");
+    if (has_bf16_instructions()) found.bf16_gemm = (bf16_gemm_fn)dlsym(handle, "dnnl_gemm_bf16bf16f32");
+    return &found;
 }
 
 /* BLAS's way to say how a matrix lies: rows contiguous, or columns contiguous (transposed). false: neither. */
@@ -84,8 +99,8 @@ static void onednn_serial(const fl_gemm *gemm)
     for (int64_t i = 0; gemm->bias && i < gemm->m; i++)
         memcpy(c + i * gemm->c_row, gemm->bias, sizeof(float) * (size_t)gemm->n);
     float beta = gemm->bias ? 1 : (float)gemm->beta;
-    if (onednn()(ta ? 'T' : 'N', tb ? 'T' : 'N', gemm->m, gemm->n, gemm->k, (float)gemm->alpha, gemm->a, lda, gemm->b,
-                 ldb, beta, c, gemm->c_row)
+    if (onednn()->sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', gemm->m, gemm->n, gemm->k, (float)gemm->alpha, gemm->a, lda,
+                        gemm->b, ldb, beta, c, gemm->c_row)
         == 0)
         return;
     fl_gemm own = *gemm;
@@ -94,10 +109,26 @@ static void onednn_serial(const fl_gemm *gemm)
     fl_gemm_kernel(FL_FLOAT32)(&own);
 }
 
+/* A and B of bfloat16. */
+static void onednn_bf16_serial(const fl_gemm *gemm)
+{
+    bool ta, tb;
+    int64_t lda, ldb;
+    float *c = gemm->c;
+    blas_layout(&ta, &lda, gemm->m, gemm->k, gemm->a_row, gemm->a_col);
+    blas_layout(&tb, &ldb, gemm->k, gemm->n, gemm->b_row, gemm->b_col);
+    if (set_onednn_threads) set_onednn_threads(1);
+    for (int64_t i = 0; gemm->bias && i < gemm->m; i++)
+        memcpy(c + i * gemm->c_row, gemm->bias, sizeof(float) * (size_t)gemm->n);
+    onednn()->bf16_gemm(ta ? 'T' : 'N', tb ? 'T' : 'N', gemm->m, gemm->n, gemm->k, (float)gemm->alpha, gemm->a, lda,
+                        gemm->b, ldb, gemm->bias ? 1 : (float)gemm->beta, c, gemm->c_row);
+}
+
 /* ---- own kernels with the team ---- */
 
 fl_gemm_fn fl_gemm_kernel(fl_dtype dtype)
 {
+    if (!fl_dtype_is_float(dtype)) return FL_BY_LEVEL(fl_gemm_i64);
     return dtype == FL_FLOAT64 ? FL_BY_LEVEL(fl_gemm_f64) : FL_BY_LEVEL(fl_gemm_f32);
 }
 
@@ -125,7 +156,7 @@ static void move_result(fl_gemm *gemm, int64_t bytes)
 struct team_product {
     const fl_gemm *g;
     fl_gemm_fn kernel;
-    size_t item; /* bytes of an element */
+    size_t item, a_item, b_item; /* bytes of an element of C, A, B */
     bool by_columns;
     int64_t grain, parts; /* columns or rows of one part; number of parts */
 };
@@ -138,12 +169,12 @@ static void team_product_part(void *context, int64_t begin, int64_t end)
             to = end * p->grain < whole ? end * p->grain : whole;
     if (p->by_columns) {
         part.n = to - from;
-        part.b = (const char *)part.b + from * part.b_col * (int64_t)p->item;
+        part.b = (const char *)part.b + from * part.b_col * (int64_t)p->b_item;
         move_result(&part, from * (int64_t)p->item);
         if (part.bias) part.bias = (const char *)part.bias + from * (int64_t)p->item;
     } else {
         part.m = to - from;
-        part.a = (const char *)part.a + from * part.a_row * (int64_t)p->item;
+        part.a = (const char *)part.a + from * part.a_row * (int64_t)p->a_item;
         move_result(&part, from * part.c_row * (int64_t)p->item);
     }
     run_serial(&part, p->kernel, p->item);
@@ -151,28 +182,55 @@ static void team_product_part(void *context, int64_t begin, int64_t end)
 
 static double multiplications(const fl_gemm *gemm) { return (double)gemm->m * (double)gemm->n * (double)gemm->k; }
 
-static void run_on_team(fl_dtype dtype, const fl_gemm *gemm, fl_gemm_fn kernel)
+/* The dtypes are those of C, A and B. */
+static void run_on_team(fl_dtype dtype, fl_dtype a, fl_dtype b, const fl_gemm *gemm, fl_gemm_fn kernel)
 {
-    struct team_product p = {.g = gemm, .kernel = kernel, .item = fl_dtype_size(dtype)};
+    struct team_product p = {.g = gemm,
+                             .kernel = kernel,
+                             .item = fl_dtype_size(dtype),
+                             .a_item = fl_dtype_size(a),
+                             .b_item = fl_dtype_size(b)};
     int64_t team = fl_team_size();
-    p.by_columns = gemm->n >= 64 * team; /* each thread then packs its own columns of B only */
+    p.by_columns = gemm->m == 1 || gemm->n >= 64 * team; /* each thread then packs its own columns of B only */
     p.grain = p.by_columns ? 32 : 12;
     p.parts = ((p.by_columns ? gemm->n : gemm->m) + p.grain - 1) / p.grain;
     fl_team_for(p.parts, multiplications(gemm) * NS_PER_MULTIPLICATION / (double)p.parts, team_product_part, &p);
 }
 
+void fl_gemm_run_row(fl_dtype dtype, fl_dtype matrix, const fl_gemm *row)
+{
+    run_on_team(dtype, dtype, matrix, row, fl_row_product_kernel(dtype, matrix));
+}
+
 void fl_gemm_run(fl_dtype dtype, const fl_gemm *gemm)
 {
     if (gemm->m == 0 || gemm->n == 0) return;
-    bool large = dtype == FL_FLOAT32 && multiplications(gemm) >= ONEDNN_FROM[fl_cpu_level()];
-    run_on_team(dtype, gemm, large && onednn() && suits_onednn(gemm) ? onednn_serial : fl_gemm_kernel(dtype));
+    fl_gemm row;
+    if (fl_dtype_is_float(dtype) && fl_row_product_suits(&row, gemm)) {
+        fl_gemm_run_row(dtype, dtype, &row);
+        return;
+    }
+    double from = ONEDNN_FROM[fl_cpu_level()];
+    if (gemm->a_row == 1 && gemm->m > 1 && from > ONEDNN_FROM_TRANSPOSED) from = ONEDNN_FROM_TRANSPOSED;
+    bool large = dtype == FL_FLOAT32 && multiplications(gemm) >= from;
+    run_on_team(dtype, dtype, dtype, gemm,
+                large && onednn()->sgemm && suits_onednn(gemm) ? onednn_serial : fl_gemm_kernel(dtype));
+}
+
+bool fl_gemm_has_bfloat16(void) { return onednn()->bf16_gemm != NULL; }
+
+bool fl_gemm_run_bf16(const fl_gemm *gemm)
+{
+    if (gemm->m == 0 || gemm->n == 0 || multiplications(gemm) < BF16_FROM || !suits_onednn(gemm)) return false;
+    run_on_team(FL_FLOAT32, FL_BFLOAT16, FL_BFLOAT16, gemm, onednn_bf16_serial);
+    return true;
 }
 
 /* ---- batches ---- */
 
 struct team_batch {
     const fl_gemm_batch *batch;
-    fl_gemm_fn kernel;
+    fl_gemm_fn kernel, row; /* row: for products of a single row, NULL: the same */
     size_t item;
 };
 
@@ -188,46 +246,20 @@ static void team_batch_part(void *context, int64_t begin, int64_t end)
 {
     struct team_batch *t = context;
     for (int64_t i = begin; i < end; i++) {
-        fl_gemm one;
+        fl_gemm one, row;
         batch_item(&one, t->batch, i, t->item);
-        run_serial(&one, t->kernel, t->item);
-    }
-}
-
-/* Integers: plain loops, wrapping around as unsigned arithmetic does. */
-static void multiply_integers(const fl_gemm *gemm)
-{
-    const uint64_t *a = gemm->a, *b = gemm->b;
-    uint64_t *c = gemm->c;
-    for (int64_t i = 0; i < gemm->m; i++)
-        for (int64_t j = 0; j < gemm->n; j++) {
-            uint64_t sum = gemm->bias ? ((const uint64_t *)gemm->bias)[j] : 0;
-            for (int64_t p = 0; p < gemm->k; p++)
-                sum += a[i * gemm->a_row + p * gemm->a_col] * b[p * gemm->b_row + j * gemm->b_col];
-            c[i * gemm->c_row + j] = sum;
-        }
-}
-
-static void multiply_integer_batch(const fl_gemm_batch *batch)
-{
-    for (int64_t i = 0; i < batch->count; i++) {
-        fl_gemm g = batch->one;
-        g.a = (const uint64_t *)g.a + batch->a_offset[i];
-        g.b = (const uint64_t *)g.b + batch->b_offset[i];
-        g.c = (uint64_t *)g.c + i * batch->c_step;
-        multiply_integers(&g);
+        if (t->row && fl_row_product_suits(&row, &one)) run_serial(&row, t->row, t->item);
+        else run_serial(&one, t->kernel, t->item);
     }
 }
 
 void fl_gemm_run_batch(fl_dtype dtype, const fl_gemm_batch *batch)
 {
-    if (!fl_dtype_is_float(dtype)) {
-        multiply_integer_batch(batch);
-        return;
-    }
     double each = multiplications(&batch->one);
     if (batch->count > 1 && each <= BATCH_SERIAL_UP_TO) {
-        struct team_batch t = {batch, fl_gemm_kernel(dtype), fl_dtype_size(dtype)};
+        struct team_batch t = {.batch = batch, .kernel = fl_gemm_kernel(dtype), .item = fl_dtype_size(dtype)};
+        bool vector = batch->one.m == 1 || batch->one.n == 1;
+        if (vector && fl_dtype_is_float(dtype)) t.row = fl_row_product_kernel(dtype, dtype);
         fl_team_for(batch->count, 20 + each * NS_PER_MULTIPLICATION, team_batch_part, &t);
         return;
     }

@@ -55,3 +55,10 @@ enum { DEPTH = 512 }; /* rows of B taken at once: a panel of TILE_VECTORS vector
 #define VEC vd
 #define WIDTH VD_W
 #include "gemm.inc"
+
+#define T uint64_t
+#define FL_T(name) name##_i64
+#define FL_V(name) vi_##name
+#define VEC vi
+#define WIDTH VD_W
+#include "gemm.inc"

@@ -59,7 +59,13 @@ fl_status fl_gemm_run_axes(fl_gemm_axes *axes, fl_dtype dtype, const char *name)
         batch.a_offset = offsets;
         batch.b_offset = offsets + count;
     }
-    if (count == 1 && fl_dtype_is_float(dtype)) fl_gemm_run(dtype, &axes->one);
+    if (count == 1) fl_gemm_run(dtype, &axes->one);
     else fl_gemm_run_batch(dtype, &batch);
     return FL_OK;
+}
+
+bool fl_gemm_run_bfloat16(fl_gemm_axes *axes)
+{
+    merge_rows(axes);
+    return batch_count(axes) == 1 && fl_gemm_run_bf16(&axes->one);
 }

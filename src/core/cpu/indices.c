@@ -41,9 +41,19 @@ static void position_text(char *out, size_t size, const fl_view *view, int64_t i
                                  a + 1 == view->ndim ? "]" : "");
 }
 
+/* True if all lie from 0 to last: no sign bit in v, nor in last - v. */
+static bool all_within(const int64_t *values, int64_t n, int64_t last)
+{
+    uint64_t signs = 0;
+#pragma omp simd reduction(| : signs)
+    for (int64_t i = 0; i < n; i++) signs |= (uint64_t)values[i] | ((uint64_t)last - (uint64_t)values[i]);
+    return (int64_t)signs >= 0;
+}
+
 fl_status fl_indices_check(const int64_t *values, const fl_view *view, const fl_index_rule *rule)
 {
     int64_t i = 0;
+    if (rule->limit > 0 && all_within(values, view->numel, rule->limit - 1)) return FL_OK;
     for (; i < view->numel; i++) {
         bool fits = (uint64_t)values[i] < (uint64_t)rule->limit || (rule->has_skip && values[i] == rule->skip);
         if (FL_UNLIKELY(!fits)) break;

@@ -6,6 +6,7 @@
 */
 #include "optim.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { STRETCH = 8192 }; /* elements of one unit of work */
@@ -14,9 +15,9 @@ enum { STRETCH = 8192 }; /* elements of one unit of work */
 
 /* One tensor of each group. */
 struct member {
-    void *groups[FL_STEP_GROUPS]; /* float or double, contiguous */
-    void *copies[FL_STEP_GROUPS]; /* owned; NULL where the operand itself is used */
-    int64_t numel, first;         /* first: stretches before this tensor */
+    void *groups[FL_STEP_MAX_GROUPS]; /* float or double, contiguous */
+    void *copies[FL_STEP_MAX_GROUPS]; /* owned; NULL where the operand itself is used */
+    int64_t numel, first;             /* first: stretches before this tensor */
     bool is_double;
 };
 
@@ -30,8 +31,11 @@ struct pack {
     const fl_optim_kernels *kernels;
     /* what the visitors use */
     const fl_step_fn *step;
+    const fl_norms_fn *norms;
+    double (*const *sum)(const void *x, int64_t n);
+    double (*const *trust)(double length, double change, const fl_step *step); /* [0] NULL: none */
     fl_step numbers;
-    double *partial; /* one per stretch */
+    double *partial; /* one per stretch, two of norms */
     double factor;
 };
 
@@ -133,58 +137,127 @@ static void visit_stretches(void *context, int64_t begin, int64_t end)
 
 /* ---- steps ---- */
 
+static void move_groups(void **groups, const struct pack *pack, const struct member *member, int64_t at)
+{
+    int64_t bytes = at * (member->is_double ? 8 : 4);
+    for (int g = 0; g < FL_STEP_MAX_GROUPS; g++)
+        groups[g] = g < pack->groups ? (char *)member->groups[g] + bytes : NULL;
+}
+
+/* Element i of the sums of squares of a member, which follow all groups that a formula sees. */
+static double norm_of(const struct pack *pack, int index, int i)
+{
+    const fl_view *v = operand(pack, index, pack->groups);
+    const char *data = v->data;
+    int64_t at = i * v->stride[0];
+    return sqrt(v->dtype == FL_FLOAT64 ? ((const double *)data)[at] : (double)((const float *)data)[at]);
+}
+
 static void visit_step(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch)
 {
-    void *groups[FL_STEP_GROUPS];
-    int64_t bytes = at * (member->is_double ? 8 : 4);
-    for (int g = 0; g < pack->groups; g++) groups[g] = (char *)member->groups[g] + bytes;
-    pack->step[member->is_double](groups, n, &pack->numbers);
+    void *groups[FL_STEP_MAX_GROUPS];
+    move_groups(groups, pack, member, at);
+    if (!pack->trust[0]) {
+        pack->step[member->is_double](groups, n, &pack->numbers);
+        return;
+    }
+    int index = (int)(member - pack->list);
+    fl_step numbers = pack->numbers;
+    numbers.trust = pack->trust[member->is_double](norm_of(pack, index, 0), norm_of(pack, index, 1), &numbers);
+    pack->step[member->is_double](groups, n, &numbers);
 }
 
-static const fl_step_fn *kernel_of(const fl_optim_kernels *kernels, fl_step_kind kind)
+fl_status fl_cpu_step(fl_kernel *kernel, fl_step_rule rule, const fl_step *numbers)
 {
-    return kind == FL_STEP_ADAM ? kernels->adam : kind == FL_STEP_SGD ? kernels->sgd : kernels->sgd_momentum;
-}
-
-fl_status fl_cpu_step(fl_kernel *kernel, int groups, uint32_t written, fl_step_kind kind, const fl_step *numbers)
-{
-    struct pack p = {.written = written,
+#define X(name, groups, written, make, trust) {groups, written, trust},
+    static const struct {
+        int groups, written, trust;
+    } rules[] = {FL_STEP_RULES(X)};
+#undef X
+    const fl_optim_kernels *kernels = FL_BY_LEVEL(fl_optim_kernels);
+    struct pack p = {.written = (uint32_t)rules[rule].written,
                      .visit = visit_step,
-                     .step = kernel_of(FL_BY_LEVEL(fl_optim_kernels), kind),
+                     .step = kernels->steps[rule],
+                     .trust = kernels->trusts[rule],
                      .numbers = *numbers};
-    FL_TRY(open_pack(&p, kernel, kernel->nin / groups, groups));
+    FL_TRY(open_pack(&p, kernel, kernel->nin / (rules[rule].groups + rules[rule].trust), rules[rule].groups));
     fl_team_for(p.stretches, STRETCH * 0.4, visit_stretches, &p);
     fl_status status = write_back(&p);
     close_pack(&p);
     return status;
 }
 
-/* ---- clipping by the total norm ---- */
+/* ---- sums of squares ---- */
 
-static void visit_squares(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch)
+static fl_status open_sums(struct pack *p, fl_kernel *kernel, int members, int groups, int each)
 {
-    const char *data = member->groups[0];
-    pack->partial[stretch] = pack->kernels->squares[member->is_double](data + at * (member->is_double ? 8 : 4), n);
+    FL_TRY(open_pack(p, kernel, members, groups));
+    p->partial = malloc(sizeof *p->partial * (size_t)(p->stretches * each + 1));
+    if (p->partial) return FL_OK;
+    close_pack(p);
+    return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", kernel->name, (long long)p->stretches);
 }
 
-fl_status fl_cpu_squares(fl_kernel *kernel)
+static void close_sums(struct pack *p)
 {
-    double sum = 0;
-    struct pack p = {.visit = visit_squares};
-    FL_TRY(open_pack(&p, kernel, kernel->nin, 1));
-    p.partial = malloc(sizeof *p.partial * (size_t)(p.stretches + 1));
-    if (!p.partial) {
-        close_pack(&p);
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", kernel->name, (long long)p.stretches);
+    free(p->partial);
+    close_pack(p);
+}
+
+static void store_sum(const fl_view *out, int64_t at, double value)
+{
+    if (out->dtype == FL_FLOAT64) ((double *)out->data)[at] = value;
+    else ((float *)out->data)[at] = (float)value;
+}
+
+static void visit_norms(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch)
+{
+    void *groups[FL_STEP_MAX_GROUPS];
+    move_groups(groups, pack, member, at);
+    pack->norms[member->is_double](&pack->partial[2 * stretch], groups, n, &pack->numbers);
+}
+
+fl_status fl_cpu_step_norms(fl_kernel *kernel, fl_step_norm norm, const fl_step *numbers)
+{
+#define X(name, groups, make) groups,
+    static const int groups[] = {FL_STEP_NORMS(X)};
+#undef X
+    struct pack p = {.visit = visit_norms, .norms = FL_BY_LEVEL(fl_optim_kernels)->norms[norm], .numbers = *numbers};
+    FL_TRY(open_sums(&p, kernel, kernel->nin / groups[norm], groups[norm], 2));
+    fl_team_for(p.stretches, STRETCH * 0.2, visit_stretches, &p);
+    for (int i = 0; i < p.members; i++) {
+        int64_t end = i + 1 < p.members ? p.list[i + 1].first : p.stretches;
+        double sums[2] = {0, 0};
+        for (int64_t s = p.list[i].first; s < end; s++)
+            for (int k = 0; k < 2; k++) sums[k] += p.partial[2 * s + k];
+        for (int k = 0; k < 2; k++) store_sum(&kernel->out[0], 2 * i + k, sums[k]);
     }
-    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
-    for (int64_t i = 0; i < p.stretches; i++) sum += p.partial[i];
-    if (kernel->out[0].dtype == FL_FLOAT64) *(double *)kernel->out[0].data = sum;
-    else *(float *)kernel->out[0].data = (float)sum;
-    free(p.partial);
-    close_pack(&p);
+    close_sums(&p);
     return FL_OK;
 }
+
+/* ---- clipping by the total norm ---- */
+
+static void visit_sum(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch)
+{
+    const char *data = member->groups[0];
+    pack->partial[stretch] = pack->sum[member->is_double](data + at * (member->is_double ? 8 : 4), n);
+}
+
+static fl_status sum_all(fl_kernel *kernel, double (*const *sum_of)(const void *x, int64_t n))
+{
+    double sum = 0;
+    struct pack p = {.visit = visit_sum, .sum = sum_of};
+    FL_TRY(open_sums(&p, kernel, kernel->nin, 1, 1));
+    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
+    for (int64_t i = 0; i < p.stretches; i++) sum += p.partial[i];
+    store_sum(&kernel->out[0], 0, sum);
+    close_sums(&p);
+    return FL_OK;
+}
+
+fl_status fl_cpu_squares(fl_kernel *kernel) { return sum_all(kernel, FL_BY_LEVEL(fl_optim_kernels)->squares); }
+fl_status fl_cpu_nonfinite(fl_kernel *kernel) { return sum_all(kernel, FL_BY_LEVEL(fl_optim_kernels)->nonfinite); }
 
 static void visit_scale(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch)
 {

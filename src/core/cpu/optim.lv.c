@@ -11,17 +11,26 @@
 #define REAL float
 #define NAME float
 #define ROOT sqrtf
+#define ABS fabsf
 #include "optim.inc"
 
 #define REAL double
 #define NAME double
 #define ROOT sqrt
+#define ABS fabs
 #include "optim.inc"
 
 const fl_optim_kernels FL_LV(fl_optim_kernels) = {
-    .adam = {adam_float, adam_double},
-    .sgd = {sgd_float, sgd_double},
-    .sgd_momentum = {sgd_momentum_float, sgd_momentum_double},
+#define X(name, groups, written, make, trust) [FL_RULE_##name] = {step_##name##_float, step_##name##_double},
+    .steps = {FL_STEP_RULES(X)},
+#undef X
+#define X(name) [FL_RULE_##name] = {ratio_##name##_float, ratio_##name##_double},
+    .trusts = {FL_STEP_TRUSTED(X)},
+#undef X
+#define X(name, groups, make) [FL_NORM_##name] = {sums_##name##_float, sums_##name##_double},
+    .norms = {FL_STEP_NORMS(X)},
+#undef X
     .squares = {squares_float, squares_double},
+    .nonfinite = {nonfinite_float, nonfinite_double},
     .scale = {scale_float, scale_double},
 };

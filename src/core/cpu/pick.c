@@ -20,19 +20,33 @@ struct pick {
     int64_t count, n, first, slice;
 };
 
+/* Slices from `begin` to `end`; `slice` is a constant where it is called, but for long ones. */
+static inline __attribute__((always_inline)) void pick_each(const struct pick *p, int64_t begin, int64_t end,
+                                                            size_t slice)
+{
+    int64_t outer = begin / p->count, j = begin % p->count;
+    char *to = p->out + begin * (int64_t)slice;
+    for (int64_t i = begin; i < end; outer++, j = 0) {
+        const char *x = p->x + outer * p->n * (int64_t)slice;
+        int64_t stop = p->count - j < end - i ? p->count : j + end - i;
+        i += stop - j;
+        for (; j < stop; j++, to += slice) {
+            int64_t at = p->index[j] - p->first;
+            if (FL_LIKELY((uint64_t)at < (uint64_t)p->n)) memcpy(to, x + at * (int64_t)slice, slice);
+            else memset(to, 0, slice);
+        }
+    }
+}
+
 static void pick_slices(void *context, int64_t begin, int64_t end)
 {
     const struct pick *p = context;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t outer = i / p->count, at = p->index[i % p->count] - p->first;
-        char *to = p->out + i * p->slice;
-        if (at < 0 || at >= p->n) {
-            memset(to, 0, (size_t)p->slice);
-            continue;
-        }
-        const char *from = p->x + (outer * p->n + at) * p->slice;
-        if (p->slice == 4) memcpy(to, from, 4);
-        else memcpy(to, from, (size_t)p->slice);
+    switch (p->slice) {
+    case 1: pick_each(p, begin, end, 1); break;
+    case 2: pick_each(p, begin, end, 2); break;
+    case 4: pick_each(p, begin, end, 4); break;
+    case 8: pick_each(p, begin, end, 8); break;
+    default: pick_each(p, begin, end, (size_t)p->slice);
     }
 }
 
@@ -171,19 +185,36 @@ struct gather_job {
     size_t item;
 };
 
+/* Rows of the index; `item` is a constant where it is called. */
+static inline __attribute__((always_inline)) void gather_each(const struct gather_job *g, int64_t begin, int64_t end,
+                                                              size_t item)
+{
+    const struct walk *w = &g->w;
+    const bool axes = w->target->ndim > 0;
+    const int64_t first = axes ? w->target->start[w->axis] : 0, held = axes ? w->target->size[w->axis] : 1;
+    const int64_t place = axes ? w->strides[w->axis] * (int64_t)item : 0;
+    int64_t step, row = walk_row(w, &step);
+    step *= (int64_t)item;
+    for (int64_t r = begin; r < end; r++) {
+        const char *x = g->x + walk_base(w, r * row) * (int64_t)item;
+        const int64_t *positions = w->values + r * row;
+        char *to = g->out + r * row * (int64_t)item;
+        for (int64_t i = 0; i < row; i++, x += step, to += item) {
+            int64_t at = positions[i] - first;
+            if (FL_LIKELY((uint64_t)at < (uint64_t)held)) memcpy(to, x + at * place, item);
+            else memset(to, 0, item);
+        }
+    }
+}
+
 static void gather_rows(void *context, int64_t begin, int64_t end)
 {
     const struct gather_job *g = context;
-    int64_t step, row = walk_row(&g->w, &step);
-    for (int64_t r = begin; r < end; r++) {
-        int64_t base = walk_base(&g->w, r * row);
-        for (int64_t i = r * row; i < (r + 1) * row; i++, base += step) {
-            int64_t at = walk_to(&g->w, base, i);
-            char *to = g->out + (size_t)i * g->item;
-            if (at < 0) memset(to, 0, g->item);
-            else if (g->item == 4) memcpy(to, g->x + at * 4, 4);
-            else memcpy(to, g->x + (size_t)at * g->item, g->item);
-        }
+    switch (g->item) {
+    case 1: gather_each(g, begin, end, 1); break;
+    case 2: gather_each(g, begin, end, 2); break;
+    case 4: gather_each(g, begin, end, 4); break;
+    default: gather_each(g, begin, end, 8);
     }
 }
 

@@ -24,8 +24,11 @@ struct work {
     void *out;      /* contiguous, of `dtype` */
     const void *in; /* contiguous, or NULL */
     fl_dtype dtype;
-    const fl_draw *drawn; /* or NULL */
-    int64_t base;         /* integers: base + 0 .. span - 1; span 0: all 2^64 */
+    const fl_draw *drawn;  /* or NULL */
+    fl_random_piece piece; /* or NULL, and its context */
+    void *context;
+    double cost;  /* nanoseconds of an element */
+    int64_t base; /* integers: base + 0 .. span - 1; span 0: all 2^64 */
     uint64_t span;
     /* the window */
     int outer;      /* axes before the run's */
@@ -72,8 +75,8 @@ static void walk_part(struct work *work, const fl_view *part)
         if (part->size[i] != part->logical[i]) break;
     }
     work->pieces = (work->run + PIECE - 1) / PIECE;
-    fl_team_for(part->numel / work->run * work->pieces, (double)work->run / (double)work->pieces * 0.8 + 40, walk,
-                work);
+    fl_team_for(part->numel / work->run * work->pieces, (double)work->run / (double)work->pieces * work->cost + 40,
+                walk, work);
 }
 
 /* Fills `part`: in place when it is contiguous and of the dtype that `draw` writes, else through a buffer. */
@@ -81,6 +84,7 @@ static fl_status fill_part(fl_kernel *kernel, struct work *work, const fl_view *
 {
     work->kernels = FL_BY_LEVEL(fl_random_kernels);
     work->key = (fl_random_key){kernel->seed, kernel->counter};
+    if (work->cost == 0) work->cost = 0.8;
     if (part->numel == 0) return FL_OK;
     if (part->contiguous && part->dtype == work->dtype) {
         work->out = part->data;
@@ -103,8 +107,18 @@ static fl_status fill_part(fl_kernel *kernel, struct work *work, const fl_view *
     return status;
 }
 
-/* in as contiguous elements of dtype: itself, or a copy that the caller frees (*copy). */
-static fl_status contiguous_input(const void **data, void **copy, const fl_view *in, fl_dtype dtype, const char *who)
+static void draw_piece(const struct work *work, int64_t at, uint64_t first, int64_t n)
+{
+    work->piece(work->context, work->out, at, first, n);
+}
+
+fl_status fl_cpu_random_fill(fl_kernel *kernel, fl_dtype dtype, double cost, fl_random_piece piece, void *context)
+{
+    struct work w = {.draw = draw_piece, .dtype = dtype, .piece = piece, .context = context, .cost = cost};
+    return fill_part(kernel, &w, &kernel->out[0]);
+}
+
+fl_status fl_cpu_random_input(const void **data, void **copy, const fl_view *in, fl_dtype dtype, const char *who)
 {
     *copy = NULL;
     *data = in->data;
@@ -179,7 +193,7 @@ fl_status fl_cpu_draw(fl_kernel *kernel, const fl_draw *draw)
     const fl_view *out = &kernel->out[0];
     struct work w = {.draw = draw_part, .dtype = fl_draw_dtype(out->dtype), .drawn = draw};
     void *copy = NULL;
-    if (draw->kind == FL_DRAW_DROPOUT) FL_TRY(contiguous_input(&w.in, &copy, &kernel->in[0], w.dtype, kernel->name));
+    if (draw->kind == FL_DRAW_DROPOUT) FL_TRY(fl_cpu_random_input(&w.in, &copy, &kernel->in[0], w.dtype, kernel->name));
     fl_status status = fill_part(kernel, &w, out);
     free(copy);
     return status;
@@ -271,26 +285,28 @@ fl_status fl_cpu_randperm(fl_kernel *kernel)
 static void draw_bernoulli(const struct work *work, int64_t at, uint64_t first, int64_t n)
 {
     uint32_t scrap[SCRAP];
-    const double *p = work->in;
+    const double *p = work->in, *one = work->context;
     for (int64_t i = 0; i < n; i += SCRAP) {
         int64_t count = n - i < SCRAP ? n - i : SCRAP;
         work->kernels->words(scrap, &work->key, first + (uint64_t)i, count);
         for (int64_t j = 0; j < count; j++)
-            ((float *)work->out)[at + i + j] = (double)(scrap[j] >> 8) * 0x1p-24 < p[at + i + j] ? 1.0f : 0.0f;
+            ((float *)work->out)[at + i + j] = (double)(scrap[j] >> 8) * 0x1p-24 < (one ? *one : p[at + i + j]) ? 1.0f
+                                                                                                                : 0.0f;
     }
 }
 
-fl_status fl_cpu_bernoulli(fl_kernel *kernel)
+fl_status fl_cpu_bernoulli(fl_kernel *kernel, double one)
 {
-    const void *data;
-    void *copy;
-    FL_TRY(contiguous_input(&data, &copy, &kernel->in[0], FL_FLOAT64, kernel->name));
-    const double *p = data;
+    const void *data = NULL;
+    void *copy = NULL;
+    bool each = one != one;
     fl_status status = FL_OK;
-    for (int64_t i = 0; i < kernel->in[0].numel && status == FL_OK; i++)
+    if (each) FL_TRY(fl_cpu_random_input(&data, &copy, &kernel->in[0], FL_FLOAT64, kernel->name));
+    const double *p = data;
+    for (int64_t i = 0; each && i < kernel->in[0].numel && status == FL_OK; i++)
         if (!(p[i] >= 0 && p[i] <= 1))
             status = fl_fail(FL_ERR_VALUE, "bernoulli: probability %g is not between 0 and 1", p[i]);
-    struct work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p};
+    struct work w = {.draw = draw_bernoulli, .dtype = FL_FLOAT32, .in = p, .context = each ? NULL : &one};
     if (status == FL_OK) status = fill_part(kernel, &w, &kernel->out[0]);
     free(copy);
     return status;

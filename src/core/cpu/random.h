@@ -24,8 +24,18 @@ fl_status fl_cpu_fill_random_integers(fl_kernel *kernel, int64_t low, int64_t hi
 /* out[0] = a part of the numbers 0 to n - 1 sorted by their random words, equal words by number. */
 fl_status fl_cpu_randperm(fl_kernel *kernel);
 
-/* out[0] = 1 with the probability in[0], else 0. */
-fl_status fl_cpu_bernoulli(fl_kernel *kernel);
+/* out[0] = 1 with the probability in[0], else 0; with the probability p where that is no NaN. */
+fl_status fl_cpu_bernoulli(fl_kernel *kernel, double p);
+
+/* ---- for other elements ---- */
+
+/* Writes elements at .. at + n - 1 of the local part, which are logical ones from `first` on, to out + at. */
+typedef void (*fl_random_piece)(void *context, void *out, int64_t at, uint64_t first, int64_t n);
+/* Fills out[0] with what `piece` makes in a dtype; cost: nanoseconds of an element. */
+fl_status fl_cpu_random_fill(fl_kernel *kernel, fl_dtype dtype, double cost, fl_random_piece piece, void *context);
+
+/* in as contiguous elements of dtype: itself, or a copy that the caller frees (*copy). */
+fl_status fl_cpu_random_input(const void **data, void **copy, const fl_view *in, fl_dtype dtype, const char *who);
 
 /* ---- inner loops, one table per CPU level (random.lv.c) ---- */
 

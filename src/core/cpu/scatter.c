@@ -1,11 +1,11 @@
 /*
-** scatter.c -- elements written where an index names places along an axis: see scatter.h.
+** scatter.c -- elements and slices that go where an index names places along an axis: see scatter.h.
 */
 #include "scatter.h"
 #include "base/axes.h"
 #include "indices.h"
 
-enum { BESIDE = 64 }; /* lines beside each other that are one unit of work */
+enum { BESIDE = 64, BESIDE_SLICES = 2048 }; /* lines beside each other that are one unit of work */
 
 /* Lines along the axis; strides in bytes: out, src, positions. */
 struct write_job {
@@ -17,23 +17,75 @@ struct write_job {
     int64_t place;         /* bytes from one to the next */
     int64_t beside, tiles; /* lines of a unit, units of one row of lines */
     size_t item;
+    fl_scatter_mode mode;
+    fl_dtype dtype;
 };
+
+#define T float
+#define U float
+#define IS_NAN(x) ((x) != (x))
+#define FL_T(name) name##_f32
+#include "scatter.inc"
+#define T double
+#define U double
+#define IS_NAN(x) ((x) != (x))
+#define FL_T(name) name##_f64
+#include "scatter.inc"
+#define T int64_t
+#define U uint64_t
+#define IS_NAN(x) false
+#define FL_T(name) name##_i64
+#include "scatter.inc"
+#define T int32_t
+#define U uint32_t
+#define IS_NAN(x) false
+#define FL_T(name) name##_i32
+#include "scatter.inc"
+#define T int8_t
+#define U uint32_t
+#define IS_NAN(x) false
+#define FL_T(name) name##_i8
+#include "scatter.inc"
+#define T uint8_t
+#define U uint32_t
+#define IS_NAN(x) false
+#define FL_T(name) name##_u8
+#include "scatter.inc"
+
+static void fold_lines(const struct write_job *job, const int64_t *offset, const fl_axis *outer, const fl_axis *inner)
+{
+    switch (job->dtype) {
+    case FL_FLOAT32: fold_f32(job, offset, outer, inner); break;
+    case FL_FLOAT64: fold_f64(job, offset, outer, inner); break;
+    case FL_INT64: fold_i64(job, offset, outer, inner); break;
+    case FL_INT32: fold_i32(job, offset, outer, inner); break;
+    case FL_INT8: fold_i8(job, offset, outer, inner); break;
+    default: fold_u8(job, offset, outer, inner);
+    }
+}
 
 /* Goes through a unit, `inner` for each step of `outer`. `item` is a constant where it is called. */
 static inline __attribute__((always_inline)) void write_lines(const struct write_job *j, const int64_t *offset,
                                                               const fl_axis *outer, const fl_axis *inner, size_t item)
 {
-    const int64_t first = j->first, held = j->held, place = j->place;
+    const int64_t first = j->first, held = j->held, place = j->place, n = inner->size;
+    const int64_t out_step = inner->stride[0], src_step = inner->stride[1], position_step = inner->stride[2];
+    const bool row = position_step == 0 && out_step == (int64_t)item && src_step == (int64_t)item;
     for (int64_t i = 0; i < outer->size; i++) {
         char *out = j->out + offset[0] + i * outer->stride[0];
         const char *src = j->src + offset[1] + i * outer->stride[1],
                    *positions = j->positions + offset[2] + i * outer->stride[2];
-        for (int64_t c = 0; c < inner->size; c++) {
+        if (row) {
+            int64_t at = *(const int64_t *)positions - first;
+            if ((uint64_t)at < (uint64_t)held) memcpy(out + at * place, src, (size_t)n * item);
+            continue;
+        }
+        for (int64_t c = 0; c < n; c++) {
             int64_t at = *(const int64_t *)positions - first;
             if ((uint64_t)at < (uint64_t)held) memcpy(out + at * place, src, item);
-            out += inner->stride[0];
-            src += inner->stride[1];
-            positions += inner->stride[2];
+            out += out_step;
+            src += src_step;
+            positions += position_step;
         }
     }
 }
@@ -53,6 +105,10 @@ static void write_unit(const struct write_job *job, int64_t unit)
     fl_axis beside = *last;
     beside.size = lines;
     const fl_axis *outer = lines > 1 ? &job->along : &beside, *inner = lines > 1 ? &beside : &job->along;
+    if (job->mode != FL_SCATTER_WRITE) {
+        fold_lines(job, offset, outer, inner);
+        return;
+    }
     switch (job->item) {
     case 1: write_lines(job, offset, outer, inner, 1); break;
     case 2: write_lines(job, offset, outer, inner, 2); break;
@@ -77,17 +133,22 @@ static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index,
     return end > from ? end - from : 0;
 }
 
-/* src_strides in elements. false: nothing is written here. */
-static bool arrange(struct write_job *job, const fl_view *out, const fl_view *index, const int64_t *src_strides,
-                    int axis)
+/* Where src and positions lie: sizes and starts are those of `from`, strides in elements of each. */
+struct origin {
+    const fl_view *from;
+    const int64_t *src_strides, *position_strides;
+};
+
+/* false: nothing is written here. */
+static bool arrange(struct write_job *job, const fl_view *out, const struct origin *origin, int axis)
 {
-    int64_t item = (int64_t)job->item, word = (int64_t)sizeof(int64_t), strides[FL_MAX_NDIM], in_index, in_out;
-    fl_shape_strides(strides, index->size, index->ndim);
+    int64_t item = (int64_t)job->item, word = (int64_t)sizeof(int64_t), in_index, in_out;
     job->lines.operands = 3;
     job->along = (fl_axis){1, {0}};
     job->held = 1;
     for (int a = 0; a < out->ndim; a++) {
-        fl_axis own = {index->size[a], {out->stride[a] * item, src_strides[a] * item, strides[a] * word}};
+        fl_axis own = {origin->from->size[a],
+                       {out->stride[a] * item, origin->src_strides[a] * item, origin->position_strides[a] * word}};
         if (a == axis) {
             job->place = own.stride[0];
             own.stride[0] = 0;
@@ -96,7 +157,7 @@ static bool arrange(struct write_job *job, const fl_view *out, const fl_view *in
             job->held = out->size[a];
             continue;
         }
-        own.size = overlap(&in_index, &in_out, index, out, a);
+        own.size = overlap(&in_index, &in_out, origin->from, out, a);
         if (own.size == 0) return false;
         job->out += in_out * own.stride[0];
         job->src += in_index * own.stride[1];
@@ -105,29 +166,98 @@ static bool arrange(struct write_job *job, const fl_view *out, const fl_view *in
     }
     fl_layout_simplify(&job->lines);
     if (job->lines.count == 0) job->lines.axes[job->lines.count++] = (fl_axis){1, {0}};
-    return out->numel > 0 && index->numel > 0;
+    return out->numel > 0 && origin->from->numel > 0;
 }
 
-fl_status fl_cpu_scatter(fl_kernel *kernel, int axis, const void *src, const int64_t *src_strides)
+static void run(struct write_job *job)
 {
-    const fl_view *out = &kernel->out[0], *index = &kernel->in[1];
+    const fl_axis *last = &job->lines.axes[job->lines.count - 1];
+    int64_t row = last->size, most = last->stride[2] == 0 ? BESIDE_SLICES : BESIDE;
+    bool dense = fl_layout_magnitude(job->along.stride[2]) < last->stride[2];
+    job->beside = row < most ? row : most;
+    if (dense && job->along.size >= BESIDE) job->beside = 1; /* a line's positions lie together */
+    job->tiles = (row + job->beside - 1) / job->beside;
+    fl_team_for(fl_layout_numel(&job->lines) / row * job->tiles, 10 + 2.0 * (double)(job->along.size * job->beside),
+                write_units, job);
+}
+
+/* A job on the operands; its positions have been checked. */
+static fl_status open_job(struct write_job *job, fl_kernel *kernel, int axis, const char *who, const void *src,
+                          fl_scatter_mode mode)
+{
+    const fl_view *out = &kernel->out[0];
     const int64_t *positions;
     FL_TRY(fl_indices_open(&positions, kernel, 1));
-    fl_index_rule rule = {.who = "scatter",
+    fl_index_rule rule = {.who = who,
                           .param = "index",
                           .owner = "this axis of x",
                           .noun = "positions",
                           .limit = out->ndim ? out->logical[axis] : 1};
-    FL_TRY(fl_indices_check(positions, index, &rule));
-    struct write_job j = {
-        .out = out->data, .src = src, .positions = (const char *)positions, .item = fl_dtype_size(out->dtype)};
-    if (!arrange(&j, out, index, src_strides, axis)) return FL_OK;
-    int64_t row = j.lines.axes[j.lines.count - 1].size;
-    bool dense = fl_layout_magnitude(j.along.stride[2]) < j.lines.axes[j.lines.count - 1].stride[2];
-    j.beside = row < BESIDE ? row : BESIDE;
-    if (dense && j.along.size >= BESIDE) j.beside = 1; /* a line's positions lie together */
-    j.tiles = (row + j.beside - 1) / j.beside;
-    fl_team_for(fl_layout_numel(&j.lines) / row * j.tiles, 10 + 2.0 * (double)(j.along.size * j.beside), write_units,
-                &j);
+    FL_TRY(fl_indices_check(positions, &kernel->in[1], &rule));
+    *job = (struct write_job){.out = out->data,
+                              .src = src,
+                              .positions = (const char *)positions,
+                              .item = fl_dtype_size(out->dtype),
+                              .mode = mode,
+                              .dtype = out->dtype};
+    return FL_OK;
+}
+
+fl_status fl_cpu_scatter(fl_kernel *kernel, int axis, const void *src, const int64_t *src_strides, fl_scatter_mode mode)
+{
+    static const char *const names[] = {"scatter", "scatter_add", "scatter_reduce", "scatter_reduce", "scatter_reduce"};
+    const fl_view *index = &kernel->in[1];
+    struct write_job job;
+    int64_t strides[FL_MAX_NDIM];
+    FL_TRY(open_job(&job, kernel, axis, names[mode], src, mode));
+    fl_shape_strides(strides, index->size, index->ndim);
+    if (arrange(&job, &kernel->out[0], &(struct origin){index, src_strides, strides}, axis)) run(&job);
+    return FL_OK;
+}
+
+fl_status fl_cpu_scatter_slices(fl_kernel *kernel, int axis, fl_scatter_mode mode)
+{
+    const fl_view *src = &kernel->in[2];
+    struct write_job job;
+    int64_t strides[FL_MAX_NDIM] = {0};
+    FL_TRY(open_job(&job, kernel, axis, "index_add", src->data, mode));
+    strides[axis] = 1;
+    if (arrange(&job, &kernel->out[0], &(struct origin){src, src->stride, strides}, axis)) run(&job);
+    return FL_OK;
+}
+
+/* Positions that the script wrote are checked in words of their own. */
+static fl_status check_rows(const int64_t *positions, int64_t n, int axis, int64_t size, const char *who)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (FL_UNLIKELY((uint64_t)positions[i] >= (uint64_t)size))
+            return fl_fail(FL_ERR_VALUE, "%s: position %lld is out of range for axis %d of size %lld", who,
+                           (long long)positions[i], axis, (long long)size);
+    return FL_OK;
+}
+
+fl_status fl_cpu_write_slices(fl_kernel *kernel, int axis, const fl_view *value, const char *who)
+{
+    const fl_view *out = &kernel->out[0];
+    const int64_t *positions;
+    int64_t sizes[FL_MAX_NDIM], strides[FL_MAX_NDIM] = {0}, src_strides[FL_MAX_NDIM], numel = 1;
+    int pad = out->ndim - value->ndim;
+    FL_TRY(fl_indices_open(&positions, kernel, 1));
+    FL_TRY(check_rows(positions, kernel->in[1].numel, axis, out->logical[axis], who));
+    for (int a = 0; a < out->ndim; a++) {
+        bool own = a >= pad && value->logical[a - pad] != 1;
+        src_strides[a] = own ? value->stride[a - pad] : 0;
+        sizes[a] = a == axis ? kernel->in[1].numel : out->size[a];
+        numel *= sizes[a];
+    }
+    strides[axis] = 1;
+    fl_view from = {.ndim = out->ndim, .size = sizes, .start = out->start, .numel = numel};
+    struct write_job job = {.out = out->data,
+                            .src = value->data,
+                            .positions = (const char *)positions,
+                            .item = fl_dtype_size(out->dtype),
+                            .mode = FL_SCATTER_WRITE,
+                            .dtype = out->dtype};
+    if (arrange(&job, out, &(struct origin){&from, src_strides, strides}, axis)) run(&job);
     return FL_OK;
 }

@@ -44,6 +44,16 @@ FL_INLINE vf vf_keep(vf x, int n, float fill) { return _mm512_mask_mov_ps(_mm512
 FL_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 FL_INLINE vf vf_scale2(vf x, vf k) { return _mm512_scalef_ps(x, k); }
 
+/* Lanes [from, to) of memory, 0 in the others, which are not read. */
+FL_INLINE vf vf_load_between(const float *p, int from, int to)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)(vf_first(to) & ~vf_first(from)), p);
+}
+FL_INLINE vd vd_load_between(const double *p, int from, int to)
+{
+    return _mm512_maskz_loadu_pd((__mmask8)(vd_first(to) & ~vd_first(from)), p);
+}
+
 FL_INLINE vd vd_set(double x) { return _mm512_set1_pd(x); }
 FL_INLINE vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
 FL_INLINE void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x); }
@@ -106,6 +116,15 @@ FL_INLINE vf vf_scale2(vf x, vf k)
     return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
 
+FL_INLINE vf vf_load_between(const float *p, int from, int to)
+{
+    return _mm256_maskload_ps(p, _mm256_andnot_si256(vf_first(from), vf_first(to)));
+}
+FL_INLINE vd vd_load_between(const double *p, int from, int to)
+{
+    return _mm256_maskload_pd(p, _mm256_andnot_si256(vd_first(from), vd_first(to)));
+}
+
 FL_INLINE vd vd_set(double x) { return _mm256_set1_pd(x); }
 FL_INLINE vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
 FL_INLINE void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x); }
@@ -158,6 +177,13 @@ typedef double vd __attribute__((vector_size(16)));
             if (i < n) r[i] = p[i];                                                                \
         return r;                                                                                  \
     }                                                                                              \
+    FL_INLINE V V##_load_between(const T *p, int from, int to)                                     \
+    {                                                                                              \
+        V r = {0};                                                                                 \
+        for (int i = 0; i < W; i++)                                                                \
+            if (i >= from && i < to) r[i] = p[i];                                                  \
+        return r;                                                                                  \
+    }                                                                                              \
     FL_INLINE void V##_store_part(T *p, V x, int n)                                                \
     {                                                                                              \
         for (int i = 0; i < W; i++)                                                                \
@@ -208,6 +234,26 @@ FL_INLINE double vd_top(vd x) { return x[0] > x[1] ? x[0] : x[1]; }
 
 #endif
 
+/* As many 64-bit integers as doubles; sums and products wrap around. */
+typedef uint64_t vi __attribute__((vector_size(8 * VD_W)));
+
+FL_INLINE vi vi_load(const uint64_t *p)
+{
+    vi r;
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+FL_INLINE void vi_store(uint64_t *p, vi x) { memcpy(p, &x, sizeof x); }
+FL_INLINE vi vi_set(uint64_t x) { return x - (vi){0}; }
+FL_INLINE vi vi_load_part(const uint64_t *p, int n)
+{
+    vi r = {0};
+    memcpy(&r, p, sizeof(uint64_t) * (size_t)n);
+    return r;
+}
+FL_INLINE void vi_store_part(uint64_t *p, vi x, int n) { memcpy(p, &x, sizeof(uint64_t) * (size_t)n); }
+FL_INLINE vi vi_fma(vi a, vi b, vi c) { return a * b + c; }
+
 /* e^x. AVX levels: within 2 ulp (Cephes' polynomial, the argument reduced in two steps); -inf gives 0, overflow
 ** inf, NaN stays NaN. */
 #if defined FL_LEVEL_avx512 || defined FL_LEVEL_avx2
@@ -238,6 +284,30 @@ FL_INLINE vf vf_exp(vf x)
 }
 #endif
 
+/* As vf_exp, with Taylor's polynomial; 2^k is made of the low bits of what rounded x / ln(2). */
+#if defined FL_LEVEL_avx512 || defined FL_LEVEL_avx2
+typedef int64_t vd_bits __attribute__((vector_size(sizeof(vd))));
+
+FL_INLINE vd vd_exp(vd x)
+{
+    static const double terms[] = {1.6059043836821613e-10, 2.0876756987868099e-09, 2.5052108385441719e-08,
+                                   2.7557319223985891e-07, 2.7557319223985893e-06, 2.4801587301587302e-05,
+                                   1.9841269841269841e-04, 1.3888888888888889e-03, 8.3333333333333333e-03,
+                                   4.1666666666666667e-02, 1.6666666666666667e-01, 0.5};
+#if defined FL_LEVEL_avx512
+    x = _mm512_min_pd(_mm512_set1_pd(710), _mm512_max_pd(_mm512_set1_pd(-746), x));
+#else
+    x = _mm256_min_pd(_mm256_set1_pd(710), _mm256_max_pd(_mm256_set1_pd(-746), x));
+#endif
+    vd rounder = vd_set(6755399441055744.0), shifted = x * vd_set(1.4426950408889634) + rounder, k = shifted - rounder;
+    vd r = vd_fma(k, vd_set(-1.90821492927058770002e-10), vd_fma(k, vd_set(-6.93147180369123816490e-01), x));
+    vd p = vd_set(terms[0]);
+    for (size_t i = 1; i < sizeof terms / sizeof *terms; i++) p = vd_fma(p, r, vd_set(terms[i]));
+    p = vd_fma(p, r * r, r) + vd_set(1.0);
+    vd_bits whole = (vd_bits)shifted - (vd_bits)rounder, half = ((whole + 4096) >> 1) - 2048;
+    return p * (vd)((half + 1023) << 52) * (vd)((whole - half + 1023) << 52);
+}
+#else
 FL_INLINE vd vd_exp(vd x)
 {
     double lane[VD_W];
@@ -245,5 +315,6 @@ FL_INLINE vd vd_exp(vd x)
     for (int i = 0; i < VD_W; i++) lane[i] = exp(lane[i]);
     return vd_load(lane);
 }
+#endif
 
 #endif

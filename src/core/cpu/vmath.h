@@ -4,8 +4,8 @@
 ** Included by .lv.c files. fl_<name>_f32 handles inf, NaN and subnormals and gives the same bits wherever an element
 ** falls in a vector, since the scalar tail is the same code; levels without FMA differ in the last bit. Largest errors
 ** measured, in ulp: exp exp2 log 1.0, log2 1.1, erf 1.3, log1p expm1 1.5, sin cos 1.6, tanh log10 2.4, tan 3.5.
-** fl_<name>_f64 is the C library's. Coefficients: minimax fits made for these intervals; the reductions are
-** Cody and Waite's (Software Manual for the Elementary Functions, 1980).
+** fl_<name>_f64 is the C library's, unless vmath_double.h has it. Coefficients: minimax fits made for these intervals;
+** the reductions are Cody and Waite's (Software Manual for the Elementary Functions, 1980).
 */
 #ifndef FL_VMATH_H
 #define FL_VMATH_H
@@ -193,18 +193,23 @@ FL_VMATH float fl_log1p_f32(float x)
     return fl_abs_f32(x) < 1e-20f ? x : result;
 }
 
-/* erf(x) = x + x P(x^2) near 0, 1 - e^-Q(x) beyond */
-FL_VMATH float fl_erf_f32(float x)
+/* erf(x) = x + x P(x^2) near 0 */
+FL_VMATH float fl_erf_near_f32(float x)
 {
-    float a = fl_abs_f32(x), s = x * x;
-    float p = 8.316797175e-5f;
+    float s = x * x, p = 8.316797175e-5f;
     p = fl_fma_f32(p, s, -8.130018250e-4f);
     p = fl_fma_f32(p, s, 5.199907348e-3f);
     p = fl_fma_f32(p, s, -2.685894258e-2f);
     p = fl_fma_f32(p, s, 1.128368750e-1f);
     p = fl_fma_f32(p, s, -3.761263192e-1f);
     p = fl_fma_f32(p, s, 1.283791661e-1f);
-    float near_zero = fl_fma_f32(p, x, x);
+    return fl_fma_f32(p, x, x);
+}
+
+/* 1 - e^-Q(x) beyond */
+FL_VMATH float fl_erf_f32(float x)
+{
+    float a = fl_abs_f32(x);
     float t = a > 4.0f ? 4.0f : a, q = 1.123140191e-5f;
     q = fl_fma_f32(q, t, -3.228047572e-4f);
     q = fl_fma_f32(q, t, 3.642462427e-3f);
@@ -213,7 +218,54 @@ FL_VMATH float fl_erf_f32(float x)
     q = fl_fma_f32(q, t, 6.351513267e-1f);
     q = fl_fma_f32(q, t, 1.286484897e-1f);
     float far = fl_copysign_f32(1.0f - fl_exp_f32(-fl_fma_f32(q, t, t)), x);
-    return a > 0.925f ? far : near_zero;
+    return a > 0.925f ? far : fl_erf_near_f32(x);
+}
+
+/* ---- inverse hyperbolic functions: by log1p, where large arguments would overflow by the logarithm of x ---- */
+
+#define FL_LN2_F32 0.693147181f
+
+FL_VMATH float fl_asinh_f32(float x)
+{
+    float a = fl_abs_f32(x), s = a * a;
+    float near_zero = fl_log1p_f32(a + s / (1.0f + __builtin_sqrtf(s + 1.0f)));
+    return fl_copysign_f32(a > 1e9f ? fl_log_f32(a) + FL_LN2_F32 : near_zero, x);
+}
+
+FL_VMATH float fl_acosh_f32(float x)
+{
+    float t = x - 1.0f, near_one = fl_log1p_f32(t + __builtin_sqrtf(t * (t + 2.0f)));
+    return x > 1e9f ? fl_log_f32(x) + FL_LN2_F32 : x >= 1.0f ? near_one : NAN;
+}
+
+FL_VMATH float fl_atanh_f32(float x)
+{
+    float a = fl_abs_f32(x);
+    return fl_copysign_f32(0.5f * fl_log1p_f32((a + a) / (1.0f - a)), x);
+}
+
+/* The square root of the sum of squares, which fits a double. */
+FL_VMATH float fl_hypot_f32(float x, float y)
+{
+    float length = (float)__builtin_sqrt((double)x * x + (double)y * y);
+    return (fl_abs_f32(x) == INFINITY) | (fl_abs_f32(y) == INFINITY) ? INFINITY : length;
+}
+
+/* Polynomials in w = -log(1 - x^2), after M. Giles, Approximating the erfinv function (GPU Computing Gems, 2011). */
+FL_VMATH float fl_erfinv_f32(float x)
+{
+    float w = -fl_log1p_f32(-x * x), v = w - 2.5f, u = __builtin_sqrtf(w) - 3.0f;
+    float p = 2.81022636e-08f, q = -0.000200214257f;
+    p = fl_fma_f32(p, v, 3.43273939e-07f), q = fl_fma_f32(q, u, 0.000100950558f);
+    p = fl_fma_f32(p, v, -3.5233877e-06f), q = fl_fma_f32(q, u, 0.00134934322f);
+    p = fl_fma_f32(p, v, -4.39150654e-06f), q = fl_fma_f32(q, u, -0.00367342844f);
+    p = fl_fma_f32(p, v, 0.00021858087f), q = fl_fma_f32(q, u, 0.00573950773f);
+    p = fl_fma_f32(p, v, -0.00125372503f), q = fl_fma_f32(q, u, -0.0076224613f);
+    p = fl_fma_f32(p, v, -0.00417768164f), q = fl_fma_f32(q, u, 0.00943887047f);
+    p = fl_fma_f32(p, v, 0.246640727f), q = fl_fma_f32(q, u, 1.00167406f);
+    p = fl_fma_f32(p, v, 1.50140941f), q = fl_fma_f32(q, u, 2.83297682f);
+    float y = (w < 5.0f ? p : q) * x;
+    return fl_abs_f32(x) == 1.0f ? fl_copysign_f32(INFINITY, x) : fl_abs_f32(x) < 1.0f ? y : NAN;
 }
 
 /* ---- sine, cosine, tangent: |x| <= FL_TRIG_LIMIT; the caller gives larger ones to the C library ---- */
@@ -280,6 +332,8 @@ FL_VMATH float fl_tan_f32(float x)
     return x == 0.0f ? x : y;
 }
 
+#include "vmath_double.h"
+
 /* ---- what vectorises by itself, or is left to the C library ---- */
 
 #define FL_VMATH_BUILTIN(name, call)                                           \
@@ -292,35 +346,57 @@ FL_VMATH_BUILTIN(trunc, trunc)
 FL_VMATH_BUILTIN(round, rint)
 FL_VMATH_BUILTIN(asin, asin)
 FL_VMATH_BUILTIN(acos, acos)
-FL_VMATH_BUILTIN(atan, atan)
 FL_VMATH_BUILTIN(sinh, sinh)
 FL_VMATH_BUILTIN(cosh, cosh)
 #undef FL_VMATH_BUILTIN
 
-FL_VMATH float fl_atan2_f32(float y, float x) { return atan2f(y, x); }
-FL_VMATH double fl_atan2_f64(double y, double x) { return atan2(y, x); }
 FL_VMATH float fl_pow_f32(float x, float y) { return powf(x, y); }
 FL_VMATH double fl_pow_f64(double x, double y) { return pow(x, y); }
+FL_VMATH float fl_nextafter_f32(float x, float y) { return nextafterf(x, y); }
+FL_VMATH double fl_nextafter_f64(double x, double y) { return nextafter(x, y); }
 FL_VMATH float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 FL_VMATH double fl_fmod_f64(double x, double y) { return fmod(x, y); }
 
 #define FL_VMATH_DOUBLE(name) \
     FL_VMATH double fl_##name##_f64(double x) { return name(x); }
-FL_VMATH_DOUBLE(exp)
 FL_VMATH_DOUBLE(exp2)
 FL_VMATH_DOUBLE(expm1)
 FL_VMATH_DOUBLE(log)
 FL_VMATH_DOUBLE(log2)
 FL_VMATH_DOUBLE(log10)
 FL_VMATH_DOUBLE(log1p)
-FL_VMATH_DOUBLE(tanh)
 FL_VMATH_DOUBLE(erf)
+FL_VMATH_DOUBLE(erfc)
+FL_VMATH_DOUBLE(asinh)
+FL_VMATH_DOUBLE(acosh)
+FL_VMATH_DOUBLE(atanh)
 FL_VMATH_DOUBLE(sin)
 FL_VMATH_DOUBLE(cos)
 FL_VMATH_DOUBLE(tan)
 #undef FL_VMATH_DOUBLE
 
-FL_VMATH double fl_abs_f64(double x) { return __builtin_fabs(x); }
-FL_VMATH double fl_copysign_f64(double x, double sign) { return __builtin_copysign(x, sign); }
+FL_VMATH double fl_hypot_f64(double x, double y) { return hypot(x, y); }
+
+/* The function of the C library that sets no global sign. */
+extern double lgamma_r(double x, int *sign);
+FL_VMATH double fl_lgamma_f64(double x)
+{
+    int sign;
+    return lgamma_r(x, &sign);
+}
+
+/* Two steps of Halley's from that of float; beyond 1/2 they solve erfc(y) = 1 - |x|, which is exact. */
+FL_VMATH double fl_erfinv_f64(double x)
+{
+    double a = __builtin_fabs(x);
+    if (!(a < 1)) return a == 1 ? __builtin_copysign(INFINITY, x) : NAN;
+    double y = a > 0.99999 ? sqrt(-log(1 - a)) : (double)fl_erfinv_f32((float)a);
+    for (int i = a > 0.99999 ? -2 : 0; i < 2; i++) {
+        double step = a > 0.5 ? (1 - a) - erfc(y) : erf(y) - a;
+        step /= 1.1283791670955126 * exp(-y * y);
+        y -= step / (1 + y * step);
+    }
+    return __builtin_copysign(y, x);
+}
 
 #endif

@@ -3,10 +3,9 @@
 */
 #define _GNU_SOURCE /* memmem */
 #include "normalize.h"
+#include "base/on_demand.h"
 #include "char_class.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 /* ---- utf8proc ---- */
@@ -19,31 +18,18 @@ static struct {
     ssize_t (*reencode)(int32_t *, ssize_t, int);
     int32_t (*tolower)(int32_t);
     int (*category)(int32_t);
-    bool found;
 } unicode;
 
-static void unicode_load(void)
-{
-    static const char *const names[] = {"libutf8proc.so.3", "libutf8proc.so.2", "libutf8proc.so"};
-    void *library = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!library) return;
-    *(void **)&unicode.decompose = dlsym(library, "utf8proc_decompose");
-    *(void **)&unicode.reencode = dlsym(library, "utf8proc_reencode");
-    *(void **)&unicode.tolower = dlsym(library, "utf8proc_tolower");
-    *(void **)&unicode.category = dlsym(library, "utf8proc_category");
-    unicode.found = unicode.decompose && unicode.reencode && unicode.tolower && unicode.category;
-}
+static fl_on_demand library = {{"libutf8proc.so.3", "libutf8proc.so.2", "libutf8proc.so"},
+                               "libutf8proc-dev",
+                               FL_ON_DEMAND_TABLE(unicode, "utf8proc_decompose", "utf8proc_reencode",
+                                                  "utf8proc_tolower", "utf8proc_category")};
 
 fl_status fl_normalize_open(fl_normalize_kind kind)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (kind > FL_NORMALIZE_STRIP_ACCENTS) return FL_OK;
-    pthread_once(&once, unicode_load);
-    if (unicode.found) return FL_OK;
-    return fl_fail(FL_ERR_MISSING,
-                   "Unicode normal forms and lower case need utf8proc (apt-get install libutf8proc-dev)");
+    fl_status status = fl_on_demand_open(&library);
+    return status == FL_OK ? FL_OK : fl_fail_prefix(status, "Unicode normal forms and lower case: ");
 }
 
 /* ---- normal forms ---- */

@@ -2,9 +2,9 @@
 ** regex.c -- regular expressions by PCRE2 (see regex.h).
 */
 #include "regex.h"
+#include "base/on_demand.h"
 #include "text.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -36,45 +36,20 @@ static struct {
     int (*set_match_limit)(void *, uint32_t);
     int (*set_heap_limit)(void *, uint32_t);
     int (*error_text)(int, unsigned char *, size_t);
-    bool found;
 } pcre;
 
-static void pcre_load(void)
-{
-    void *library = dlopen("libpcre2-8.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (!library) library = dlopen("libpcre2-8.so", RTLD_NOW | RTLD_LOCAL);
-    if (!library) return;
-    const struct {
-        void *to;
-        const char *name;
-    } symbols[] = {
-        {&pcre.compile, "pcre2_compile_8"},
-        {&pcre.jit_compile, "pcre2_jit_compile_8"},
-        {&pcre.code_free, "pcre2_code_free_8"},
-        {&pcre.data_create, "pcre2_match_data_create_8"},
-        {&pcre.data_free, "pcre2_match_data_free_8"},
-        {&pcre.match, "pcre2_match_8"},
-        {&pcre.ovector, "pcre2_get_ovector_pointer_8"},
-        {&pcre.context_create, "pcre2_match_context_create_8"},
-        {&pcre.context_free, "pcre2_match_context_free_8"},
-        {&pcre.set_match_limit, "pcre2_set_match_limit_8"},
-        {&pcre.set_heap_limit, "pcre2_set_heap_limit_8"},
-        {&pcre.error_text, "pcre2_get_error_message_8"},
-    };
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *symbol = dlsym(library, symbols[i].name);
-        if (!symbol) return;
-        memcpy(symbols[i].to, &symbol, sizeof symbol);
-    }
-    pcre.found = true;
-}
+static fl_on_demand library = {
+    {"libpcre2-8.so.0", "libpcre2-8.so"},
+    "libpcre2-8-0",
+    FL_ON_DEMAND_TABLE(pcre, "pcre2_compile_8", "pcre2_jit_compile_8", "pcre2_code_free_8", "pcre2_match_data_create_8",
+                       "pcre2_match_data_free_8", "pcre2_match_8", "pcre2_get_ovector_pointer_8",
+                       "pcre2_match_context_create_8", "pcre2_match_context_free_8", "pcre2_set_match_limit_8",
+                       "pcre2_set_heap_limit_8", "pcre2_get_error_message_8")};
 
 static fl_status pcre_open(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, pcre_load);
-    if (pcre.found) return FL_OK;
-    return fl_fail(FL_ERR_MISSING, "regular expressions need PCRE2 (apt-get install libpcre2-8-0)");
+    fl_status status = fl_on_demand_open(&library);
+    return status == FL_OK ? FL_OK : fl_fail_prefix(status, "regular expressions: ");
 }
 
 /* ---- from Oniguruma's meaning to PCRE2's ---- */

@@ -4,7 +4,6 @@
 #include "source.h"
 #include "file/open.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,14 +51,7 @@ struct files {
 
 static fl_status read_whole(const struct files *files, fl_item *item, int fd, size_t size)
 {
-    char *out = item->buffer;
-    for (size_t have = 0; have < size;) {
-        ssize_t got = read(fd, out + have, size - have);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fl_fail(FL_ERR_IO, "%s: %s: %s", files->who, item->name, strerror(errno));
-        if (got == 0) return fl_fail(FL_ERR_IO, "%s: %s: the file ends early", files->who, item->name);
-        have += (size_t)got;
-    }
+    FL_TRY(fl_file_read(fd, item->buffer, (int64_t)size, 0, files->who, item->name));
     item->bytes = item->buffer;
     item->size = size;
     return FL_OK;

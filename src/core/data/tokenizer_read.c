@@ -5,7 +5,6 @@
 #include "file/open.h"
 #include "tokenizer_json.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,16 +12,13 @@ static fl_status file_read(fl_text *out, const char *path)
 {
     int fd;
     int64_t size;
-    fl_status status = FL_OK;
     FL_TRY(fl_file_open(&fd, &size, "tokenizer", path));
-    for (ssize_t got = 1; got > 0 && status == FL_OK;) {
-        if ((status = fl_text_reserve(out, out->size == 0 ? (size_t)size + 1 : 1 << 16)) != FL_OK) break;
-        got = read(fd, out->data + out->size, out->room - out->size);
-        if (got < 0) status = fl_fail(FL_ERR_IO, "%s", strerror(errno));
-        else out->size += (size_t)got;
-    }
+    fl_status status = fl_text_reserve(out, (size_t)size);
+    if (status != FL_OK) fl_fail_prefix(status, "tokenizer: %s: ", path);
+    else status = fl_file_read(fd, out->data, size, 0, "tokenizer", path);
+    if (status == FL_OK) out->size = (size_t)size;
     close(fd);
-    return status == FL_OK ? FL_OK : fl_fail_prefix(status, "tokenizer: %s: ", path);
+    return status;
 }
 
 static fl_status json_file(json_t **out, const char *path)

@@ -5,6 +5,7 @@
 ** is checked here, at every call. Running is the matter of run.c, results that wait that of chain.c.
 */
 #include "record.h"
+#include "autocast.h"
 #include "call.h"
 #include "chain.h"
 #include "dispatch.h"
@@ -206,6 +207,7 @@ static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, con
                                                             int nin, const fl_attrs *attrs)
 {
     FL_TRY(fl_mapped_check(op, in, nin, false));
+    if (fl_autocast_takes(op)) return fl_autocast_call(out, op, in, nin, attrs);
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, false);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, false);
     return dispatch(out, op, in, nin, attrs, true);

@@ -56,7 +56,7 @@ fl_status fl_fault_init(void)
                        "segv, sleep, skip, error (FLOW_FAULT=1:20:exit)",
                        text);
     fl_fault_armed = true;
-    fl_dispatch_watched = true;
+    fl_dispatch_watch(FL_WATCH_FAULT, true);
     return FL_OK;
 }
 

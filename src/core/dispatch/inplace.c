@@ -106,8 +106,34 @@ static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **
     return dispatch_inplace(out, op, in, nin, attrs, true);
 }
 
+static fl_status fit_target(const fl_op *op, const fl_tensor *target, const fl_tensor *result)
+{
+    char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
+    if (!fl_shape_equal(&target->meta->shape, &result->meta->shape))
+        return fl_fail(FL_ERR_SHAPE, "%s_: x is %s and the result has shape %s; write x = x:%s(...)", op->name,
+                       fl_meta_text(text, target->meta), fl_shape_text(shape, &result->meta->shape), op->name);
+    if (fl_dtype_categories[result->meta->dtype] > fl_dtype_categories[target->meta->dtype])
+        return fl_fail(FL_ERR_DTYPE, "%s_: x is %s and the result is %s; write x = x:%s(...)", op->name,
+                       fl_meta_text(text, target->meta), fl_dtype_name(result->meta->dtype), op->name);
+    return FL_OK;
+}
+
+/* An op written in other ops: what its body gives is copied. */
+static __attribute__((noinline)) fl_status write_by_body(fl_tensor **out, const fl_op *op, const fl_operand *in,
+                                                         int nin, const fl_attrs *attrs)
+{
+    fl_tensor *result;
+    if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
+    FL_TRY(fl_dispatch(&result, op, in, nin, attrs));
+    fl_status status = fit_target(op, in[0].tensor, result);
+    if (status == FL_OK) status = FL_CALL(out, copy_, in[0], fl_of(result));
+    fl_tensor_unref(result);
+    return status;
+}
+
 fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
+    if (FL_UNLIKELY(op->body != NULL)) return write_by_body(out, op, in, nin, attrs);
     if (FL_UNLIKELY(fl_dispatch_watched)) return dispatch_inplace_watched(out, op, in, nin, attrs);
     return dispatch_inplace(out, op, in, nin, attrs, false);
 }

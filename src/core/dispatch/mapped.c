@@ -6,15 +6,12 @@
 #include "record.h"
 
 static int mapped; /* storages */
-static bool began; /* fl_dispatch_watched was set for them */
 
 void fl_mapped_set(fl_storage *storage, int access)
 {
     mapped += (access != 0) - (storage->mapped != 0);
     storage->mapped = (uint8_t)access & 3u;
-    if (mapped && !fl_dispatch_watched) began = fl_dispatch_watched = true;
-    if (mapped || !began) return;
-    began = fl_dispatch_watched = false;
+    fl_dispatch_watch(FL_WATCH_MAPPED, mapped > 0);
 }
 
 static fl_status fail(const fl_op *op, const char *suffix, const char *what, int access)

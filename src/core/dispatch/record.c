@@ -5,7 +5,7 @@
 
 const fl_recorder *fl_recorder_now;
 bool fl_grad_enabled;
-bool fl_dispatch_watched;
+uint8_t fl_dispatch_watched;
 
 void fl_recorder_set(const fl_recorder *recorder)
 {

@@ -25,6 +25,8 @@ typedef struct fl_recorder {
     /* After it: histories are rewritten. */
     fl_status (*rewrite)(const fl_op *op, fl_tensor *target, fl_tensor *before, const fl_operand *in, int nin,
                          const fl_attrs *attrs);
+    /* It was not computed from tensors that require grad. */
+    bool (*is_leaf)(const fl_tensor *tensor);
     /* A tensor with a record is freed. */
     void (*release)(fl_autograd *record);
 } fl_recorder;
@@ -38,8 +40,22 @@ void fl_recorder_set(const fl_recorder *recorder);
 /* True while ops are recorded: cleared by no_grad, false without a recorder. */
 FL_OWN extern bool fl_grad_enabled;
 
-/* True: before they run, ops are looked at by FLOW_FAULT, `ahead`, the tracer (tracer.h) and mapped.h. */
-FL_OWN extern bool fl_dispatch_watched;
+/* Who looks at ops before they run, a bit each: FLOW_FAULT, mapped.h, the tracer, the answerer, a recomputation
+** (`ahead`) and autocast.h. 0: nobody. */
+enum {
+    FL_WATCH_FAULT = 1,
+    FL_WATCH_MAPPED = 2,
+    FL_WATCH_TRACE = 4,
+    FL_WATCH_ANSWER = 8,
+    FL_WATCH_AGAIN = 16,
+    FL_WATCH_CAST = 32
+};
+FL_OWN extern uint8_t fl_dispatch_watched;
+
+static inline void fl_dispatch_watch(unsigned who, bool on)
+{
+    fl_dispatch_watched = (uint8_t)(on ? fl_dispatch_watched | who : fl_dispatch_watched & ~who);
+}
 
 /* True if results computed from the tensor have a gradient. */
 static inline bool fl_requires_grad(const fl_tensor *tensor)

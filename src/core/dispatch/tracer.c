@@ -2,6 +2,7 @@
 ** tracer.c -- ops that are traced: each runs on FL_META, and is told to the tracer.
 */
 #include "tracer.h"
+#include "autocast.h"
 #include "call.h"
 #include "record.h"
 
@@ -14,15 +15,14 @@ fl_draw_note *fl_draws_noted;
 bool fl_trace_lacked_flat;
 
 static bool flat;
-static bool inside;  /* an op runs: what it dispatches is its own */
-static bool opened;  /* the op that runs is heard as the ops of its body */
-static bool watched; /* fl_dispatch_watched before the trace */
+static bool inside; /* an op runs: what it dispatches is its own */
+static bool opened; /* the op that runs is heard as the ops of its body */
 static uint64_t draws;
 
 void fl_trace(const fl_tracer *tracer, bool is_flat)
 {
-    if (tracer) watched = fl_dispatch_watched;
-    fl_dispatch_watched = tracer || watched;
+    fl_autocast_forget();
+    fl_dispatch_watch(FL_WATCH_TRACE, tracer != NULL);
     fl_tracer_now = tracer;
     flat = is_flat;
     inside = opened = fl_trace_lacked_flat = false;

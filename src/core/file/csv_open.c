@@ -134,6 +134,9 @@ static char delimiter_find(const fl_csv_dialect *d, const struct record *record)
     int numbers = 0;
     blanks.delimiter = ' ';
     blanks.blanks = blanks.tab_is_blank = true;
+    const char *quote, *end = record->end + (record->end[-1] != '\n'); /* behind the text any_next has put a newline */
+    if (fl_csv_record_end(&quote, &blanks, record->start, end) != end)
+        return ','; /* a quote behind a blank stays open */
     for (const char *at = fl_csv_skip_blanks(d, record->start); at && !fl_csv_at_end(at); numbers++) {
         at = fl_csv_cell_read(&cell, &blanks, at);
         if (!at || !(fl_csv_seen(&blanks, &cell) & (FL_SEEN_INT | FL_SEEN_FLOAT))) return ',';

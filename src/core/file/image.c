@@ -4,7 +4,6 @@
 #include "image.h"
 #include "image_internal.h"
 
-#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,17 +28,6 @@ fl_status fl_image_claim(const fl_image_file *file, int64_t width, int64_t heigh
     if (width * height > most)
         return fl_image_fail(file, "the header claims %lld x %lld pixels; %zu bytes cannot hold so many",
                              (long long)width, (long long)height, file->bytes.size);
-    return FL_OK;
-}
-
-fl_status fl_image_library(void **out, const char *const *names, const char *file, const char *package)
-{
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (!library) return fl_fail(FL_ERR_MISSING, "the library %s is not there; install the package %s", file, package);
-    for (int i = 0; names[i]; i++)
-        if (!(out[i] = dlsym(library, names[i])))
-            return fl_fail(FL_ERR_MISSING, "the library %s has no '%s'; install the package %s", file, names[i],
-                           package);
     return FL_OK;
 }
 

@@ -38,8 +38,4 @@ fl_status fl_image_fail(const fl_image_file *file, const char *format, ...) __at
 /* Error when the header claims more pixels than are allowed, or than `most` for a file of that size. */
 fl_status fl_image_claim(const fl_image_file *file, int64_t width, int64_t height, int64_t most);
 
-/* Opens a library for the life of the process and finds its functions: `names` ends with NULL, `out` has room for one
-** each. FL_ERR_MISSING names the package that holds it. */
-fl_status fl_image_library(void **out, const char *const *names, const char *file, const char *package);
-
 #endif

@@ -5,6 +5,7 @@
 ** upsampling are used, as Pillow and torchvision do, so that values are the same bits. The library reports errors by a
 ** jump, which ends in the function of this file that called it; no frame of another file lies in between.
 */
+#include "base/on_demand.h"
 #include "image_internal.h"
 
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 
 #if __has_include(<jpeglib.h>)
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 
@@ -43,29 +43,9 @@ enum { MOST_SCANS = 200, MARGIN = 2 /* columns beside the box that its smooth up
     X(jpeg_destroy_decompress)
 
 static struct {
-#define X(name) __typeof__(&name) name;
-    FUNCTIONS(X)
-#undef X
+    FUNCTIONS(FL_ON_DEMAND_FIELD)
 } lib;
-
-static fl_status library_status;
-static char library_message[256];
-
-static void open_library(void)
-{
-#define X(name) #name,
-    static const char *const names[] = {FUNCTIONS(X) NULL};
-#undef X
-    library_status = fl_image_library((void **)&lib, names, fl_jpeg_library, fl_jpeg_package);
-    if (library_status != FL_OK) snprintf(library_message, sizeof library_message, "%s", fl_message());
-}
-
-static fl_status need_library(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_library);
-    return library_status == FL_OK ? FL_OK : fl_fail(library_status, "%s", library_message);
-}
+static fl_on_demand library = {{fl_jpeg_library}, fl_jpeg_package, FL_ON_DEMAND_INTO(lib, FUNCTIONS)};
 
 /* ---- errors ---- */
 
@@ -220,7 +200,7 @@ static fl_status check_header(struct jpeg *jpeg)
 static fl_status jpeg_open(fl_image_file *file)
 {
     struct jpeg *jpeg = (struct jpeg *)file;
-    FL_TRY(need_library());
+    FL_TRY(fl_on_demand_open(&library));
     jpeg->info.err = lib.jpeg_std_error(&jpeg->errors);
     jpeg->errors.error_exit = on_error;
     jpeg->errors.emit_message = on_message;

@@ -3,6 +3,7 @@
 ** called it.
 */
 #include "jpeg_write.h"
+#include "base/on_demand.h"
 #include "image_internal.h"
 #include "replace.h"
 
@@ -28,10 +29,9 @@
     X(jpeg_destroy_compress)
 
 static struct {
-#define X(name) __typeof__(&name) name;
-    FUNCTIONS(X)
-#undef X
+    FUNCTIONS(FL_ON_DEMAND_FIELD)
 } lib;
+static fl_on_demand library = {{fl_jpeg_library}, fl_jpeg_package, FL_ON_DEMAND_INTO(lib, FUNCTIONS)};
 
 struct writer {
     struct jpeg_compress_struct info;
@@ -88,11 +88,7 @@ static fl_status write_bytes(const char *path, const struct writer *w)
 
 fl_status fl_jpeg_write(const char *path, const fl_pixels *pixels, int quality)
 {
-#define X(name) #name,
-    static const char *const names[] = {FUNCTIONS(X) NULL};
-#undef X
-    if (fl_image_library((void **)&lib, names, fl_jpeg_library, fl_jpeg_package) != FL_OK)
-        return fl_fail_prefix(FL_ERR_MISSING, "save_jpeg: ");
+    if (fl_on_demand_open(&library) != FL_OK) return fl_fail_prefix(FL_ERR_MISSING, "save_jpeg: ");
     struct writer *w = calloc(1, sizeof *w);
     if (!w) return fl_fail(FL_ERR_MEMORY, "save_jpeg: out of memory");
     fl_status status = encode(w, pixels, quality);

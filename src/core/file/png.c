@@ -4,6 +4,7 @@
 ** Gamma and colour profiles are not applied, as in Pillow and torchvision. The library reports errors by a jump, which
 ** ends in the function of this file that called it; no frame of another file lies in between.
 */
+#include "base/on_demand.h"
 #include "image_internal.h"
 
 #include <stdlib.h>
@@ -11,7 +12,6 @@
 
 #if __has_include(<png.h>)
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 
@@ -49,29 +49,9 @@
     X(png_read_end)
 
 static struct {
-#define X(name) __typeof__(&name) name;
-    FUNCTIONS(X)
-#undef X
+    FUNCTIONS(FL_ON_DEMAND_FIELD)
 } lib;
-
-static fl_status library_status;
-static char library_message[256];
-
-static void open_library(void)
-{
-#define X(name) #name,
-    static const char *const names[] = {FUNCTIONS(X) NULL};
-#undef X
-    library_status = fl_image_library((void **)&lib, names, FL_PNG_LIBRARY, FL_PNG_PACKAGE);
-    if (library_status != FL_OK) snprintf(library_message, sizeof library_message, "%s", fl_message());
-}
-
-static fl_status need_library(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, open_library);
-    return library_status == FL_OK ? FL_OK : fl_fail(library_status, "%s", library_message);
-}
+static fl_on_demand library = {{FL_PNG_LIBRARY}, FL_PNG_PACKAGE, FL_ON_DEMAND_INTO(lib, FUNCTIONS)};
 
 /* ---- errors and input ---- */
 
@@ -163,7 +143,7 @@ static void skip_chunks(png_struct *png)
 static fl_status png_open(fl_image_file *file)
 {
     struct png *png = (struct png *)file;
-    FL_TRY(need_library());
+    FL_TRY(fl_on_demand_open(&library));
     png->png = lib.png_create_read_struct(PNG_LIBPNG_VER_STRING, png, on_error, ignore_warning);
     if (!png->png)
         return fl_fail(FL_ERR_MISSING, "%s does not fit the version %s that flowlua was built with", FL_PNG_LIBRARY,

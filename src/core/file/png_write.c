@@ -2,6 +2,7 @@
 ** png_write.c -- images as PNG files, by libpng. An error of the library jumps back into the function that called it.
 */
 #include "png_write.h"
+#include "base/on_demand.h"
 #include "image_internal.h"
 #include "replace.h"
 
@@ -28,10 +29,9 @@
     X(png_write_end)
 
 static struct {
-#define X(name) __typeof__(&name) name;
-    FUNCTIONS(X)
-#undef X
+    FUNCTIONS(FL_ON_DEMAND_FIELD)
 } lib;
+static fl_on_demand library = {{FL_PNG_LIBRARY}, FL_PNG_PACKAGE, FL_ON_DEMAND_INTO(lib, FUNCTIONS)};
 
 struct writer {
     fl_replacement file;
@@ -90,12 +90,8 @@ static fl_status encode(struct writer *w, const fl_pixels *pixels)
 
 fl_status fl_png_write(const char *path, const fl_pixels *pixels)
 {
-#define X(name) #name,
-    static const char *const names[] = {FUNCTIONS(X) NULL};
-#undef X
     struct writer w = {.status = FL_OK};
-    if (fl_image_library((void **)&lib, names, FL_PNG_LIBRARY, FL_PNG_PACKAGE) != FL_OK)
-        return fl_fail_prefix(FL_ERR_MISSING, "save_png: ");
+    if (fl_on_demand_open(&library) != FL_OK) return fl_fail_prefix(FL_ERR_MISSING, "save_png: ");
     fl_status status = fl_replacement_init(&w.file, "save_png", path);
     if (status == FL_OK) status = fl_replacement_create(&w.file);
     if (status == FL_OK) status = encode(&w, pixels);

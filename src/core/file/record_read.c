@@ -85,19 +85,6 @@ static const char *fields_read(fl_record_field *fields, const record_head *head,
     return fault;
 }
 
-enum { TOGETHER = 4096 }; /* bytes that are copied while they are in the first cache */
-
-/* The checksum of the bytes that follow those with checksum `sum`; they are copied, to NULL: are not. */
-static uint32_t sum_and_copy(uint32_t sum, void *to, const unsigned char *from, int64_t bytes)
-{
-    for (int64_t at = 0, size; to && at < bytes; at += size) {
-        size = bytes - at < TOGETHER ? bytes - at : TOGETHER;
-        sum = fl_crc32c(sum, from + at, (size_t)size);
-        memcpy((char *)to + at, from + at, (size_t)size);
-    }
-    return to ? sum : fl_crc32c(sum, from, (size_t)bytes);
-}
-
 static bool sum_sound(const record_head *head, const unsigned char *record)
 {
     return fl_crc32c(0, record + 8, (size_t)head->bytes - 8) == head->crc;
@@ -111,7 +98,7 @@ static bool copy_sound(void *const *to, const fl_record_field *fields, const rec
     uint32_t sum = fl_crc32c(0, record + 8, (size_t)(at - record) - 8);
     for (uint32_t i = 0; i < head->fields; i++) {
         int64_t padding = record_padded(fields[i].bytes, RECORD_VALUE) - fields[i].bytes;
-        sum = sum_and_copy(sum, to[i], fields[i].value, fields[i].bytes);
+        sum = fl_crc32c_copy(sum, to[i], fields[i].value, (size_t)fields[i].bytes);
         sum = fl_crc32c(sum, (const unsigned char *)fields[i].value + fields[i].bytes, (size_t)padding);
     }
     return sum == head->crc;

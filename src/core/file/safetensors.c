@@ -6,7 +6,6 @@
 #include "safetensors.h"
 #include "base/hash.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,17 +18,9 @@ enum {
 const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT] = {"BOOL", "U8",   "I8",  "I32", "I64",
                                                            "F16",  "BF16", "F32", "F64"};
 
-static fl_status read_all(fl_safetensors *file, void *data, int64_t bytes, int64_t offset)
+static fl_status read_all(const fl_safetensors *file, void *data, int64_t bytes, int64_t offset)
 {
-    char *at = data;
-    while (bytes > 0) {
-        ssize_t got = pread(file->file, at, bytes > INT32_MAX ? INT32_MAX : (size_t)bytes, offset);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fl_fail(FL_ERR_IO, "load: %s: %s", file->path, strerror(errno));
-        if (got == 0) return fl_fail(FL_ERR_IO, "load: %s: the file ends early", file->path);
-        at += got, offset += got, bytes -= got;
-    }
-    return FL_OK;
+    return fl_file_read(file->file, data, bytes, offset, "load", file->path);
 }
 
 /* ---- header ---- */

@@ -4,7 +4,6 @@
 #include "stream.h"
 #include "open.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,26 +95,12 @@ int64_t fl_stream_bytes(const fl_stream *stream) { return stream->part.bytes; }
 
 /* ---- reading ---- */
 
-/* A file that has become shorter is an error. */
-static fl_status bytes_read(const fl_stream *s, void *data, int64_t size, int64_t offset)
-{
-    for (int64_t done = 0; done < size;) {
-        size_t n = (size_t)(size - done < MOST ? size - done : MOST);
-        ssize_t got = pread(s->part.fd, (char *)data + done, n, offset + done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fl_fail(FL_ERR_IO, "%s: %s: %s", s->who, s->path, strerror(errno));
-        if (got == 0) return ends_early(s);
-        done += got;
-    }
-    return FL_OK;
-}
-
 /* Bytes as they lie in the file: fewer than `size` at the end of the part. */
 static fl_status raw_read(size_t *got, fl_stream *s, void *data, int64_t size)
 {
     int64_t left = s->end - s->at;
     if (size > left) size = left;
-    FL_TRY(bytes_read(s, data, size, s->at));
+    FL_TRY(fl_file_read(s->part.fd, data, size, s->at, s->who, s->path));
     s->at += size;
     *got = (size_t)size;
     return FL_OK;
@@ -123,7 +108,7 @@ static fl_status raw_read(size_t *got, fl_stream *s, void *data, int64_t size)
 
 fl_status fl_stream_read_at(const fl_stream *s, void *data, int64_t offset, int64_t size)
 {
-    return bytes_read(s, data, size, s->part.offset + offset);
+    return fl_file_read(s->part.fd, data, size, s->part.offset + offset, s->who, s->path);
 }
 
 static fl_status packed_fill(fl_stream *s)

@@ -5,7 +5,6 @@
 #include "zip.h"
 #include "open.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,13 +37,7 @@ static fl_status fail(const fl_zip *zip, const char *what)
 
 static fl_status read_at(const fl_zip *zip, void *data, int64_t size, int64_t offset)
 {
-    for (int64_t done = 0; done < size;) {
-        ssize_t n = pread(zip->fd, (char *)data + done, (size_t)(size - done), offset + done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return fail(zip, n < 0 ? strerror(errno) : "the file ends early");
-        done += n;
-    }
-    return FL_OK;
+    return fl_file_read(zip->fd, data, size, offset, zip->who, zip->path);
 }
 
 /* ---- the directory ---- */

@@ -126,7 +126,8 @@ fl_status fl_tensor_empty_local(fl_tensor **out, fl_dtype dtype, const fl_shape 
     return status;
 }
 
-/* Sets tensor->contiguous from strides and the local shape. */
+/* Sets tensor->contiguous from strides and the local shape. The stride of a split axis counts also where this rank has
+** one row of it: ranks with more must come to the same answer, or some of them would copy what others view. */
 static void update_contiguous(fl_tensor *tensor)
 {
     int64_t expected = 1;
@@ -134,7 +135,7 @@ static void update_contiguous(fl_tensor *tensor)
     tensor->contiguous = true;
     if (tensor->meta->local_numel == 0) return;
     for (int i = tensor->meta->shape.ndim - 1; i >= 0; i--) {
-        if (size[i] == 1) continue;
+        if (tensor->meta->shape.dims[i] == 1) continue;
         if (tensor->strides[i] != expected) {
             tensor->contiguous = false;
             return;

@@ -126,7 +126,8 @@ typedef struct fl_sigs {
     int axis;                                 /* the hierarchy axis */
 } fl_sigs;
 
-/* An op written in other ops; dispatched instead of the kernel when its signature is chosen. */
+/* An op written in other ops; dispatched instead of the kernel when its signature is chosen. The whole op (fl_op.body)
+** may leave results NULL that were not asked for, where it has no gradient of its own. */
 typedef fl_status (*fl_body)(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
 
 /* Adds a signature: nin SBPs of the inputs, then nout of the outputs. body NULL: the kernel. The tensor axes that it
@@ -191,6 +192,8 @@ enum {
     FL_OP_CASTS = 65536,      /* the elements of operand 0 in another dtype */
     FL_OP_FOLDS = 32768,      /* its CPU kernel takes operand 0 also as a fl_source */
     FL_OP_HOST_ONLY = 262144, /* no kernel for devices: LAPACK computes it, or it adds to a sum */
+    FL_OP_LOW = 524288,       /* under flow.autocast its operands are cast to the lower dtype: products */
+    FL_OP_WIDE = 1048576,     /* they are cast to float32: sums, norms, losses, exponentials */
     FL_OP_ZEROS = 16384       /* the result is zeros, which a script may ask for as a partial sum */
 };
 
@@ -231,7 +234,9 @@ struct fl_op {
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
     int seed_slot; /* the attribute with the seed of what the op draws again, its counter in the next; 0: none */
-    int variant;   /* which op of its family, where hooks or kernels serve several: an enum of the family */
+    /* the hidden op that a call of this one with further arguments means: its parameters are this one's and more */
+    const char *wider;
+    int variant; /* which op of its family, where hooks or kernels serve several: an enum of the family */
 };
 
 /* Defines and registers a descriptor: FL_OP(softmax) = { .name = "softmax", ... }; */

@@ -52,12 +52,12 @@ static inline int64_t fl_pool_reach(const fl_pool *pool, int d, int64_t position
 /* The window that checked attributes describe; without a stride it moves by its own size. */
 static inline void fl_pool_window(fl_window_geometry *geometry, const fl_attrs *attrs, bool dilated)
 {
-    fl_window_geometry_read(geometry->size, &attrs->at[FL_POOL_KERNEL]);
+    fl_window_geometry_read(geometry->size, &attrs->at[FL_POOL_KERNEL], 2);
     fl_window_geometry_read(geometry->stride,
-                            &attrs->at[attrs->at[FL_POOL_STRIDE].given ? FL_POOL_STRIDE : FL_POOL_KERNEL]);
-    fl_window_geometry_read(geometry->padding, &attrs->at[FL_POOL_PADDING]);
+                            &attrs->at[attrs->at[FL_POOL_STRIDE].given ? FL_POOL_STRIDE : FL_POOL_KERNEL], 2);
+    fl_window_geometry_read(geometry->padding, &attrs->at[FL_POOL_PADDING], 2);
     geometry->dilation[0] = geometry->dilation[1] = 1;
-    if (dilated) fl_window_geometry_read(geometry->dilation, &attrs->at[FL_POOL_DILATION]);
+    if (dilated) fl_window_geometry_read(geometry->dilation, &attrs->at[FL_POOL_DILATION], 2);
 }
 
 /* The pooling of these parts, [n, channels, rows, columns] or [channels, rows, columns] both. */

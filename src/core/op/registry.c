@@ -90,11 +90,16 @@ static bool accept(struct reader *reader, const char *expected)
     return true;
 }
 
-/* Reads a run of [A-Za-z0-9_] of at least one character. */
+static bool in_word(const char *at)
+{
+    return isalnum((unsigned char)*at) || *at == '_' || (*at == '-' && isalpha((unsigned char)at[1]));
+}
+
+/* Reads a run of [A-Za-z0-9_] of at least one character, with single hyphens in it. */
 static fl_status read_word(char *out, size_t size, struct reader *reader, const char *what)
 {
     const char *start = reader->at;
-    while (isalnum((unsigned char)*reader->at) || *reader->at == '_') reader->at++;
+    while (in_word(reader->at)) reader->at++;
     size_t n = (size_t)(reader->at - start);
     if (n == 0 || isdigit((unsigned char)*start)) return fail_at(reader, start, what);
     if (n >= size) return fail_at(reader, start, "a name that is too long");
@@ -222,7 +227,7 @@ static fl_status read_param(fl_signature *signature, struct reader *reader)
     }
     if (!accept(reader, ":")) return read_tensor(signature, param, reader);
     param->slot = signature->attr_count++;
-    if (param->slot >= FL_MAX_ATTRS) return fail_at(reader, start, "more than 8 attributes");
+    if (param->slot >= FL_MAX_ATTRS) return fail_at(reader, start, "more than 10 attributes");
     param->required = true;
     if (!param->is_value) signature->shape_mask |= 1u << param->slot;
     skip_space(reader);

@@ -10,7 +10,7 @@
 #include "base/dtype.h"
 #include "base/shape.h"
 
-enum { FL_MAX_ATTRS = 8, FL_MAX_OUT = 4, FL_FLAT_MAX_IN = 3 };
+enum { FL_MAX_ATTRS = 10, FL_MAX_OUT = 4, FL_FLAT_MAX_IN = 3 };
 
 typedef struct fl_op fl_op; /* op.h */
 

@@ -2,23 +2,24 @@
 ** window_geometry.h -- where the taps of convolution and pooling windows fall: shared by inference and the kernels of
 ** all devices.
 **
-** Pairs are (rows, columns). Tap t of the window at position o lies at o * stride - padding + t * dilation of its axis;
-** what lies outside the axis is padding.
+** Sizes are (rows, columns) of pooling and (depth, rows, columns) of convolutions. Tap t of the window at position o
+** lies at o * stride - padding + t * dilation of its axis; what lies outside the axis is padding.
 */
 #ifndef FL_WINDOW_GEOMETRY_H
 #define FL_WINDOW_GEOMETRY_H
 
 #include "view.h"
 
+enum { FL_WINDOW_AXES = 3 };
+
 typedef struct fl_window_geometry {
-    int64_t size[2], stride[2], padding[2], dilation[2];
+    int64_t size[FL_WINDOW_AXES], stride[FL_WINDOW_AXES], padding[FL_WINDOW_AXES], dilation[FL_WINDOW_AXES];
 } fl_window_geometry;
 
-/* Reads a checked attribute of one number or two (rows, columns). */
-static inline void fl_window_geometry_read(int64_t pair[2], const fl_attr *attr)
+/* Reads a checked attribute of one number for all of `count` axes, or one each. */
+static inline void fl_window_geometry_read(int64_t *sizes, const fl_attr *attr, int count)
 {
-    pair[0] = attr->list[0];
-    pair[1] = attr->list[attr->count > 1];
+    for (int d = 0; d < count; d++) sizes[d] = attr->list[attr->count > 1 ? d : 0];
 }
 
 /* Elements that a window spans along axis d. */

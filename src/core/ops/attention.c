@@ -437,7 +437,68 @@ static fl_status kernel_dropout(fl_kernel *kernel)
 
 /* ---- the public op ---- */
 
-static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+enum { PUBLIC_GQA = FL_ATTENTION_SCALE + 1 }; /* behind the attributes that all have */
+
+/* x [..., heads, t, d] with every head `times` times, one after the other. */
+static fl_tensor *repeat_heads(fl_expr *expr, fl_tensor *x, int64_t times)
+{
+    if (expr->status != FL_OK || times == 1) return x;
+    fl_shape whole = x->meta->shape, apart = whole;
+    int heads = whole.ndim - 3;
+    memmove(apart.dims + heads + 2, apart.dims + heads + 1, 2 * sizeof(int64_t));
+    apart.dims[heads + 1] = times;
+    apart.ndim++;
+    whole.dims[heads] *= times;
+    return expr_reshape(expr, expr_expanded(expr, expr_unsqueeze(expr, x, heads + 1), &apart), &whole);
+}
+
+/* Keys and values for as many heads as queries have. */
+static fl_status share_heads(fl_tensor **k, fl_tensor **v, fl_expr *expr, const fl_shape *q)
+{
+    char tq[FL_SHAPE_TEXT], tk[FL_SHAPE_TEXT], tv[FL_SHAPE_TEXT];
+    const fl_shape *sk = &(*k)->meta->shape, *sv = &(*v)->meta->shape;
+    bool fits = q->ndim >= 3 && q->ndim < FL_MAX_NDIM && sk->ndim == q->ndim && sv->ndim == q->ndim;
+    int64_t heads = fits ? q->dims[q->ndim - 3] : 0, of_k = fits ? sk->dims[q->ndim - 3] : 0,
+            of_v = fits ? sv->dims[q->ndim - 3] : 0;
+    if (!fits || of_k == 0 || of_v == 0 || heads % of_k || heads % of_v)
+        return fl_fail(FL_ERR_SHAPE,
+                       "scaled_dot_product_attention: enable_gqa takes [..., heads, t, d] with a multiple of the heads "
+                       "of k and v in q; got %s, %s and %s",
+                       fl_shape_text(tq, q), fl_shape_text(tk, sk), fl_shape_text(tv, sv));
+    *k = repeat_heads(expr, *k, heads / of_k);
+    *v = repeat_heads(expr, *v, heads / of_v);
+    return FL_OK;
+}
+
+/* Batch axes of q, k and v broadcast; what does not is for the op to refuse. */
+static void broadcast_batches(fl_tensor **x, fl_expr *expr)
+{
+    fl_shape batch = {0, {0}}, both;
+    if (expr->status != FL_OK
+        || (same_batch(&x[0]->meta->shape, &x[1]->meta->shape) && same_batch(&x[1]->meta->shape, &x[2]->meta->shape)))
+        return;
+    for (int i = 0; i < 3; i++) {
+        fl_shape own = x[i]->meta->shape;
+        if ((own.ndim -= 2) < 0) return;
+        for (int a = 0; a < own.ndim || a < batch.ndim; a++) {
+            int64_t m = a < own.ndim ? own.dims[own.ndim - 1 - a] : 1,
+                    n = a < batch.ndim ? batch.dims[batch.ndim - 1 - a] : 1;
+            if (m != n && m != 1 && n != 1) return;
+        }
+        if (fl_shape_broadcast(&both, "scaled_dot_product_attention", &batch, &own) != FL_OK) return;
+        batch = both;
+    }
+    for (int i = 0; i < 3; i++) {
+        const fl_shape *own = &x[i]->meta->shape;
+        fl_shape whole = batch;
+        memcpy(whole.dims + batch.ndim, own->dims + own->ndim - 2, 2 * sizeof(int64_t));
+        whole.ndim += 2;
+        x[i] = expr_expanded(expr, x[i], &whole);
+        if (!x[i]) return;
+    }
+}
+
+static fl_status attend(fl_tensor **out, const fl_operand *in, const fl_attrs *attrs)
 {
     fl_tensor *results[3];
     double dropout = attrs->at[FL_ATTENTION_DROPOUT].number;
@@ -454,6 +515,18 @@ static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, 
     return FL_OK;
 }
 
+static fl_status body_attention(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    fl_tensor *x[3] = {in[FL_ATTENTION_Q].tensor, in[FL_ATTENTION_K].tensor, in[FL_ATTENTION_V].tensor};
+    if (attrs->at[PUBLIC_GQA].integer) c.status = share_heads(&x[1], &x[2], &c, &x[0]->meta->shape);
+    broadcast_batches(x, &c);
+    if (c.status == FL_OK)
+        c.status = attend(out, (const fl_operand[]){fl_of(x[0]), fl_of(x[1]), fl_of(x[2]), in[FL_ATTENTION_MASK]},
+                          attrs);
+    return fl_expr_end(&c);
+}
+
 /* ---- descriptors ---- */
 
 #define ATTENTION_ATTRS "is_causal: bool = false, ~dropout: float = 0, ~scale: float = nil"
@@ -464,12 +537,14 @@ static const char *const attention_samples[] = {
     "flow.randn(2, 4, 3), flow.randn(2, 6, 3), flow.randn(2, 6, 5), flow.randn(4, 6)",
     "flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), flow.randn(2, 3, 4, 3), "
     "flow.randn(2, 1, 4, 4):gt(-1), false, 0, 0.3",
+    "flow.randn(2, 4, 3, 2), flow.randn(2, 2, 5, 2), flow.randn(2, 1, 5, 3), nil, false, 0, nil, true",
+    "flow.randn(2, 2, 3, 2), flow.randn(2, 1, 5, 2), flow.randn(2, 5, 3)",
     NULL};
 FL_OP(scaled_dot_product_attention) = {
     .name = "scaled_dot_product_attention",
-    .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ")",
+    .sig = "scaled_dot_product_attention(q, k, v, mask?, " ATTENTION_ATTRS ", enable_gqa: bool = false)",
     .nout = 1,
-    .flags = FL_OP_FUNCTION_ONLY,
+    .flags = FL_OP_LOW | FL_OP_FUNCTION_ONLY,
     .doc =
         "softmax(q k^T scale + mask) v without storing the scores; scale is 1 / sqrt of q's last size when not given.",
     .body = body_attention,

@@ -113,6 +113,18 @@ void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keep
     *out = shape;
 }
 
+fl_status fl_axes_in_order(int *axes, const char *who, const char *name, const fl_attr *attr, const fl_shape *shape)
+{
+    uint32_t seen = 0;
+    for (int i = 0; i < attr->count; i++) {
+        FL_TRY(fl_shape_axis(&axes[i], who, attr->list[i], shape));
+        if (shape->ndim == 0 || seen >> axes[i] & 1u)
+            return fl_fail(FL_ERR_SHAPE, "%s: %s names axis %d twice", who, name, axes[i]);
+        seen |= 1u << axes[i];
+    }
+    return FL_OK;
+}
+
 /* ---- SBP of one hierarchy axis ---- */
 
 /* What operand i must be for out[0] to be S(axis): split there too, or whole where it is broadcast along that axis. */

@@ -443,7 +443,7 @@ FL_OP(einsum) = {
     .name = "einsum",
     .sig = "einsum(equation: text, xs...)",
     .nout = 1,
-    .flags = FL_OP_FUNCTION_ONLY,
+    .flags = FL_OP_LOW | FL_OP_FUNCTION_ONLY,
     .doc = "Products of tensors, summed over the letters that are not in the result: einsum(\"bij,bjk->bik\", x, y); "
            "operands are multiplied from left to right.",
     .body = body_einsum,

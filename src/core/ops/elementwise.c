@@ -56,6 +56,34 @@ static fl_status check_clamp(const fl_operand *in, int nin, const fl_attrs *attr
     return check_bound("max", &attrs->at[CLAMP_MAX], dtype);
 }
 
+/* An integer tensor takes whole multiples. */
+static fl_status check_value(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_attr *value = &attrs->at[0];
+    for (int i = 0; i < nin; i++)
+        if (fl_dtype_is_float(in[i].tensor->meta->dtype)) return FL_OK;
+    if (value->kind != FL_NUM_FLOAT || value->number == floor(value->number)) return FL_OK;
+    return fl_fail(FL_ERR_DTYPE, "addcmul: value = %g is not an integer, but x is %s; convert x to a float first",
+                   value->number, fl_dtype_name(in[0].tensor->meta->dtype));
+}
+
+/* Neighbours of 16-bit floats are none of float32, in which they would be computed. */
+static fl_status check_nextafter(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    for (int i = 0; i < nin; i++)
+        if (fl_dtype_size(in[i].tensor->meta->dtype) == 2)
+            return fl_fail(FL_ERR_DTYPE, "nextafter: takes float32 or float64, got %s",
+                           fl_dtype_name(in[i].tensor->meta->dtype));
+    return FL_OK;
+}
+
+static fl_status check_polygamma(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    double n = attrs->at[0].number;
+    if (n >= 0 && n == floor(n)) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "polygamma: n must be an integer from 0 on, got %g", n);
+}
+
 static fl_status check_masked_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     return fl_require_fits("masked_fill", in[MASKED_X].tensor->meta->dtype, &in[MASKED_VALUE]);
@@ -78,6 +106,21 @@ static void sbp_mul(fl_sigs *sigs)
     fl_sbp_elementwise(sigs);
     fl_sbp_partial(sigs, 1, FL_PSUM);
     fl_sbp_partial(sigs, 2, FL_PSUM);
+}
+
+/* x and one factor may be partial. */
+static void sbp_addcmul(fl_sigs *sigs)
+{
+    fl_sbp_elementwise(sigs);
+    fl_sbp_partial(sigs, 1u << 0 | 1u << 1, FL_PSUM);
+    fl_sbp_partial(sigs, 1u << 0 | 1u << 2, FL_PSUM);
+}
+
+/* x and the dividend may be partial. */
+static void sbp_addcdiv(fl_sigs *sigs)
+{
+    fl_sbp_elementwise(sigs);
+    fl_sbp_partial(sigs, 1u << 0 | 1u << 1, FL_PSUM);
 }
 
 /* max(max x_r, max y_r) = max of max(x_r, y_r) over the ranks r, likewise min. A whole operand may stand beside a
@@ -131,6 +174,12 @@ static fl_status grad_gelu(fl_grad *g)
     "g * grad * (1 - square(" GELU_TANH ")) * (" GELU_SLOPE " + square(x) * 0.10703222440890037 - " \
     "x * " GELU_TANH " * square(" GELU_SLOPE "))"
 
+/* t = tanh(softplus(x)), s = sigmoid(x): s (1 - t^2) (2 + x (1 - s - 2 s t)) */
+#define MISH_TANH "tanh(softplus(x, 1, 40))"
+#define MISH_SECOND                                          \
+    "g * grad * sigmoid(x) * (1 - square(" MISH_TANH ")) * " \
+    "(x * (1 - sigmoid(x) - sigmoid(x) * " MISH_TANH " * 2) + 2)"
+
 /* ---- descriptors ---- */
 
 #define VJP(...) FL_VJP(__VA_ARGS__)
@@ -138,12 +187,19 @@ static fl_status grad_gelu(fl_grad *g)
 #define GELU_GRADIENT VJP("gelu_backward(g, x)"), .grad = grad_gelu
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
 #define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
+#define ADD_GRADIENT VJP("g", "g"), .wider = "add_scaled"
+#define SUB_GRADIENT VJP("g", "-g"), .wider = "sub_scaled"
+#define ROUND_GRADIENT VJP("zeros_like(g)"), .wider = "round_decimals"
+#define POLYGAMMA_GRADIENT VJP("g * polygamma_of(x, n + 1)"), .check = check_polygamma
+#define ADDCMUL_GRADIENT VJP("g", "g * tensor2 * value", "g * tensor1 * value"), .check = check_value
+#define NEXTAFTER_CHECK NO_VJP, .check = check_nextafter
 #define SAMPLES(...) \
     (const char *const[]) { __VA_ARGS__, NULL }
 #define REAL "flow.randn(3, 4)"
 #define UNIT "flow.rand(3, 4) * 1.6 - 0.8"
 #define POSITIVE "flow.rand(3, 4) + 0.5"
 #define PAIR "flow.randn(3, 4), flow.randn(3, 4)"
+#define TRIPLE "flow.randn(3, 4), flow.randn(3, 4), flow.randn(3, 4)"
 #define SPREAD "flow.randn(2, 1, 4), flow.randn(3, 1)"
 #define NUMBER "flow.randn(3, 4), 1.5"
 #define OVER "flow.randn(3, 4), flow.rand(4) + 0.5"

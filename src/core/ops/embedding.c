@@ -83,7 +83,7 @@ static fl_status infer_index_select(fl_infer *infer)
     return infer_along(infer, fl_shape_numel(index));
 }
 
-static fl_status infer_index_add(fl_infer *infer)
+static fl_status infer_select_backward(fl_infer *infer)
 {
     const fl_shape *dy = &infer->in[0].shape, *index = &infer->in[FL_TAKEN_INDEX].shape;
     FL_TRY(fl_require_float(infer, 0));
@@ -175,7 +175,7 @@ static void sbp_index_select(fl_sigs *sigs)
 }
 
 /* As sbp_embedding_backward, along any axis. */
-static void sbp_index_add(fl_sigs *sigs)
+static void sbp_select_backward(fl_sigs *sigs)
 {
     int axis = axis_of(sigs->attrs, &sigs->in[0].shape);
     for (int i = 0; i < sigs->in[0].shape.ndim; i++)
@@ -252,7 +252,7 @@ static fl_status kernel_embedding_backward(fl_kernel *kernel)
     return fl_cpu_add_along(kernel, 0, kernel->in[FL_TAKEN_INDEX].numel);
 }
 
-static fl_status kernel_index_add(fl_kernel *kernel)
+static fl_status kernel_select_backward(fl_kernel *kernel)
 {
     return fl_cpu_add_along(kernel, fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim),
                             kernel->in[FL_TAKEN_INDEX].numel);
@@ -292,11 +292,11 @@ static fl_status grad_index_select(fl_grad *g)
     const fl_shape *x = &g->in_meta[FL_TAKEN_X]->shape;
     fl_attrs a;
     if (!g->need[FL_TAKEN_X]) return FL_OK;
-    fl_attrs_init(&a, FL_OP_REF(index_add));
+    fl_attrs_init(&a, FL_OP_REF(index_select_backward));
     fl_attr_set(&a, FL_INDEXED_AXIS, g->attrs->at[FL_INDEXED_AXIS].integer);
     fl_attr_set(&a, FL_INDEX_ADD_SIZE, x->dims[axis_of(g->attrs, x)]);
     fl_attr_set_like(&a, FL_INDEX_ADD_LIKE, g->in_meta[FL_TAKEN_X]);
-    return FL_CALL_WITH(&g->gin[FL_TAKEN_X], &a, index_add, fl_of(g->gout[0]), g->in[FL_TAKEN_INDEX]);
+    return FL_CALL_WITH(&g->gin[FL_TAKEN_X], &a, index_select_backward, fl_of(g->gout[0]), g->in[FL_TAKEN_INDEX]);
 }
 
 /* The transpose of picking elements. */
@@ -366,20 +366,20 @@ FL_OP(index_select) = {
 };
 
 /* Linear in dy; picking the slices is its transpose. */
-static const char *const index_add_vjp[] = {"index_select(g, axis, index)", NULL};
-static const char *const index_add_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5",
-                                                "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
-FL_OP(index_add) = {
-    .name = "index_add",
-    .sig = "index_add(dy, axis: axis, index, size: int, like: int = nil)",
+static const char *const select_backward_vjp[] = {"index_select(g, axis, index)", NULL};
+static const char *const select_backward_samples[] = {"flow.randn(3, 2), 0, flow.tensor{1, 3, 1}, 5",
+                                                      "flow.randn(2, 3, 4), 1, flow.tensor{0, 2, 2}, 3", NULL};
+FL_OP(index_select_backward) = {
+    .name = "index_select_backward",
+    .sig = "index_select_backward(dy, axis: axis, index, size: int, like: int = nil)",
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "Zeros of this size along the axis with every slice of dy added at its index.",
-    .infer = infer_index_add,
-    .sbp = sbp_index_add,
-    .cpu = kernel_index_add,
-    .vjp = index_add_vjp,
-    .samples = index_add_samples,
+    .infer = infer_select_backward,
+    .sbp = sbp_select_backward,
+    .cpu = kernel_select_backward,
+    .vjp = select_backward_vjp,
+    .samples = select_backward_samples,
 };
 
 static const char *const gather_samples[] = {"flow.randn(3, 4), 1, flow.randint(0, 4, {3, 2})",

@@ -1,13 +1,25 @@
 /*
 ** expr.c -- several ops as one C expression: see expr.h.
 */
+#include "op/create.h"
 #include "op/product.h"
 #include "op/reduce.h"
+#include "op/slicing.h"
 #include "op/views.h"
 #include "expr.h"
 #include "dispatch/to_global.h"
 
-#include <assert.h>
+/* Takes the reference over. How long an expression becomes may depend on its operands, so no assertion says that it
+** fits. */
+static void keep(fl_expr *expr, fl_tensor *tensor, const char *who)
+{
+    if (expr->count < FL_EXPR_LENGTH) {
+        expr->owned[expr->count++] = tensor;
+        return;
+    }
+    fl_tensor_unref(tensor);
+    expr->status = fl_fail(FL_ERR_STATE, "%s: an expression of more than %d tensors", who, FL_EXPR_LENGTH);
+}
 
 fl_tensor *fl_expr_call(fl_expr *expr, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -15,9 +27,8 @@ fl_tensor *fl_expr_call(fl_expr *expr, const fl_op *op, const fl_operand *in, in
     if (expr->status != FL_OK) return NULL;
     expr->status = fl_dispatch(results, op, in, nin, attrs);
     if (expr->status != FL_OK) return NULL;
-    assert(expr->count + op->nout <= FL_EXPR_LENGTH);
-    for (int i = 0; i < op->nout; i++) expr->owned[expr->count++] = results[i];
-    return results[0];
+    for (int i = 0; i < op->nout; i++) keep(expr, results[i], op->name);
+    return expr->status == FL_OK ? results[0] : NULL;
 }
 
 fl_tensor *fl_expr_take(fl_expr *expr, fl_tensor *tensor)
@@ -110,6 +121,107 @@ fl_tensor *expr_unsqueeze(fl_expr *expr, fl_tensor *x, int axis)
     return expr_reshape(expr, x, &shape);
 }
 
+fl_tensor *expr_selected(fl_expr *expr, fl_tensor *x, int axis, int64_t position)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(select));
+    fl_attr_set(&a, FL_SLICE_AXIS, axis);
+    fl_attr_set(&a, FL_SLICE_POSITION, position);
+    return EXPR_CALL(expr, &a, select, fl_of(x));
+}
+
+fl_tensor *expr_ones(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, ones_like, fl_of(x)); }
+fl_tensor *expr_zeros(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, zeros_like, fl_of(x)); }
+
+fl_tensor *expr_expanded(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK || fl_shape_equal(&x->meta->shape, shape)) return x;
+    fl_attrs_init(&a, FL_OP_REF(expand));
+    fl_attr_set_list(&a, FL_VIEW_SIZE, shape->dims, shape->ndim);
+    return EXPR_CALL(expr, &a, expand, fl_of(x));
+}
+
+fl_tensor *expr_concatenated(fl_expr *expr, fl_tensor *x, fl_tensor *y, int axis)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(cat));
+    fl_attr_set(&a, 0, axis);
+    return EXPR_CALL(expr, &a, cat, fl_of(x), fl_of(y));
+}
+
+fl_tensor *expr_without_axis(fl_expr *expr, fl_tensor *x, int axis)
+{
+    fl_shape shape;
+    if (expr->status != FL_OK) return NULL;
+    fl_reduce_shape(&shape, &x->meta->shape, 1u << axis, false);
+    return expr_reshape(expr, x, &shape);
+}
+
+fl_tensor *expr_narrowed(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t length)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(narrow));
+    fl_attr_set(&a, FL_SLICE_AXIS, axis);
+    fl_attr_set(&a, FL_SLICE_START, start);
+    fl_attr_set(&a, FL_SLICE_LENGTH, length);
+    return EXPR_CALL(expr, &a, narrow, fl_of(x));
+}
+
+fl_tensor *expr_set_in_zeros(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t size)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK || x->meta->shape.dims[axis] == size) return x;
+    fl_attrs_init(&a, FL_OP_REF(narrow_backward));
+    fl_attr_set(&a, FL_SLICE_AXIS, axis);
+    fl_attr_set(&a, FL_SLICE_START, start);
+    fl_attr_set(&a, FL_SLICE_SIZE, size);
+    fl_attr_set(&a, FL_SLICE_STEP, 1);
+    return EXPR_CALL(expr, &a, narrow_backward, fl_of(x));
+}
+
+fl_tensor *expr_permuted(fl_expr *expr, fl_tensor *x, const int64_t *order)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(permute));
+    fl_attr_set_list(&a, FL_PERMUTE_AXES, order, x->meta->shape.ndim);
+    return EXPR_CALL(expr, &a, permute, fl_of(x));
+}
+
+/* Options: where x is, whole on every rank. */
+static void place_like(fl_attrs *attrs, const fl_tensor *x, fl_dtype dtype)
+{
+    const fl_meta *m = x->meta;
+    attrs->has_dtype = attrs->has_placement = true;
+    attrs->option_dtype = dtype;
+    attrs->is_local = m->is_local;
+    attrs->placement = m->placement;
+    attrs->nd_sbp = fl_nd_sbp_fill(FL_B, m->nd_sbp.n);
+}
+
+fl_tensor *expr_zeros_of(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(zeros));
+    fl_attr_set_list(&a, FL_SOURCE_SIZE, shape->dims, shape->ndim);
+    place_like(&a, x, x->meta->dtype);
+    return fl_expr_call(expr, FL_OP_REF(zeros), NULL, 0, &a);
+}
+
+fl_tensor *expr_range(fl_expr *expr, fl_tensor *x, int64_t start, int64_t count, int64_t step)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(arange));
+    fl_attr_set(&a, FL_ARANGE_START, start);
+    fl_attr_set(&a, FL_ARANGE_STOP, start + count * step);
+    fl_attr_set(&a, FL_ARANGE_STEP, step);
+    place_like(&a, x, FL_INT64);
+    return fl_expr_call(expr, FL_OP_REF(arange), NULL, 0, &a);
+}
+
 fl_tensor *expr_cast(fl_expr *expr, fl_tensor *x, fl_dtype dtype)
 {
     if (!x || x->meta->dtype == dtype) return x;
@@ -133,8 +245,8 @@ fl_tensor *expr_whole(fl_expr *expr, fl_tensor *x)
     if (x->meta->is_local || fl_nd_sbp_equal(s, x->meta->nd_sbp)) return x;
     expr->status = fl_to_global(&whole, x, x->meta->placement, s, NULL);
     if (expr->status != FL_OK) return NULL;
-    assert(expr->count < FL_EXPR_LENGTH);
-    return expr->owned[expr->count++] = whole;
+    keep(expr, whole, "to_global");
+    return expr->status == FL_OK ? whole : NULL;
 }
 
 fl_tensor *expr_gemm(fl_expr *expr, fl_tensor *x, fl_tensor *y, bool ta, bool tb)

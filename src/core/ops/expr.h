@@ -14,7 +14,7 @@
 
 #include "ops.h"
 
-enum { FL_EXPR_LENGTH = 64 };
+enum { FL_EXPR_LENGTH = 128 };
 
 typedef struct fl_expr {
     fl_status status;
@@ -46,6 +46,25 @@ fl_tensor *expr_mean(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *expr_amax(fl_expr *expr, fl_tensor *x, uint32_t axes, bool keepdim);
 fl_tensor *expr_reshape(fl_expr *expr, fl_tensor *x, const fl_shape *shape);
 fl_tensor *expr_unsqueeze(fl_expr *expr, fl_tensor *x, int axis);
+/* x without axis `axis`, which has size 1. */
+fl_tensor *expr_without_axis(fl_expr *expr, fl_tensor *x, int axis);
+fl_tensor *expr_expanded(fl_expr *expr, fl_tensor *x, const fl_shape *shape);
+/* `length` elements of an axis from `start` on; the element of an axis at a position, without the axis. */
+fl_tensor *expr_narrowed(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t length);
+fl_tensor *expr_selected(fl_expr *expr, fl_tensor *x, int axis, int64_t position);
+/* Zeros along an axis of `size`, with x from `start` on. */
+fl_tensor *expr_set_in_zeros(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t size);
+/* Axis j of the result is axis order[j] of x. */
+fl_tensor *expr_permuted(fl_expr *expr, fl_tensor *x, const int64_t *order);
+fl_tensor *expr_concatenated(fl_expr *expr, fl_tensor *x, fl_tensor *y, int axis);
+
+/* Ones, zeros in the shape and place of x. */
+fl_tensor *expr_ones(fl_expr *expr, fl_tensor *x);
+fl_tensor *expr_zeros(fl_expr *expr, fl_tensor *x);
+
+/* Zeros of another shape, and start, start + step, ... as int64: where x is, whole on every rank. */
+fl_tensor *expr_zeros_of(fl_expr *expr, fl_tensor *x, const fl_shape *shape);
+fl_tensor *expr_range(fl_expr *expr, fl_tensor *x, int64_t start, int64_t count, int64_t step);
 
 /* x in a dtype, x itself where it has that. */
 fl_tensor *expr_cast(fl_expr *expr, fl_tensor *x, fl_dtype dtype);

@@ -11,6 +11,7 @@
 #include "op/views.h"
 #include "cpu/indices.h"
 #include "cpu/pick.h"
+#include "cpu/scatter.h"
 #include "ops.h"
 
 /* ---- positions ---- */
@@ -64,8 +65,8 @@ static fl_status whole_here(fl_tensor **out, fl_tensor *x, const char *who)
 static fl_status mask_here(fl_tensor **out, fl_tensor *x, const char *who)
 {
     fl_tensor *mask, *next;
-    fl_status status = FL_OK;
-    FL_TRY(fl_meta_check_values(x->meta));
+    fl_status status = fl_meta_check_values(x->meta);
+    if (status != FL_OK) return fl_fail_prefix(status, "%s: ", who);
     FL_TRY(whole_here(&mask, x, who));
     if (x->meta->dtype != FL_BOOL || !mask->contiguous) {
         if (x->meta->dtype == FL_BOOL) status = FL_CALL(&next, clone, fl_of(mask));
@@ -175,6 +176,18 @@ static fl_status spliced(fl_shape *out, const char *who, const fl_shape *shape, 
     return fl_shape_make(out, who, dims, ndim);
 }
 
+/* A mask without axes has a new axis of x for itself. */
+static fl_status with_mask_axis(fl_tensor **x, fl_tensor **mask, int axis, const char *who)
+{
+    static const fl_shape one = {1, {1}};
+    fl_shape shape;
+    FL_TRY(spliced(&shape, who, &(*x)->meta->shape, axis, 0, &one));
+    FL_TRY(fl_reshaped(mask, *mask, one.dims, 1));
+    fl_status status = fl_reshaped(x, *x, shape.dims, shape.ndim);
+    if (status != FL_OK) fl_tensor_unref(*mask);
+    return status;
+}
+
 /* The mask covers the axes of x from `axis` on. */
 static fl_status check_mask(const char *who, const fl_tensor *x, const fl_tensor *mask, int axis)
 {
@@ -237,6 +250,14 @@ static fl_status body_index(fl_tensor **out, const fl_operand *in, int nin, cons
     fl_tensor *x = in[FL_TAKEN_X].tensor, *index = in[FL_TAKEN_INDEX].tensor, *positions, *taken;
     fl_shape shape;
     int axis;
+    if (index->meta->dtype == FL_BOOL && index->meta->shape.ndim == 0) {
+        axis = (int)attrs->at[FL_INDEXED_AXIS].integer;
+        FL_TRY(with_mask_axis(&x, &index, axis, "index"));
+        fl_status status = take_masked(out, x, index, axis, "index");
+        fl_tensor_unref(x);
+        fl_tensor_unref(index);
+        return status;
+    }
     FL_TRY(indexed_axis(&axis, "index", x, attrs->at[FL_INDEXED_AXIS].integer));
     if (index->meta->dtype == FL_BOOL) return take_masked(out, x, index, axis, "index");
     FL_TRY(spliced(&shape, "index", &x->meta->shape, axis, 1, &index->meta->shape));
@@ -338,10 +359,19 @@ static fl_status infer_index_write(fl_infer *infer)
     return fl_infer_same(infer);
 }
 
+/* A number, or a value of another dtype or in one element, is converted first. */
 static fl_status kernel_index_write(fl_kernel *kernel)
 {
-    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[FL_WRITE_INDEX], &kernel->in[FL_WRITE_VALUE],
-                             fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim), "index_put_");
+    const fl_view *value = &kernel->in[FL_WRITE_VALUE], *out = &kernel->out[0];
+    int axis = fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim);
+    int64_t number[1] = {0};
+    fl_view one = {.data = number, .dtype = out->dtype, .contiguous = true, .numel = 1};
+    if (value->data != value->scalar && value->dtype == out->dtype)
+        return fl_cpu_write_slices(kernel, axis, value, "index_put_");
+    if (value->data != value->scalar)
+        return fl_cpu_write_rows(out, &kernel->in[FL_WRITE_INDEX], value, axis, "index_put_");
+    FL_TRY(fl_cpu_copy(&one, value));
+    return fl_cpu_write_slices(kernel, axis, &one, "index_put_");
 }
 
 /* Every rank writes the positions in its own window, so the index is whole. value is split along with x except along
@@ -389,8 +419,10 @@ static fl_status kernel_index_zero(fl_kernel *kernel)
 {
     FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
     if (kernel->out[0].numel == 0) return FL_OK;
-    return fl_cpu_write_rows(&kernel->out[0], &kernel->in[FL_WRITE_INDEX], NULL,
-                             fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim), "index_zero");
+    const int64_t none[1] = {0};
+    fl_view zero = {.data = (void *)none, .dtype = kernel->out[0].dtype, .contiguous = true, .numel = 1};
+    return fl_cpu_write_slices(kernel, fl_axis_of(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim), &zero,
+                               "index_zero");
 }
 
 /* Zeros in every part are zeros of the sum. */
@@ -530,7 +562,19 @@ static fl_status put_positions(fl_tensor *x, fl_tensor *index, int axis, fl_oper
 static fl_status body_index_put(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_tensor *x = in[FL_WRITE_X].tensor, *index = in[FL_WRITE_INDEX].tensor;
-    int axis;
+    int axis = (int)attrs->at[FL_INDEXED_AXIS].integer;
+    if (index->meta->dtype == FL_BOOL && index->meta->shape.ndim == 0) {
+        fl_tensor *same;
+        FL_TRY(with_mask_axis(&x, &index, axis, "index_put_"));
+        fl_status status = body_index_put(&same, (const fl_operand[]){fl_of(x), fl_of(index), in[FL_WRITE_VALUE]}, 3,
+                                          attrs);
+        fl_tensor_unref(x);
+        fl_tensor_unref(index);
+        FL_TRY(status);
+        fl_tensor_unref(same);
+        *out = fl_tensor_ref(in[FL_WRITE_X].tensor);
+        return FL_OK;
+    }
     FL_TRY(indexed_axis(&axis, "index_put_", x, attrs->at[FL_INDEXED_AXIS].integer));
     FL_TRY(fl_require_fits("index_put_", x->meta->dtype, &in[FL_WRITE_VALUE]));
     if (index->meta->dtype == FL_BOOL) {
@@ -554,7 +598,7 @@ FL_OP(index_put_) = {
     .name = "index_put_",
     .sig = "index_put_(x, index, value|n, axis: axis = 0)",
     .nout = 1,
-    .flags = FL_OP_METHOD_ONLY,
+    .flags = FL_OP_HIDDEN,
     .mutates = 1,
     .doc = "x[index] = value: writes at the positions of an integer tensor along an axis, or where a mask is true.",
     .body = body_index_put,

@@ -305,6 +305,7 @@ static const char *const layer_norm_samples[] = {"flow.randn(3, 5), 5, flow.rand
                                                  "flow.randn(40, 20), 20, nil, flow.randn(20)", NULL};
 FL_OP(layer_norm) = {
     .name = "layer_norm",
+    .flags = FL_OP_WIDE,
     .sig = "layer_norm(x, sizes: sizes, weight?, bias?, ~eps: float = 1e-5)",
     .nout = 1,
     .doc = "x normalised to mean 0 and variance 1 over its last axes (of these sizes), times weight, plus bias.",

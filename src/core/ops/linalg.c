@@ -139,16 +139,6 @@ fl_tensor *expr_triangle(fl_expr *expr, fl_tensor *x, bool lower, int64_t diagon
     return fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
 }
 
-fl_tensor *expr_narrowed(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t length)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, FL_SLICE_AXIS, axis);
-    fl_attr_set(&a, FL_SLICE_START, start);
-    fl_attr_set(&a, FL_SLICE_LENGTH, length);
-    return EXPR_CALL(expr, &a, narrow, fl_of(x));
-}
-
 /* The last two axes, as attributes of diagonal and its gradient. */
 static void last_axes(fl_attrs *a, const fl_op *op, int ndim)
 {
@@ -178,26 +168,6 @@ fl_tensor *expr_diagonal_of(fl_expr *expr, fl_tensor *x)
     return EXPR_CALL(expr, &a, diagonal, fl_of(x));
 }
 
-fl_tensor *expr_ones(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, ones_like, fl_of(x)); }
-fl_tensor *expr_zeros(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, zeros_like, fl_of(x)); }
-
-fl_tensor *expr_expanded(fl_expr *expr, fl_tensor *x, const fl_shape *shape)
-{
-    fl_attrs a;
-    if (expr->status != FL_OK || fl_shape_equal(&x->meta->shape, shape)) return x;
-    fl_attrs_init(&a, FL_OP_REF(expand));
-    fl_attr_set_list(&a, FL_VIEW_SIZE, shape->dims, shape->ndim);
-    return EXPR_CALL(expr, &a, expand, fl_of(x));
-}
-
-fl_tensor *expr_concatenated(fl_expr *expr, fl_tensor *x, fl_tensor *y, int axis)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, axis);
-    return EXPR_CALL(expr, &a, cat, fl_of(x), fl_of(y));
-}
-
 fl_tensor *expr_row(fl_expr *expr, fl_tensor *x)
 {
     return expr->status == FL_OK ? expr_unsqueeze(expr, x, x->meta->shape.ndim - 1) : NULL;
@@ -205,14 +175,6 @@ fl_tensor *expr_row(fl_expr *expr, fl_tensor *x)
 fl_tensor *expr_column(fl_expr *expr, fl_tensor *x)
 {
     return expr->status == FL_OK ? expr_unsqueeze(expr, x, x->meta->shape.ndim) : NULL;
-}
-
-fl_tensor *expr_without_axis(fl_expr *expr, fl_tensor *x, int axis)
-{
-    fl_shape shape;
-    if (expr->status != FL_OK) return NULL;
-    fl_reduce_shape(&shape, &x->meta->shape, 1u << axis, false);
-    return expr_reshape(expr, x, &shape);
 }
 
 fl_tensor *expr_batched(fl_expr *expr, fl_tensor *x, const fl_shape *batch)

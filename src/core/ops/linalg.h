@@ -40,20 +40,12 @@ fl_status fl_linalg_run(fl_kernel *kernel, fl_matrices *job, const fl_matrix_rou
 fl_tensor *expr_transposed(fl_expr *expr, fl_tensor *x);
 /* The triangle from a diagonal on: below with `lower`, above without. */
 fl_tensor *expr_triangle(fl_expr *expr, fl_tensor *x, bool lower, int64_t diagonal);
-fl_tensor *expr_narrowed(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t length);
 /* x [..., n] on the diagonal of matrices. */
 fl_tensor *expr_diagonal(fl_expr *expr, fl_tensor *x);
 fl_tensor *expr_diagonal_of(fl_expr *expr, fl_tensor *x);
-/* Ones in the shape and place of x. */
-fl_tensor *expr_ones(fl_expr *expr, fl_tensor *x);
-fl_tensor *expr_zeros(fl_expr *expr, fl_tensor *x);
-fl_tensor *expr_expanded(fl_expr *expr, fl_tensor *x, const fl_shape *shape);
-fl_tensor *expr_concatenated(fl_expr *expr, fl_tensor *x, fl_tensor *y, int axis);
 /* x [..., n] as a row [..., 1, n], as a column [..., n, 1]. */
 fl_tensor *expr_row(fl_expr *expr, fl_tensor *x);
 fl_tensor *expr_column(fl_expr *expr, fl_tensor *x);
-/* x without axis `axis`, which has size 1. */
-fl_tensor *expr_without_axis(fl_expr *expr, fl_tensor *x, int axis);
 /* x with the batch axes `batch`. */
 fl_tensor *expr_batched(fl_expr *expr, fl_tensor *x, const fl_shape *batch);
 /* Solutions X of A X = B, of A^T X = B; of triangular A, also of X A = B. */

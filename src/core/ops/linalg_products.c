@@ -65,6 +65,7 @@ FL_OP(vdot) = {
 };
 FL_OP(mv) = {
     .name = "mv",
+    .flags = FL_OP_LOW,
     .sig = "mv(x, y)",
     .nout = 1,
     .doc = "Product of a matrix and a vector.",
@@ -73,6 +74,7 @@ FL_OP(mv) = {
 };
 FL_OP(mm) = {
     .name = "mm",
+    .flags = FL_OP_LOW,
     .sig = "mm(x, y)",
     .nout = 1,
     .doc = "Product of two matrices; matmul takes batches and vectors too.",
@@ -175,19 +177,6 @@ FL_OP(kron) = {
 
 enum { TENSORDOT_X_AXES, TENSORDOT_Y_AXES };
 
-/* The axes of an attribute as a mask and in their order. */
-static fl_status read_axes(int *axes, const fl_attr *attr, const char *name, const fl_shape *shape)
-{
-    uint32_t seen = 0;
-    for (int i = 0; i < attr->count; i++) {
-        FL_TRY(fl_shape_axis(&axes[i], "tensordot", attr->list[i], shape));
-        if (shape->ndim == 0 || seen >> axes[i] & 1u)
-            return fl_fail(FL_ERR_SHAPE, "tensordot: %s names axis %d twice", name, axes[i]);
-        seen |= 1u << axes[i];
-    }
-    return FL_OK;
-}
-
 /* x as a matrix: the axes summed over as columns (as rows), the others, appended to *shape, as rows (as columns). */
 static fl_tensor *as_matrix(fl_expr *expr, fl_tensor *x, const int *axes, int count, bool columns, fl_shape *shape)
 {
@@ -204,11 +193,8 @@ static fl_tensor *as_matrix(fl_expr *expr, fl_tensor *x, const int *axes, int co
         order[at++] = i;
         outer *= shape->dims[shape->ndim++] = x->meta->shape.dims[i];
     }
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(permute));
-    fl_attr_set_list(&a, FL_PERMUTE_AXES, order, ndim);
     fl_shape matrix = {2, {columns ? outer : inner, columns ? inner : outer}};
-    return expr_reshape(expr, EXPR_CALL(expr, &a, permute, fl_of(x)), &matrix);
+    return expr_reshape(expr, expr_permuted(expr, x, order), &matrix);
 }
 
 static fl_status body_tensordot(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -219,8 +205,8 @@ static fl_status body_tensordot(fl_tensor **out, const fl_operand *in, int nin, 
     if (xa->count != ya->count)
         return fl_fail(FL_ERR_VALUE, "tensordot: %d axes of x and %d axes of y are summed over; there must be as many",
                        xa->count, ya->count);
-    FL_TRY(read_axes(x_axes, xa, "x_axes", x));
-    FL_TRY(read_axes(y_axes, ya, "y_axes", y));
+    FL_TRY(fl_axes_in_order(x_axes, "tensordot", "x_axes", xa, x));
+    FL_TRY(fl_axes_in_order(y_axes, "tensordot", "y_axes", ya, y));
     for (int i = 0; i < xa->count; i++)
         if (x->dims[x_axes[i]] != y->dims[y_axes[i]])
             return fl_fail(FL_ERR_SHAPE, "tensordot: axis %d of x has size %lld, axis %d of y has size %lld", x_axes[i],
@@ -240,7 +226,7 @@ FL_OP(tensordot_axes) = {
     .name = "tensordot_axes",
     .sig = "tensordot_axes(x, y, x_axes: ints, y_axes: ints)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_LOW | FL_OP_HIDDEN,
     .doc = "Products summed over pairs of axes; the others follow one another.",
     .body = body_tensordot,
     FL_SAMPLES("flow.rand(2, 3, 4), flow.rand(4, 3, 5), {1, 2}, {1, 0}",
@@ -271,6 +257,7 @@ static fl_status body_vecdot(fl_tensor **out, const fl_operand *in, int nin, con
 
 FL_OP(linalg_vecdot) = {
     .name = "linalg.vecdot",
+    .flags = FL_OP_LOW,
     .sig = "linalg.vecdot(x, y, axis: axis = -1)",
     .nout = 1,
     .doc = "Products summed along an axis of tensors that broadcast.",

@@ -271,6 +271,7 @@ FL_OP(cdist) = {
     .sig = "cdist(x, y, p: float = 2, compute_mode: use_mm_for_euclid_dist_if_necessary|use_mm_for_euclid_dist|"
            "donot_use_mm_for_euclid_dist = use_mm_for_euclid_dist_if_necessary)",
     .nout = 1,
+    .flags = FL_OP_WIDE,
     .doc = "Distances (p-norms) of every row of x and every row of y, in batches that broadcast; compute_mode: whether "
            "those of p = 2 are made of a matrix product, which is faster and less exact.",
     .body = body_cdist,

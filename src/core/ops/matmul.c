@@ -8,7 +8,7 @@
 */
 #include "dispatch/record.h"
 #include "cpu/elementwise.h"
-#include "cpu/gemm.h"
+#include "cpu/row_product.h"
 #include "cpu/stage.h"
 #include "expr.h"
 #include "op/product.h"
@@ -105,7 +105,8 @@ static fl_status infer_contract(fl_infer *infer)
     return infer_dtype(infer);
 }
 
-/* The sum, operand 0, has the shape and dtype of the product of the others. */
+/* The sum, operand 0, has the shape and dtype of the product of the others. One of 16 bits is not added to: it would be
+** rounded with every product. */
 static fl_status infer_added(fl_infer *infer, fl_status (*product)(fl_infer *))
 {
     char have[FL_SHAPE_TEXT], want[FL_SHAPE_TEXT];
@@ -113,8 +114,10 @@ static fl_status infer_added(fl_infer *infer, fl_status (*product)(fl_infer *))
     of.in = infer->in + 1;
     of.nin = infer->nin - 1;
     FL_TRY(product(&of));
-    if (infer->in[0].dtype != of.out[0].dtype || !fl_dtype_is_float(of.out[0].dtype)
-        || !fl_shape_equal(&infer->in[0].shape, &of.out[0].shape))
+    if (of.out[0].dtype != FL_FLOAT32 && of.out[0].dtype != FL_FLOAT64)
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "takes float32 or float64, the product is %s",
+                             fl_dtype_name(of.out[0].dtype));
+    if (infer->in[0].dtype != of.out[0].dtype || !fl_shape_equal(&infer->in[0].shape, &of.out[0].shape))
         return fl_infer_fail(infer, FL_ERR_SHAPE, "the sum is %s%s, the product %s%s",
                              fl_dtype_name(infer->in[0].dtype), fl_shape_text(have, &infer->in[0].shape),
                              fl_dtype_name(of.out[0].dtype), fl_shape_text(want, &of.out[0].shape));
@@ -288,11 +291,49 @@ static fl_gemm_axes product_of_kernel(const fl_stage *stage, void *result)
     return b;
 }
 
+static bool is_half(fl_dtype dtype) { return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16; }
+
+/* A row by a matrix of 16 bits, or such a matrix by a column: the matrix is read as it lies. *done: it was that. */
+static fl_status run_half_row(bool *done, fl_kernel *kernel)
+{
+    fl_stage s;
+    fl_gemm row;
+    const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
+    fl_product p = fl_product_for(kernel->op, kernel->attrs, x->ndim, y->ndim);
+    int64_t columns = p.yn < 0 ? 1 : y->size[p.yn];
+    int matrix = kernel->out[0].numel == columns ? FL_PRODUCT_Y : FL_PRODUCT_X;
+    if (kernel->in[matrix].ndim != 2 || (matrix == FL_PRODUCT_X && columns != 1)) return FL_OK;
+    fl_dtype dtype = kernel->in[matrix].dtype;
+    if (!is_half(dtype) || !is_half(kernel->out[0].dtype)) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 1u << matrix));
+    fl_gemm_axes b = product_of_kernel(&s, s.out[0]);
+    if (!fl_row_product_suits(&row, &b.one) || row.b != s.in[matrix]) return FL_OK;
+    fl_gemm_run_row(FL_FLOAT32, dtype, &row);
+    *done = true;
+    return fl_stage_close(&s);
+}
+
+/* One product of bfloat16 matrices, where there is a kernel for them. */
+static fl_status run_bfloat16(bool *done, fl_kernel *kernel)
+{
+    fl_stage s;
+    if (kernel->in[0].dtype != FL_BFLOAT16 || kernel->in[1].dtype != FL_BFLOAT16) return FL_OK;
+    if (!fl_gemm_has_bfloat16()) return FL_OK;
+    FL_TRY(fl_stage_open(&s, kernel, 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y));
+    fl_gemm_axes b = product_of_kernel(&s, s.out[0]);
+    *done = fl_gemm_run_bfloat16(&b);
+    return *done ? fl_stage_close(&s) : FL_OK;
+}
+
 /* beta: 1 adds to the result. */
 static fl_status run_product(fl_kernel *kernel, double beta)
 {
     fl_stage s;
+    bool done = false;
     if (kernel->out[0].numel == 0) return FL_OK;
+    if (beta == 0) FL_TRY(run_half_row(&done, kernel));
+    if (beta == 0 && !done) FL_TRY(run_bfloat16(&done, kernel));
+    if (done) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, readable(kernel)));
     fl_gemm_axes b = product_of_kernel(&s, s.out[0]);
     b.one.beta = beta;
@@ -394,6 +435,7 @@ static const char *const matmul_samples[] = {"flow.randn(3, 4), flow.randn(4, 5)
                                              NULL};
 FL_OP(matmul) = {
     .name = "matmul",
+    .flags = FL_OP_LOW,
     .sig = "matmul(x, y)",
     .nout = 1,
     .doc = "Matrix product over the last two axes; the axes before them broadcast; a 1-D x is a row, a 1-D y a column.",
@@ -408,6 +450,7 @@ FL_OP(matmul) = {
 static const char *const bmm_samples[] = {"flow.randn(3, 2, 4), flow.randn(3, 4, 5)", NULL};
 FL_OP(bmm) = {
     .name = "bmm",
+    .flags = FL_OP_LOW,
     .sig = "bmm(x, y)",
     .nout = 1,
     .doc = "Matrix products of a batch: [b, m, k] times [b, k, n].",
@@ -427,7 +470,7 @@ FL_OP(gemm) = {
     .name = "gemm",
     .sig = "gemm(x, y, ta: bool = false, tb: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_LOW | FL_OP_HIDDEN,
     .doc = "Matrix product of x and y, each optionally with its last two axes exchanged.",
     .saves_in = 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y,
     .variant = FL_PRODUCT_GEMM,
@@ -447,7 +490,7 @@ FL_OP(linear) = {
     .name = "linear",
     .sig = "linear(x, weight, bias?)",
     .nout = 1,
-    .flags = FL_OP_FUNCTION_ONLY,
+    .flags = FL_OP_LOW | FL_OP_FUNCTION_ONLY,
     .doc = "x times the transposed weight, plus bias: x [..., in], weight [out, in], bias [out].",
     .variant = FL_PRODUCT_LINEAR,
     .infer = infer_linear,
@@ -462,7 +505,7 @@ FL_OP(linear_relu) = {
     .name = "linear_relu",
     .sig = "linear_relu(x, weight, bias?)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_LOW | FL_OP_HIDDEN,
     .doc = "relu of linear, in one pass.",
     .saves_in = 1u << FL_LINEAR_X | 1u << FL_LINEAR_WEIGHT,
     .saves_out = 1u << FL_ACTIVATED,
@@ -480,7 +523,7 @@ static const char *const gelu_samples[] = {"flow.randn(3, 4), flow.randn(5, 4), 
 FL_OP(linear_gelu_kept) = {
     .name = "linear_gelu_kept",
     .nout = 2,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_LOW | FL_OP_HIDDEN,
     .sig = "linear_gelu_kept(x, weight, bias?, approximate: none|tanh = none, keep: bool = true)",
     .doc = "gelu of linear, in one pass, and the result of linear for the gradient (empty without `keep`).",
     .saves_in = 1u << FL_LINEAR_X | 1u << FL_LINEAR_WEIGHT | 1u << FL_LINEAR_BIAS,
@@ -511,7 +554,7 @@ FL_OP(linear_gelu) = {
     .name = "linear_gelu",
     .sig = "linear_gelu(x, weight, bias?, approximate: none|tanh = none)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN,
+    .flags = FL_OP_LOW | FL_OP_HIDDEN,
     .doc = "gelu of linear, in one pass.",
     .body = body_linear_gelu,
     .samples = linear_samples,

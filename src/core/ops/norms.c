@@ -247,7 +247,7 @@ FL_OP(norm) = {
     .name = "norm",
     .sig = "norm(x, p: float = 2, axis: axes = nil, keepdim: bool = false)",
     .nout = 1,
-    .flags = FL_OP_FOLDS,
+    .flags = FL_OP_WIDE | FL_OP_FOLDS,
     .doc = "The p-norm over axes, or over everything; p may be 0 or infinite. The gradient is 0 where the norm is 0.",
     .infer = infer_norm,
     .sbp = sbp_norm,
@@ -303,6 +303,7 @@ static void sbp_logsumexp(fl_sigs *sigs) { fl_reduce_sbp(sigs, fl_reduce_usual, 
 
 FL_OP(logsumexp) = {
     .name = "logsumexp",
+    .flags = FL_OP_WIDE,
     .sig = "logsumexp(x, axis: axes = nil, keepdim: bool = false)",
     .nout = 1,
     .doc = "log(sum(exp(x))) over axes, or over everything, without overflow.",

@@ -28,13 +28,16 @@ FL_EXPORT fl_status fl_require_float(const fl_infer *infer, int operand);
 FL_EXPORT fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Reads an attribute of one number or two; an error names the op, the attribute and what it holds. Values lie between
-** `least` and 2^31 - 1, so that products of two cannot overflow. */
-fl_status fl_window_geometry_pair(int64_t pair[2], const fl_infer *infer, int slot, const char *name, int64_t least);
+/* Reads an attribute of one number for all of `count` axes (1 to 3), or one each; an error names the op, the attribute
+** and what it holds. Values lie between `least` and 2^31 - 1, so that products of two cannot overflow. */
+fl_status fl_window_geometry_sizes(int64_t *sizes, const fl_infer *infer, int slot, const char *name, int64_t least,
+                                   int count);
 
 /* Axes of an `axes` attribute as a bit mask (absent or empty: all axes); errors name axis and shape; duplicates are
 ** errors. */
 FL_EXPORT fl_status fl_reduce_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape);
+/* Axes of an attribute in the order it names them, counted from the front; one that is named twice is an error. */
+fl_status fl_axes_in_order(int *axes, const char *who, const char *name, const fl_attr *attr, const fl_shape *shape);
 /* Shape after reducing the axes of mask. */
 FL_EXPORT void fl_reduce_shape(fl_shape *out, const fl_shape *in, uint32_t mask, bool keepdim);
 /* Axis of an already validated attribute. */
@@ -97,6 +100,8 @@ FL_EXPORT fl_status fl_move_cat(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_stack(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_flip(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_roll(fl_kernel *kernel, const fl_mover *mover);
+FL_EXPORT fl_status fl_move_unfold(fl_kernel *kernel, const fl_mover *mover);
+FL_EXPORT fl_status fl_move_as_strided(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_copy_(fl_kernel *kernel, const fl_mover *mover);
 /* out[0] filled with an attribute or an integer. */
 FL_EXPORT fl_status fl_move_fill(fl_kernel *kernel, const fl_mover *mover, int slot);

@@ -12,15 +12,14 @@
 
 /* ---- steps ---- */
 
-/* Groups of equal length, their tensors of equal shapes, all floats. */
-static fl_status infer_groups(fl_infer *infer)
+/* `groups` lists of equal length, their tensors of equal shapes, all floats. */
+static fl_status infer_lists(fl_infer *infer, int groups, int nin)
 {
-    int groups = infer->op->groups;
-    if (infer->nin == 0 || infer->nin % groups)
+    if (nin == 0 || infer->nin % groups)
         return fl_infer_fail(infer, FL_ERR_VALUE, "takes %d lists of equally many tensors, got %d tensors", groups,
                              infer->nin);
     int members = infer->nin / groups;
-    for (int i = 0; i < infer->nin; i++) {
+    for (int i = 0; i < nin; i++) {
         FL_TRY(fl_require_float(infer, i));
         const fl_shape *first = &infer->in[i % members].shape, *other = &infer->in[i].shape;
         if (fl_shape_equal(first, other)) continue;
@@ -31,128 +30,232 @@ static fl_status infer_groups(fl_infer *infer)
     return FL_OK;
 }
 
-/* A step is elementwise over the tensors of all lists, so a group may be split along one axis alike. The sum of
-** squares over parts is a partial sum. */
-static void sbp_alike(fl_sigs *sigs)
+static fl_status infer_step(fl_infer *infer) { return infer_lists(infer, infer->op->groups, infer->nin); }
+
+/* The last list: two sums of squares for each parameter. */
+static fl_status infer_trusted(fl_infer *infer)
+{
+    int rest = infer->nin / infer->op->groups;
+    FL_TRY(infer_lists(infer, infer->op->groups, infer->nin - rest));
+    for (int i = infer->nin - rest; i < infer->nin; i++) {
+        const fl_spec *s = &infer->in[i];
+        if (s->shape.ndim != 1 || s->shape.dims[0] != 2 || (s->dtype != FL_FLOAT32 && s->dtype != FL_FLOAT64))
+            return fl_infer_fail(infer, FL_ERR_SHAPE, "the sums of squares must be two in float32 or float64");
+    }
+    return FL_OK;
+}
+
+/* A step is elementwise over the tensors of all lists, so a group may be split along one axis alike; `rest` operands at
+** the end are whole. Sums of squares over parts are partial sums. */
+static void split_alike(fl_sigs *sigs, int rest)
 {
     fl_sbp sig[sigs->nin + sigs->nout];
     for (int axis = 0; axis < FL_MAX_NDIM; axis++) {
         bool fits = true;
         for (int i = 0; i < sigs->nin; i++) {
-            fits = fits && axis < sigs->in_logical[i].ndim;
-            sig[i] = FL_S(axis);
+            bool whole = i >= sigs->nin - rest;
+            fits = fits && (whole || axis < sigs->in_logical[i].ndim);
+            sig[i] = whole ? FL_B : FL_S(axis);
         }
         for (int i = 0; i < sigs->nout; i++) sig[sigs->nin + i] = FL_PSUM;
         if (fits) fl_sig_add(sigs, NULL, sig);
     }
 }
 
-static fl_status kernel_adamw(fl_kernel *kernel)
+static void sbp_alike(fl_sigs *sigs) { split_alike(sigs, 0); }
+static void sbp_trusted(fl_sigs *sigs) { split_alike(sigs, sigs->nin / sigs->op->groups); }
+
+static fl_status kernel_step(fl_kernel *kernel)
 {
-    const fl_attr *a = kernel->attrs->at;
-    double lr = a[FL_ADAM_LR].number, beta1 = a[FL_ADAM_BETA1].number, beta2 = a[FL_ADAM_BETA2].number;
-    double decay = a[FL_ADAM_DECAY].number, step = (double)a[FL_ADAM_STEP].integer;
-    bool decoupled = a[FL_ADAM_DECOUPLED].integer;
-    fl_step s = {.gradient_scale = a[FL_ADAM_MAXIMIZE].integer ? -1 : 1,
-                 .decay = decoupled ? 0 : decay,
-                 .shrink = decoupled ? 1 - lr * decay : 1,
-                 .beta1 = beta1,
-                 .beta2 = beta2,
-                 .eps = a[FL_ADAM_EPS].number,
-                 .rate = lr / (1 - pow(beta1, step)),
-                 .root_correction = 1 / sqrt(1 - pow(beta2, step))};
-    return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_ADAM, &s);
+    fl_step_rule rule = (fl_step_rule)kernel->op->variant;
+    fl_step numbers = fl_step_of(rule, kernel->attrs->at);
+    return fl_cpu_step(kernel, rule, &numbers);
 }
 
-static fl_status check_adamw(const fl_operand *in, int nin, const fl_attrs *attrs)
+static fl_status check_count(const char *name, const fl_attr *step)
 {
-    const fl_attr *a = attrs->at;
+    if (step->integer >= 1) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "%s: step %lld must count from 1", name, (long long)step->integer);
+}
+
+static fl_status check_moments(const char *name, const fl_attr *a)
+{
     for (int i = FL_ADAM_BETA1; i <= FL_ADAM_BETA2; i++)
         if (!(a[i].number >= 0 && a[i].number < 1))
-            return fl_fail(FL_ERR_VALUE, "adamw_step: beta%d %g is not in [0, 1)", i - FL_ADAM_LR, a[i].number);
-    if (a[FL_ADAM_STEP].integer < 1)
-        return fl_fail(FL_ERR_VALUE, "adamw_step: step %lld must count from 1", (long long)a[FL_ADAM_STEP].integer);
-    return FL_OK;
+            return fl_fail(FL_ERR_VALUE, "%s: beta%d %g is not in [0, 1)", name, i - FL_ADAM_LR, a[i].number);
+    return check_count(name, &a[FL_ADAM_STEP]);
 }
 
 enum { STEP = FL_OP_HIDDEN | FL_OP_NO_GRAD };
 
-static const char *const adamw_samples[] = {
-    "{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), flow.zeros(3, 2), flow.zeros(5), flow.zeros(3, "
-    "2), flow.zeros(5)}, 0.1, 0.9, 0.99, 1e-8, 0.1, 1",
-    NULL};
-FL_OP(adamw_step) = {
-    .name = "adamw_step",
-    .groups = FL_ADAM_GROUPS,
-    .mutates = 1u << FL_STEP_PARAMETERS | 1u << FL_ADAM_FIRST_MOMENTS | 1u << FL_ADAM_SECOND_MOMENTS,
-    .flags = STEP,
-    .sig = "adamw_step(xs..., ~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int, "
-           "~decoupled: bool = true, ~maximize: bool = false)",
-    .doc = "One step of AdamW (Adam if not decoupled) over parameters, gradients, first and second moments.",
-    .infer = infer_groups,
-    .check = check_adamw,
-    .sbp = sbp_alike,
-    .cpu = kernel_adamw,
-    .samples = adamw_samples,
-};
+/* What samples are made of: two parameters; kept tensors, which are at least 0; what an op with moments takes. */
+#define PAIR "flow.randn(3, 2), flow.randn(5), "
+#define KEPT "flow.rand(3, 2), flow.rand(5), "
+#define LISTS_2 "{" PAIR PAIR "}, "
+#define LISTS_3 "{" PAIR PAIR KEPT "}, "
+#define LISTS_4 "{" PAIR PAIR KEPT KEPT "}, "
+#define LISTS_5 "{" PAIR PAIR KEPT KEPT KEPT "}, "
+#define SUMS "flow.tensor {4.0, 2.0}, flow.tensor {3.0, 0.0}"
+#define MOMENTS "~lr: float, ~beta1: float, ~beta2: float, ~eps: float, ~weight_decay: float, ~step: int"
+#define DECOUPLED MOMENTS ", ~decoupled: bool = true, ~maximize: bool = false"
 
-static fl_status kernel_sgd(fl_kernel *kernel)
-{
-    const fl_attr *a = kernel->attrs->at;
-    fl_step s = {.rate = a[FL_PLAIN_LR].number,
-                 .decay = a[FL_PLAIN_DECAY].number,
-                 .gradient_scale = a[FL_PLAIN_MAXIMIZE].integer ? -1 : 1};
-    return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_SGD, &s);
-}
-
-static const char *const sgd_plain_samples[] = {
-    "{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5)}, 0.1, 0.01", NULL};
-FL_OP(sgd_plain_step) = {
-    .name = "sgd_plain_step",
-    .groups = FL_PLAIN_GROUPS,
-    .mutates = 1u << FL_STEP_PARAMETERS,
-    .flags = STEP,
-    .sig = "sgd_plain_step(xs..., ~lr: float, ~weight_decay: float = 0, ~maximize: bool = false)",
-    .doc = "One step of gradient descent over parameters and gradients.",
-    .infer = infer_groups,
-    .sbp = sbp_alike,
-    .cpu = kernel_sgd,
-    .samples = sgd_plain_samples,
-};
-
-static fl_status kernel_sgd_momentum(fl_kernel *kernel)
-{
-    const fl_attr *a = kernel->attrs->at;
-    bool first = a[FL_SGD_FIRST].integer; /* the buffers' contents do not count yet: they become the gradients */
-    fl_step s = {.rate = a[FL_SGD_LR].number,
-                 .momentum = a[FL_SGD_MOMENTUM].number,
-                 .damping = first ? 1 : 1 - a[FL_SGD_DAMPENING].number,
-                 .decay = a[FL_SGD_DECAY].number,
-                 .nesterov = a[FL_SGD_NESTEROV].integer,
-                 .gradient_scale = a[FL_SGD_MAXIMIZE].integer ? -1 : 1};
-    for (int i = FL_SGD_BUFFERS * kernel->nin / FL_SGD_GROUPS; i < kernel->nin && first; i++) {
-        const int64_t zero = 0;
-        FL_TRY(fl_cpu_fill(&kernel->in[i], &zero));
+/* The descriptor of a rule. checks: NULL or a function of (operands, their number, attributes). */
+#define STEP_OP_BY(ident, attributes, help, checks, sample, inferring, splitting) \
+    static const char *const samples_##ident[] = {sample, NULL};                  \
+    FL_OP(ident) = {                                                              \
+        .name = #ident,                                                           \
+        .groups = FL_GROUPS_##ident,                                              \
+        .mutates = FL_WRITES_##ident,                                             \
+        .variant = FL_RULE_##ident,                                               \
+        .flags = STEP,                                                            \
+        .sig = #ident "(xs..., " attributes ")",                                  \
+        .doc = help,                                                              \
+        .infer = inferring,                                                       \
+        .check = checks,                                                          \
+        .sbp = splitting,                                                         \
+        .cpu = kernel_step,                                                       \
+        .samples = samples_##ident,                                               \
     }
-    return fl_cpu_step(kernel, kernel->op->groups, kernel->op->mutates, FL_STEP_SGD_MOMENTUM, &s);
+#define STEP_OP(ident, attributes, help, checks, sample) \
+    STEP_OP_BY(ident, attributes, help, checks, sample, infer_step, sbp_alike)
+#define TRUSTED_OP(ident, attributes, help, checks, sample) \
+    STEP_OP_BY(ident, attributes, help, checks, sample, infer_trusted, sbp_trusted)
+
+/* The check of an op whose attributes are those of moments. */
+#define MOMENTS_CHECK(ident)                                                             \
+    static fl_status check_##ident(const fl_operand *in, int nin, const fl_attrs *attrs) \
+    {                                                                                    \
+        return check_moments(#ident, attrs->at);                                         \
+    }
+MOMENTS_CHECK(adamw_step)
+MOMENTS_CHECK(amsgrad_step)
+MOMENTS_CHECK(adamax_step)
+MOMENTS_CHECK(nadam_step)
+MOMENTS_CHECK(radam_step)
+MOMENTS_CHECK(lion_step)
+MOMENTS_CHECK(lamb_moments_step)
+MOMENTS_CHECK(lamb_norms)
+MOMENTS_CHECK(lamb_step)
+
+static fl_status check_adagrad(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return check_count("adagrad_step", &attrs->at[FL_GRAD_STEP]);
+}
+static fl_status check_asgd(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return check_count("asgd_step", &attrs->at[FL_ASGD_STEP]);
 }
 
-static const char *const sgd_samples[] = {"{flow.randn(3, 2), flow.randn(5), flow.randn(3, 2), flow.randn(5), "
-                                          "flow.zeros(3, 2), flow.zeros(5)}, 0.1, 0.9, 0, 0.01, true, true",
-                                          NULL};
-FL_OP(sgd_step) = {
-    .name = "sgd_step",
-    .groups = FL_SGD_GROUPS,
-    .mutates = 1u << FL_STEP_PARAMETERS | 1u << FL_SGD_BUFFERS,
-    .flags = STEP,
-    .sig = "sgd_step(xs..., ~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: "
-           "bool = false, ~first: bool = false, ~maximize: bool = false)",
-    .doc = "One step of gradient descent with momentum over parameters, gradients and momentum buffers.",
-    .infer = infer_groups,
-    .sbp = sbp_alike,
-    .cpu = kernel_sgd_momentum,
-    .samples = sgd_samples,
-};
+STEP_OP(sgd_plain_step, "~lr: float, ~weight_decay: float = 0, ~maximize: bool = false",
+        "One step of gradient descent over parameters and gradients.", NULL, LISTS_2 "0.1, 0.01");
+STEP_OP(sgd_step,
+        "~lr: float, ~momentum: float, ~dampening: float = 0, ~weight_decay: float = 0, ~nesterov: bool = false, "
+        "~first: bool = false, ~maximize: bool = false",
+        "One step of gradient descent with momentum over parameters, gradients and momentum buffers.", NULL,
+        LISTS_3 "0.1, 0.9, 0, 0.01, true, true");
+STEP_OP(adamw_step, DECOUPLED,
+        "One step of AdamW (Adam if not decoupled) over parameters, gradients, first and second moments.",
+        check_adamw_step, LISTS_4 "0.1, 0.9, 0.99, 1e-8, 0.1, 1");
+STEP_OP(amsgrad_step, DECOUPLED, "One step of AdamW with the largest second moments so far as the last list.",
+        check_amsgrad_step, LISTS_5 "0.1, 0.9, 0.99, 1e-8, 0.1, 2");
+STEP_OP(adamax_step, DECOUPLED, "One step of Adamax over parameters, gradients, first moments and infinity norms.",
+        check_adamax_step, LISTS_4 "0.1, 0.9, 0.99, 1e-8, 0.1, 2, false");
+STEP_OP(nadam_step, DECOUPLED ", ~momentum_decay: float = 0.004",
+        "One step of NAdam over parameters, gradients, first and second moments.", check_nadam_step,
+        LISTS_4 "0.1, 0.9, 0.99, 1e-8, 0.1, 3");
+STEP_OP(radam_step, DECOUPLED, "One step of RAdam over parameters, gradients, first and second moments.",
+        check_radam_step, LISTS_4 "0.1, 0.9, 0.99, 1e-8, 0.1, 7");
+STEP_OP(lion_step, DECOUPLED, "One step of Lion over parameters, gradients and averages of gradients.", check_lion_step,
+        LISTS_3 "0.1, 0.9, 0.99, 0, 0.1, 1");
+
+#define RMS "~lr: float, ~alpha: float, ~eps: float, ~weight_decay: float, ~momentum: float, ~maximize: bool = false"
+STEP_OP(rmsprop_step, RMS, "One step of RMSprop over parameters, gradients and averages of squares.", NULL,
+        LISTS_3 "0.1, 0.9, 1e-8, 0.1, 0");
+STEP_OP(rmsprop_momentum_step, RMS, "One step of RMSprop with momentum: its buffers are the last list.", NULL,
+        LISTS_4 "0.1, 0.9, 1e-8, 0.1, 0.9");
+STEP_OP(rmsprop_centered_step, RMS, "One step of centered RMSprop: averages of gradients are the last list.", NULL,
+        "{" PAIR PAIR "flow.ones(3, 2), flow.ones(5), " KEPT "}, 0.1, 0.9, 1e-8, 0.1, 0");
+STEP_OP(rmsprop_both_step, RMS, "One step of centered RMSprop with momentum: buffers, then averages of gradients.",
+        NULL, "{" PAIR PAIR "flow.ones(3, 2), flow.ones(5), " KEPT KEPT "}, 0.1, 0.9, 1e-8, 0.1, 0.9");
+STEP_OP(adagrad_step,
+        "~lr: float, ~lr_decay: float, ~weight_decay: float, ~eps: float, ~step: int, ~maximize: bool = false",
+        "One step of Adagrad over parameters, gradients and sums of squares.", check_adagrad,
+        LISTS_3 "0.1, 0.1, 0.1, 1e-10, 3");
+STEP_OP(adadelta_step, "~lr: float, ~rho: float, ~eps: float, ~weight_decay: float, ~maximize: bool = false",
+        "One step of Adadelta over parameters, gradients, averages of squares and of squared updates.", NULL,
+        LISTS_4 "0.5, 0.9, 1e-6, 0.1");
+STEP_OP(rprop_step, "~shrink: float, ~grow: float, ~least: float, ~most: float, ~maximize: bool = false",
+        "One step of Rprop over parameters, gradients, the gradients before and sizes of steps.", NULL,
+        "{" PAIR PAIR PAIR KEPT "}, 0.5, 1.2, 1e-6, 50");
+STEP_OP(asgd_step,
+        "~lr: float, ~lambd: float, ~alpha: float, ~t0: float, ~weight_decay: float, ~step: int, ~maximize: bool = "
+        "false",
+        "One step of averaged gradient descent over parameters, gradients and averages.", check_asgd,
+        LISTS_3 "0.1, 0.01, 0.75, 1, 0.1, 4");
+
+/* Scaling is linear: partial sums are scaled too. */
+static void sbp_scale(fl_sigs *sigs)
+{
+    fl_sbp sums[sigs->nin + sigs->nout];
+    memset(sums, FL_PSUM, sizeof sums);
+    sbp_alike(sigs);
+    fl_sig_add(sigs, NULL, sums);
+}
+STEP_OP_BY(scale_step, "~factor: float", "Multiplies all tensors by one number.", NULL, "{" PAIR "}, 0.5", infer_step,
+           sbp_scale);
+
+/* ---- rates by norms: LAMB takes moments, norms and a step, LARS norms and a step ---- */
+
+STEP_OP(lamb_moments_step, DECOUPLED,
+        "The moments of LAMB's step over parameters, gradients, first and second moments.", check_lamb_moments_step,
+        LISTS_4 "0.1, 0.9, 0.99, 1e-6, 0.1, 2, false");
+TRUSTED_OP(lamb_step, DECOUPLED,
+           "LAMB's change of the parameters by the moments of this step; last come the sums of lamb_norms.",
+           check_lamb_step, "{" PAIR PAIR KEPT KEPT SUMS "}, 0.1, 0.9, 0.99, 1e-6, 0.1, 2, false");
+#define LARS                                                                                                  \
+    "~lr: float, ~momentum: float, ~weight_decay: float, ~trust_coefficient: float, ~eps: float, ~maximize: " \
+    "bool = false"
+TRUSTED_OP(lars_step, LARS,
+           "One step of LARS over parameters, gradients and buffers; last come the sums of lars_norms.", NULL,
+           "{" PAIR PAIR KEPT SUMS "}, 0.1, 0.9, 0.1, 0.001, 1e-8");
+
+static fl_status infer_norms(fl_infer *infer)
+{
+    FL_TRY(infer_step(infer));
+    infer->out[0].dtype = FL_FLOAT32;
+    infer->out[0].shape = (fl_shape){2, {infer->nin / infer->op->groups, 2}};
+    for (int i = 0; i < infer->nin; i++)
+        if (infer->in[i].dtype == FL_FLOAT64) infer->out[0].dtype = FL_FLOAT64;
+    return FL_OK;
+}
+
+static fl_status kernel_norms(fl_kernel *kernel)
+{
+    fl_step_norm norm = (fl_step_norm)kernel->op->variant;
+    fl_step numbers = fl_step_of_norm(norm, kernel->attrs->at);
+    return fl_cpu_step_norms(kernel, norm, &numbers);
+}
+
+#define NORMS_OP(ident, lists, attributes, help, checks, sample) \
+    static const char *const samples_##ident[] = {sample, NULL}; \
+    FL_OP(ident) = {                                             \
+        .name = #ident,                                          \
+        .groups = lists,                                         \
+        .nout = 1,                                               \
+        .variant = FL_NORM_##ident,                              \
+        .flags = STEP,                                           \
+        .sig = #ident "(xs..., " attributes ")",                 \
+        .doc = help,                                             \
+        .infer = infer_norms,                                    \
+        .check = checks,                                         \
+        .sbp = sbp_alike,                                        \
+        .cpu = kernel_norms,                                     \
+        .samples = samples_##ident,                              \
+    }
+NORMS_OP(lamb_norms, 4, DECOUPLED, "Squares of each parameter and of its update by LAMB, summed: [parameters, 2].",
+         check_lamb_norms, LISTS_4 "0.1, 0.9, 0.99, 1e-6, 0.1, 2, false");
+NORMS_OP(lars_norms, 2, LARS, "Squares of each parameter and of its gradient, summed: [parameters, 2].", NULL,
+         LISTS_2 "0.1, 0.9, 0.1, 0.001, 1e-8");
 
 /* ---- clipping by the total norm ---- */
 
@@ -179,6 +282,18 @@ FL_OP(grad_norm_squares) = {
     .infer = infer_squares,
     .sbp = sbp_alike,
     .cpu = fl_cpu_squares,
+    .samples = squares_samples,
+};
+
+FL_OP(grad_nonfinite) = {
+    .name = "grad_nonfinite",
+    .sig = "grad_nonfinite(xs...)",
+    .nout = 1,
+    .flags = STEP,
+    .doc = "How many elements of all tensors are infinite or NaN.",
+    .infer = infer_squares,
+    .sbp = sbp_alike,
+    .cpu = fl_cpu_nonfinite,
     .samples = squares_samples,
 };
 

@@ -17,11 +17,11 @@ enum { POOL_VALUES, POOL_TAPS }; /* results of max_pool2d_taps, operands of its 
 
 static fl_status read_window(fl_window_geometry *geometry, const fl_infer *infer, bool dilated)
 {
-    FL_TRY(fl_window_geometry_pair(geometry->size, infer, FL_POOL_KERNEL, "kernel_size", 1));
+    FL_TRY(fl_window_geometry_sizes(geometry->size, infer, FL_POOL_KERNEL, "kernel_size", 1, 2));
     if (infer->attrs->at[FL_POOL_STRIDE].given)
-        FL_TRY(fl_window_geometry_pair(geometry->stride, infer, FL_POOL_STRIDE, "stride", 1));
-    FL_TRY(fl_window_geometry_pair(geometry->padding, infer, FL_POOL_PADDING, "padding", 0));
-    if (dilated) FL_TRY(fl_window_geometry_pair(geometry->dilation, infer, FL_POOL_DILATION, "dilation", 1));
+        FL_TRY(fl_window_geometry_sizes(geometry->stride, infer, FL_POOL_STRIDE, "stride", 1, 2));
+    FL_TRY(fl_window_geometry_sizes(geometry->padding, infer, FL_POOL_PADDING, "padding", 0, 2));
+    if (dilated) FL_TRY(fl_window_geometry_sizes(geometry->dilation, infer, FL_POOL_DILATION, "dilation", 1, 2));
     fl_pool_window(geometry, infer->attrs, dilated);
     if (geometry->size[0] * geometry->size[1] > INT32_MAX)
         return fl_infer_fail(infer, FL_ERR_VALUE, "kernel_size %lld x %lld holds more than %d elements",
@@ -106,7 +106,7 @@ static fl_status unpooled_shape(fl_shape *x, const fl_infer *infer, int slot)
 {
     int64_t size[2];
     FL_TRY(require_image(infer, "g", &infer->in[0].shape));
-    FL_TRY(fl_window_geometry_pair(size, infer, slot, "size", 1));
+    FL_TRY(fl_window_geometry_sizes(size, infer, slot, "size", 1, 2));
     return resized(x, infer, &infer->in[0].shape, size);
 }
 

@@ -10,6 +10,8 @@
 #include "cpu/random.h"
 #include "ops.h"
 
+#include <math.h>
+
 /* ---- sources and their likes ---- */
 
 static fl_status require_float_result(const fl_infer *infer)
@@ -222,17 +224,40 @@ static fl_status infer_float_operand(fl_infer *infer)
     return fl_infer_same(infer);
 }
 
+static fl_status check_probability(const char *who, const fl_attr *p)
+{
+    if (!p->given || (p->number >= 0 && p->number <= 1)) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "%s: p %g is not between 0 and 1", who, p->number);
+}
+
+static fl_status check_bernoulli(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return check_probability("bernoulli", &attrs->at[FL_BERNOULLI_P]);
+}
+
+static fl_status check_bernoulli_(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    return check_probability("bernoulli_", &attrs->at[FL_BERNOULLI_P]);
+}
+
+static fl_status kernel_bernoulli(fl_kernel *kernel)
+{
+    const fl_attr *p = &kernel->attrs->at[FL_BERNOULLI_P];
+    return fl_cpu_bernoulli(kernel, p->given ? p->number : (double)NAN);
+}
+
 static const char *const bernoulli_samples[] = {"flow.rand(2, 3)", "flow.rand(4, 3):t()",
-                                                "flow.rand(70, {dtype = \"float64\"})", NULL};
+                                                "flow.rand(70, {dtype = \"float64\"})", "flow.randn(5, 4), 0.3", NULL};
 FL_OP(bernoulli) = {
     .name = "bernoulli",
-    .sig = "bernoulli(x)",
+    .sig = "bernoulli(x, ~p: float = nil)",
     .nout = 1,
     .flags = FL_OP_RANDOM | FL_OP_NO_GRAD,
-    .doc = "1 with the probability given by the element of x, else 0.",
+    .doc = "1 with the probability given by the element of x, or by p, else 0.",
     .infer = infer_float_operand,
+    .check = check_bernoulli,
     .sbp = sbp_same,
-    .cpu = fl_cpu_bernoulli,
+    .cpu = kernel_bernoulli,
     .samples = bernoulli_samples,
 };
 
@@ -295,6 +320,63 @@ FL_OP(normal_) = {
     .draw = draw_normal_,
     .vjp = no_vjp,
     .samples = uniform_samples,
+};
+
+static const char *const bernoulli__samples[] = {"flow.zeros(2, 3)", "flow.zeros(70), 0.2",
+                                                 "flow.zeros(3, 4, {dtype = \"int64\"}):t(), 0.5", NULL};
+FL_OP(bernoulli_) = {
+    .name = "bernoulli_",
+    .sig = "bernoulli_(x, ~p: float = 0.5)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM,
+    .mutates = 1,
+    .doc = "Fills x with ones, with the probability p, and zeros.",
+    .infer = fl_infer_same,
+    .check = check_bernoulli_,
+    .sbp = sbp_same,
+    .cpu = kernel_bernoulli,
+    .vjp = no_vjp,
+    .samples = bernoulli__samples,
+};
+
+static fl_status check_random_(const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    int64_t low, high;
+    fl_dtype dtype = in[0].tensor->meta->dtype;
+    fl_random_range(&low, &high, attrs, dtype);
+    if (!attrs->at[FL_RANDOM_FROM].given && !attrs->at[FL_RANDOM_TO].given) return FL_OK;
+    if (!fl_dtype_is_float(dtype)) return check_bounds("random_", low, high, dtype);
+    return check_bounds("random_", low, high, FL_INT64);
+}
+
+static fl_status kernel_random_(fl_kernel *kernel)
+{
+    int64_t low, high;
+    fl_random_range(&low, &high, kernel->attrs, kernel->out[0].dtype);
+    return fl_cpu_fill_random_integers(kernel, low, high);
+}
+
+static const char *const random__samples[] = {"flow.zeros(2, 3)",
+                                              "flow.zeros(70), 10",
+                                              "flow.zeros(3, 4):t(), -5, 5",
+                                              "flow.zeros(9, {dtype = \"int64\"})",
+                                              "flow.zeros(9, {dtype = \"uint8\"}), 3, 9",
+                                              NULL};
+FL_OP(random_) = {
+    .name = "random_",
+    .sig = "random_(x, ~from: int = nil, ~to: int = nil)",
+    .nout = 1,
+    .flags = FL_OP_METHOD_ONLY | FL_OP_OVERWRITES | FL_OP_RANDOM,
+    .mutates = 1,
+    .doc =
+        "Fills x with integers from `from` to to - 1, of one number from 0 on; without bounds with all that the dtype "
+        "can count from 0 on.",
+    .infer = fl_infer_same,
+    .check = check_random_,
+    .sbp = sbp_same,
+    .cpu = kernel_random_,
+    .vjp = no_vjp,
+    .samples = random__samples,
 };
 
 /* ---- dropout ---- */

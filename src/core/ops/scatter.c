@@ -2,19 +2,22 @@
 ** scatter.c -- elements written or added at places that an index names along an axis: the other direction of gather.
 **
 ** What is written goes through scatter_write_, line by line in the order of the index, so the last of equal places
-** stays. What is added up is the gradient of gather, then added to x.
+** stays. What is added goes through scatter_into_, which adds in that order; on devices, and in 16 bits, it is the
+** gradient of gather, then added to x.
 */
-#include "op/indexing.h"
 #include "op/slicing.h"
 #include "cpu/scatter.h"
-#include "expr.h"
+#include "scatter.h"
 
 /* ---- writing ---- */
 
-static int axis_of(const fl_attrs *attrs, int ndim) { return ndim ? fl_axis_of(&attrs->at[FL_INDEXED_AXIS], ndim) : 0; }
+int fl_scatter_axis(const fl_attrs *attrs, int ndim)
+{
+    return ndim ? fl_axis_of(&attrs->at[FL_INDEXED_AXIS], ndim) : 0;
+}
 
 /* Sizes have been checked by who calls it. */
-static fl_status infer_write(fl_infer *infer)
+fl_status fl_scatter_infer(fl_infer *infer)
 {
     const fl_shape *x = &infer->in[FL_WRITE_X].shape, *index = &infer->in[FL_WRITE_INDEX].shape;
     int axis;
@@ -30,10 +33,10 @@ static fl_status infer_write(fl_infer *infer)
 }
 
 /* Each part of x takes what belongs to it, from an index that is whole or split alike. */
-static void sbp_write(fl_sigs *sigs)
+void fl_scatter_sbp(fl_sigs *sigs)
 {
     const fl_shape *x = &sigs->in_logical[FL_WRITE_X], *index = &sigs->in_logical[FL_WRITE_INDEX];
-    int axis = axis_of(sigs->attrs, x->ndim);
+    int axis = fl_scatter_axis(sigs->attrs, x->ndim);
     for (int a = 0; a < x->ndim; a++) {
         bool alike = a != axis && index->dims[a] == x->dims[a];
         fl_sbp part = FL_S(a),
@@ -53,17 +56,18 @@ static fl_status kernel_write(fl_kernel *kernel)
     const fl_view *src = &kernel->in[FL_WRITE_VALUE];
     int64_t number[1] = {0};
     if (src->data != src->scalar)
-        return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), src->data, src->stride);
+        return fl_cpu_scatter(kernel, fl_scatter_axis(kernel->attrs, kernel->out[0].ndim), src->data, src->stride,
+                              FL_SCATTER_WRITE);
     fl_view value = {.data = number, .dtype = kernel->out[0].dtype, .contiguous = true, .numel = 1};
     FL_TRY(fl_cpu_copy(&value, src));
-    return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), number, none);
+    return fl_cpu_scatter(kernel, fl_scatter_axis(kernel->attrs, kernel->out[0].ndim), number, none, FL_SCATTER_WRITE);
 }
 
 static fl_status kernel_zero(fl_kernel *kernel)
 {
     const int64_t zero = 0;
     FL_TRY(fl_cpu_copy(&kernel->out[0], &kernel->in[0]));
-    return fl_cpu_scatter(kernel, axis_of(kernel->attrs, kernel->out[0].ndim), &zero, none);
+    return fl_cpu_scatter(kernel, fl_scatter_axis(kernel->attrs, kernel->out[0].ndim), &zero, none, FL_SCATTER_WRITE);
 }
 
 /* What is overwritten has no gradient; each element of src has that of its position. */
@@ -80,8 +84,8 @@ FL_OP(scatter_write_) = {
     .flags = FL_OP_HIDDEN,
     .mutates = 1,
     .doc = "scatter_ with src in the shape of index.",
-    .infer = infer_write,
-    .sbp = sbp_write,
+    .infer = fl_scatter_infer,
+    .sbp = fl_scatter_sbp,
     .cpu = kernel_write,
     .vjp = write_vjp,
     .samples = write_samples,
@@ -97,14 +101,71 @@ FL_OP(scatter_zero) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN,
     .doc = "x with zeros at the positions of index along the axis.",
-    .infer = infer_write,
-    .sbp = sbp_write,
+    .infer = fl_scatter_infer,
+    .sbp = fl_scatter_sbp,
     .cpu = kernel_zero,
     .vjp = zero_vjp,
     .samples = zero_samples,
 };
 
-/* ---- what scripts call ---- */
+/* ---- adding ---- */
+
+fl_status fl_require_foldable(fl_infer *infer)
+{
+    fl_dtype dtype = infer->in[FL_WRITE_X].dtype;
+    if (dtype == FL_BOOL || dtype == FL_FLOAT16 || dtype == FL_BFLOAT16)
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "takes float32 or float64 or integers, x is %s",
+                             fl_dtype_name(dtype));
+    return fl_infer_same(infer);
+}
+
+fl_status fl_scatter_infer_fold(fl_infer *infer)
+{
+    FL_TRY(fl_scatter_infer(infer));
+    return fl_require_foldable(infer);
+}
+
+static fl_status kernel_into(fl_kernel *kernel)
+{
+    const fl_view *src = &kernel->in[FL_WRITE_VALUE];
+    return fl_cpu_scatter(kernel, fl_scatter_axis(kernel->attrs, kernel->out[0].ndim), src->data, src->stride,
+                          FL_SCATTER_ADD);
+}
+
+/* As writing; and each rank may add a part of the index to its partial sum. */
+static void sbp_into(fl_sigs *sigs)
+{
+    fl_scatter_sbp(sigs);
+    for (int a = 0; a < sigs->in_logical[FL_WRITE_INDEX].ndim; a++)
+        FL_SIG(sigs, NULL, FL_PSUM, FL_S(a), FL_S(a), FL_PSUM);
+}
+
+static const char *const into_vjp[] = {"g", NULL, "gather(g, axis, index)"};
+static const char *const into_samples[] = {
+    "flow.randn(3, 4), 1, flow.tensor{{2, 0, 2}, {1, 1, 1}, {3, 2, 0}}, flow.randn(3, 3)",
+    "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {1, 2}}, flow.randn(2, 2)", NULL};
+FL_OP(scatter_into_) = {
+    .name = "scatter_into_",
+    .sig = "scatter_into_(x, axis: axis, index, src)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .mutates = 1,
+    .doc = "scatter_add_ with src in the shape of index.",
+    .infer = fl_scatter_infer_fold,
+    .sbp = sbp_into,
+    .cpu = kernel_into,
+    .vjp = into_vjp,
+    .samples = into_samples,
+};
+
+bool fl_adds_in_place(const fl_tensor *x)
+{
+    fl_dtype dtype = x->meta->dtype;
+    bool wide = !fl_dtype_is_float(dtype) || fl_dtype_size(dtype) > 2;
+    return wide && x->meta->placement->type != FL_CUDA;
+}
+
+/* ---- operands ---- */
 
 static fl_status check_index(const char *who, const fl_tensor *x, const fl_tensor *index, const fl_attrs *attrs)
 {
@@ -143,141 +204,114 @@ static fl_status check_src(const char *who, const fl_tensor *x, const fl_tensor 
                    fl_shape_text(ts, &meta->shape), fl_shape_text(ti, is));
 }
 
-/* The corner of src that index covers. */
-static fl_status covered(fl_tensor **out, fl_tensor *src, const fl_shape *index)
+fl_tensor *expr_covered(fl_expr *expr, fl_tensor *src, const fl_shape *index)
 {
-    fl_tensor *part = fl_tensor_ref(src);
-    for (int a = 0; a < index->ndim; a++) {
-        fl_tensor *next;
-        fl_attrs attrs;
-        if (part->meta->shape.dims[a] == index->dims[a]) continue;
-        fl_attrs_init(&attrs, FL_OP_REF(narrow));
-        fl_attr_set(&attrs, FL_SLICE_AXIS, a);
-        fl_attr_set(&attrs, FL_SLICE_START, 0);
-        fl_attr_set(&attrs, FL_SLICE_LENGTH, index->dims[a]);
-        fl_status status = FL_CALL_WITH(&next, &attrs, narrow, fl_of(part));
-        fl_tensor_unref(part);
-        FL_TRY(status);
-        part = next;
-    }
-    *out = part;
-    return FL_OK;
+    for (int a = 0; src && a < index->ndim; a++)
+        if (src->meta->shape.dims[a] != index->dims[a]) src = expr_narrowed(expr, src, a, 0, index->dims[a]);
+    return src;
 }
 
-static fl_status checked(const char *who, const fl_operand *in, const fl_attrs *attrs)
+fl_status fl_scatter_check(const char *who, fl_tensor *x, const fl_operand *in, const fl_attrs *attrs)
 {
-    FL_TRY(check_index(who, in[FL_WRITE_X].tensor, in[FL_WRITE_INDEX].tensor, attrs));
-    return check_src(who, in[FL_WRITE_X].tensor, in[FL_WRITE_INDEX].tensor, &in[FL_WRITE_VALUE]);
+    FL_TRY(check_index(who, x, in[FL_WRITE_INDEX].tensor, attrs));
+    return check_src(who, x, in[FL_WRITE_INDEX].tensor, &in[FL_WRITE_VALUE]);
 }
 
-/* x is written; operands have been checked. */
-static fl_status write_into(fl_tensor **out, fl_tensor *x, const fl_operand *in, const fl_attrs *attrs)
+fl_status fl_scatter_write(fl_tensor **out, fl_tensor *x, fl_operand index, fl_operand src, const fl_attrs *attrs)
 {
-    fl_operand src = in[FL_WRITE_VALUE];
-    fl_tensor *part = NULL;
-    if (src.kind == FL_TENSOR) {
-        FL_TRY(covered(&part, src.tensor, &in[FL_WRITE_INDEX].tensor->meta->shape));
-        src = fl_of(part);
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(scatter_write_));
+    a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
+    return FL_CALL_WITH(out, &a, scatter_write_, fl_of(x), index, src);
+}
+
+fl_status fl_scatter_add(fl_tensor **out, fl_tensor *x, fl_tensor *index, fl_tensor *src, const fl_attrs *attrs)
+{
+    fl_attrs a;
+    fl_tensor *sum;
+    if (fl_adds_in_place(x)) {
+        fl_attrs_init(&a, FL_OP_REF(scatter_into_));
+        a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
+        return FL_CALL_WITH(out, &a, scatter_into_, fl_of(x), fl_of(index), fl_of(src));
     }
-    fl_status status = FL_CALL_WITH(out, attrs, scatter_write_, fl_of(x), in[FL_WRITE_INDEX], src);
-    fl_tensor_unref(part);
+    fl_attrs_init(&a, FL_OP_REF(gather_backward));
+    a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
+    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->meta->shape.dims, x->meta->shape.ndim);
+    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, x->meta);
+    FL_TRY(FL_CALL_WITH(&sum, &a, gather_backward, fl_of(src), fl_of(index)));
+    fl_status status = fl_dispatch_inplace(out, FL_OP_REF(add), (const fl_operand[]){fl_of(x), fl_of(sum)}, 2, NULL);
+    fl_tensor_unref(sum);
     return status;
 }
 
-static fl_status body_scatter_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
-{
-    FL_TRY(checked("scatter_", in, attrs));
-    return write_into(out, in[FL_WRITE_X].tensor, in, attrs);
-}
+/* ---- what scripts call ---- */
 
-static fl_status body_scatter(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+enum { SCATTER_REDUCE = FL_INDEXED_AXIS + 1 };
+enum { REDUCE_ADD, REDUCE_MULTIPLY };
+
+static fl_status add_elements(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
+                              const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    FL_TRY(checked("scatter", in, attrs));
-    fl_tensor *copy = EXPR_CALL(&c, NULL, clone, fl_of(expr_whole(&c, in[FL_WRITE_X].tensor)));
-    if (copy) c.status = write_into(out, copy, in, attrs);
+    FL_TRY(fl_scatter_check(who, x, in, attrs));
+    if (x->meta->dtype == FL_BOOL) return fl_fail(FL_ERR_DTYPE, "%s: takes numbers, x is bool", who);
+    fl_tensor *index = in[FL_WRITE_INDEX].tensor,
+              *part = expr_covered(&c, in[FL_WRITE_VALUE].tensor, &index->meta->shape);
+    if (part) c.status = fl_scatter_add(out, x, index, part, attrs);
     return fl_expr_end(&c);
 }
 
-/* What is added to x, in its shape. */
-static fl_status additions(fl_tensor **out, const char *who, const fl_operand *in, const fl_attrs *attrs)
+/* A number as a tensor in the shape of the index and the dtype of x. */
+static fl_tensor *spread_number(fl_expr *expr, const fl_tensor *x, fl_tensor *index, const fl_operand *number)
 {
-    const fl_meta *x = in[FL_WRITE_X].tensor->meta;
-    fl_tensor *part;
-    fl_attrs a;
-    FL_TRY(checked(who, in, attrs));
-    if (x->dtype == FL_BOOL) return fl_fail(FL_ERR_DTYPE, "%s: takes numbers, x is bool", who);
-    FL_TRY(covered(&part, in[FL_WRITE_VALUE].tensor, &in[FL_WRITE_INDEX].tensor->meta->shape));
-    fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
-    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->shape.dims, x->shape.ndim);
-    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, x);
-    fl_status status = FL_CALL_WITH(out, &a, gather_backward, fl_of(part), in[FL_WRITE_INDEX]);
-    fl_tensor_unref(part);
-    return status;
+    fl_tensor *ones = expr_cast(expr, expr_ones(expr, index), x->meta->dtype);
+    return EXPR_CALL(expr, NULL, mul, fl_of(ones), *number);
 }
 
-static fl_status body_scatter_add(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+/* scatter with `reduce`: what scatter_add and scatter_reduce do. */
+static fl_status combine_elements(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
+                                  const fl_attrs *attrs)
 {
-    fl_tensor *sum;
-    FL_TRY(additions(&sum, "scatter_add", in, attrs));
-    fl_status status = FL_CALL(out, add, in[0], fl_of(sum));
-    fl_tensor_unref(sum);
-    return status;
+    fl_expr c = {0};
+    fl_operand operands[] = {fl_of(x), in[FL_WRITE_INDEX], in[FL_WRITE_VALUE]};
+    FL_TRY(fl_scatter_check(who, x, in, attrs));
+    if (in[FL_WRITE_VALUE].kind != FL_TENSOR)
+        operands[FL_WRITE_VALUE] = fl_of(spread_number(&c, x, in[FL_WRITE_INDEX].tensor, &in[FL_WRITE_VALUE]));
+    if (c.status == FL_OK && attrs->at[SCATTER_REDUCE].integer == REDUCE_ADD)
+        c.status = add_elements(out, who, x, operands, attrs);
+    else if (c.status == FL_OK) c.status = fl_scatter_multiply(out, who, x, operands, attrs);
+    return fl_expr_end(&c);
 }
 
-static fl_status body_scatter_add_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+static fl_status write_elements(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
+                                const fl_attrs *attrs)
 {
-    fl_tensor *sum;
-    FL_TRY(additions(&sum, "scatter_add_", in, attrs));
-    fl_status status = fl_dispatch_inplace(out, FL_OP_REF(add), (const fl_operand[]){in[0], fl_of(sum)}, 2, NULL);
-    fl_tensor_unref(sum);
-    return status;
+    fl_operand src = in[FL_WRITE_VALUE];
+    fl_expr c = {0};
+    if (attrs->at[SCATTER_REDUCE].given) return combine_elements(out, who, x, in, attrs);
+    FL_TRY(fl_scatter_check(who, x, in, attrs));
+    if (src.kind == FL_TENSOR) src = fl_of(expr_covered(&c, src.tensor, &in[FL_WRITE_INDEX].tensor->meta->shape));
+    if (c.status == FL_OK) c.status = fl_scatter_write(out, x, in[FL_WRITE_INDEX], src, attrs);
+    return fl_expr_end(&c);
 }
 
 static const char *const scatter_samples[] = {
     "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)",
     "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {0, 2}}, flow.randn(3, 4)",
-    "flow.randn(3, 4), -1, flow.tensor{{2}, {1}, {0}}, 1.5", NULL};
-FL_OP(scatter) = {
-    .name = "scatter",
-    .sig = "scatter(x, axis: axis, index, src|n)",
-    .nout = 1,
-    .doc = "x with every element of src (or a number) written at its position, with the position along the axis "
-           "replaced by its index; of equal positions the last is kept.",
-    .body = body_scatter,
-    .samples = scatter_samples,
-};
-FL_OP(scatter_) = {
-    .name = "scatter_",
-    .sig = "scatter_(x, axis: axis, index, src|n)",
-    .nout = 1,
-    .flags = FL_OP_METHOD_ONLY,
-    .mutates = 1,
-    .doc = "scatter, in place.",
-    .body = body_scatter_,
-    .samples = scatter_samples,
-};
+    "flow.randn(3, 4), -1, flow.tensor{{2}, {1}, {0}}, 1.5",
+    "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 1}, {3, 2}}, flow.randn(3, 2), 'add'",
+    "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, 1.5, 'multiply'",
+    NULL};
+FL_IN_PLACE_PAIR(scatter, "x, axis: axis, index, src|n, reduce: add|multiply = nil",
+                 "x with every element of src (or a number) written at its position, with the position along the axis "
+                 "replaced by its index; of equal positions the last is kept. With reduce they are added or multiplied "
+                 "to what is there.",
+                 write_elements, scatter_samples);
 
 static const char *const scatter_add_samples[] = {
     "flow.randn(3, 4), 1, flow.tensor{{2, 0, 2}, {1, 1, 1}, {3, 2, 0}}, flow.randn(3, 3)",
     "flow.randn(4, 3), 0, flow.tensor{{1, 3}, {1, 2}}, flow.randn(3, 4)", NULL};
-FL_OP(scatter_add) = {
-    .name = "scatter_add",
-    .sig = "scatter_add(x, axis: axis, index, src)",
-    .nout = 1,
-    .doc = "x with every element of src added at its position, with the position along the axis replaced by its index; "
-           "added in the order of the index.",
-    .body = body_scatter_add,
-    .samples = scatter_add_samples,
-};
-FL_OP(scatter_add_) = {
-    .name = "scatter_add_",
-    .sig = "scatter_add_(x, axis: axis, index, src)",
-    .nout = 1,
-    .flags = FL_OP_METHOD_ONLY,
-    .mutates = 1,
-    .doc = "scatter_add, in place.",
-    .body = body_scatter_add_,
-    .samples = scatter_add_samples,
-};
+FL_IN_PLACE_PAIR(scatter_add, "x, axis: axis, index, src",
+                 "x with every element of src added at its position, with the position along the axis replaced by its "
+                 "index; added in the order of the index.",
+                 add_elements, scatter_add_samples);

@@ -148,10 +148,10 @@ static fl_status grad_topk(fl_grad *g) { return grad_lines(g, FL_TOPK_AXIS); }
 
 FL_OP(sort) = {
     .name = "sort",
-    .sig = "sort(x, axis: axis = -1, descending: bool = false)",
+    .sig = "sort(x, axis: axis = -1, descending: bool = false, stable: bool = false)",
     .nout = 2,
-    .doc = "Values along the axis in order, and their positions. Equal values keep their order; NaN counts as the "
-           "largest.",
+    .doc = "Values along the axis in order, and their positions. Equal values keep their order, stable or not; NaN "
+           "counts as the largest.",
     .infer = infer_sort,
     .sbp = sbp_sort,
     .cpu = kernel_sort,
@@ -187,7 +187,7 @@ static fl_status body_argsort(fl_tensor **out, const fl_operand *in, int nin, co
 
 FL_OP(argsort) = {
     .name = "argsort",
-    .sig = "argsort(x, axis: axis = -1, descending: bool = false)",
+    .sig = "argsort(x, axis: axis = -1, descending: bool = false, stable: bool = false)",
     .nout = 1,
     .flags = FL_OP_NO_GRAD,
     .doc = "The positions of the values in sorted order, as sort returns them.",

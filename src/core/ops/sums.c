@@ -34,9 +34,10 @@ static fl_status cpu_sum(fl_kernel *kernel)
 FL_OP(sum) = {
     .name = "sum",
     .sig = "sum(x, axis: axes = nil, keepdim: bool = false)",
+    .wider = "sum_as",
     .doc = "Sum over axes, or over everything; integers and bool give int64.",
     .nout = 1,
-    .flags = FL_OP_FOLDS,
+    .flags = FL_OP_WIDE | FL_OP_FOLDS,
     .infer = infer_sum,
     .sbp = sbp_sum,
     .cpu = cpu_sum,
@@ -69,6 +70,7 @@ static fl_status grad_mean(fl_grad *g)
 FL_OP(mean) = {
     .name = "mean",
     .sig = "mean(x, axis: axes = nil, keepdim: bool = false)",
+    .wider = "mean_as",
     .doc = "Mean over axes, or over everything; the mean of no elements is NaN.",
     .nout = 1,
     .flags = FL_OP_FOLDS,
@@ -105,7 +107,9 @@ static fl_status grad_prod(fl_grad *g)
 
 FL_OP(prod) = {
     .name = "prod",
+    .flags = FL_OP_WIDE,
     .sig = "prod(x, axis: axes = nil, keepdim: bool = false)",
+    .wider = "prod_as",
     .doc = "Product over axes, or over everything; integers and bool give int64.",
     .nout = 1,
     .infer = infer_sum,

@@ -88,14 +88,29 @@ static void sizes_of_rows(int64_t *out, const fl_meta *meta)
         out[i] = meta->window.size[i] || meta->numel == 0 ? meta->window.size[i] : 1;
 }
 
+/* The axes of which ranks hold different rows, a bit each: not those of one row, nor those split among one rank. */
+static unsigned split_axes(const fl_meta *meta)
+{
+    unsigned mask = 0;
+    for (int k = 0; k < meta->nd_sbp.n; k++) {
+        fl_sbp s = meta->nd_sbp.at[k];
+        if (fl_sbp_is_split(s) && meta->placement->hierarchy[k] > 1 && meta->shape.dims[s] > 1) mask |= 1u << s;
+    }
+    return mask;
+}
+
 /* Strides of the input's local part seen as the result's local sizes; request->possible says whether there are any.
-** Walks from the last axis: a run of input axes that lie one inside the other can be cut anew in any way. */
+** Walks from the last axis: a run of input axes that lie one inside the other can be cut anew in any way. All ranks
+** must come to the same answer, whatever number of rows they have of a split axis: such an axis, of which the input and
+** the result have equally many in the same order, is the first of its run, and its stride counts even for one row. */
 static void view_reshape(fl_view_request *request)
 {
     int64_t in[FL_MAX_NDIM], out[FL_MAX_NDIM];
     int in_axis = request->in->meta->shape.ndim - 1, out_axis = request->out_meta->shape.ndim - 1;
     sizes_of_rows(in, request->in->meta);
     sizes_of_rows(out, request->out_meta);
+    unsigned in_splits = split_axes(request->in->meta), out_splits = split_axes(request->out_meta);
+    const int64_t *in_whole = request->in->meta->shape.dims, *out_whole = request->out_meta->shape.dims;
     request->offset = 0;
     if (request->out_meta->local_numel ? request->in->contiguous : request->out_meta->numel == 0) {
         fl_shape_strides(request->strides, out, out_axis + 1);
@@ -106,8 +121,13 @@ static void view_reshape(fl_view_request *request)
         if (fresh) base = request->in->strides[in_axis];
         fresh = false;
         run *= in[in_axis];
-        if (in_axis > 0 && (in[in_axis - 1] == 1 || request->in->strides[in_axis - 1] == run * base)) continue;
-        while (out_axis >= 0 && (taken < run || out[out_axis] == 1)) {
+        bool split = in_splits >> in_axis & 1;
+        if (in_axis > 0 && !split && (in_whole[in_axis - 1] == 1 || request->in->strides[in_axis - 1] == run * base))
+            continue;
+        while (out_axis >= 0 && (taken < run || split || out_whole[out_axis] == 1)) {
+            bool out_split = out_splits >> out_axis & 1;
+            if (out_split && !split) break;
+            split &= !out_split;
             request->strides[out_axis] = taken * base;
             taken *= out[out_axis--];
         }

@@ -27,7 +27,6 @@ typedef struct fl_piece_run {
     bool unfit;         /* no program can come of that one */
     bool failed;        /* because of an error, which another call need not meet */
     bool stopped;       /* nothing is answered any more */
-    bool watched;       /* fl_dispatch_watched before */
     fl_tensor **values; /* owned; of the path, NULL: gone */
     int count, room;
     fl_storage **pending; /* owned; that values were put off in */

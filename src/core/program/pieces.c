@@ -2,6 +2,7 @@
 ** pieces.c -- a call of a function that is captured in pieces: what the script asks for is compared with an earlier
 ** call, put off, and done as one program where a value is read.
 */
+#include "dispatch/autocast.h"
 #include "piece_run.h"
 
 #include "autograd/anomaly.h"
@@ -465,14 +466,15 @@ fl_status fl_pieces_begin(bool *answers, fl_pieces *pieces, fl_tensor *const *ar
     *answers = !fl_piece_now.of && !fl_fault_armed && !fl_answerer_now && are_apart(args, count);
     if (!*answers) return FL_OK;
     fl_values_start(read_put_off);
-    fl_piece_now = (fl_piece_run){.of = pieces, .host = *host, .at = pieces->root, .watched = fl_dispatch_watched};
+    fl_piece_now = (fl_piece_run){.of = pieces, .host = *host, .at = pieces->root};
+    fl_autocast_forget();
     fl_status status = FL_OK;
     for (int i = 0; i < count && status == FL_OK; i++) status = fl_values_add(args[i]);
     if (status != FL_OK) {
         fl_pieces_end(true);
         return status;
     }
-    fl_dispatch_watched = true;
+    fl_dispatch_watch(FL_WATCH_ANSWER, true);
     fl_answerer_now = &answerer;
     return FL_OK;
 }
@@ -484,7 +486,8 @@ fl_status fl_pieces_end(bool failed)
     if (!fl_piece_now.stopped && failed) status = answer_stop();
     else if (!fl_piece_now.stopped) status = answer_read();
     fl_answerer_now = NULL;
-    fl_dispatch_watched = fl_piece_now.watched;
+    fl_dispatch_watch(FL_WATCH_ANSWER, false);
+    fl_autocast_forget();
     fl_piece_drop_recorded();
     fl_values_cut(0);
     for (int i = 0; i < fl_piece_now.pending_count; i++) fl_storage_unref(fl_piece_now.pending[i]);

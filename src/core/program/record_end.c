@@ -2,6 +2,7 @@
 ** record_end.c -- a recording begins and ends: gradients of leaves as they were and as they are left, results, and what
 ** else is held.
 */
+#include "dispatch/autocast.h"
 #include "recording.h"
 
 #include "engine/engine.h"
@@ -108,6 +109,7 @@ fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict)
 {
     int slot;
     if (fl_recording_now.program) return fl_fail(FL_ERR_STATE, "capture: a function is captured already");
+    fl_autocast_forget();
     fl_recording_now.program = calloc(1, sizeof *fl_recording_now.program);
     fl_status status = fl_recording_now.program ? fl_recording_rebuild(8) : fl_program_out_of_memory();
     for (int i = 0; i < count && status == FL_OK; i++) status = fl_recording_add(&slot, FL_SLOT_INPUT, args[i], i);
@@ -208,6 +210,7 @@ static fl_status recording_end(fl_program **out, fl_tensor *const *results, int 
 
 fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count)
 {
+    fl_autocast_forget();
     stop_listening();
     fl_recording_now.closing = true;
     fl_status status = fl_recording_now.failed == FL_OK

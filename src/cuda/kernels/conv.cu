@@ -11,6 +11,7 @@
 
 extern "C" {
 #include "core/op/conv.h"
+#include "core/op/unfold.h"
 }
 
 enum { THREADS = 256 };
@@ -30,7 +31,7 @@ static sizes sizes_of(const fl_conv *conv)
             conv->groups * fl_conv_depth(conv)};
 }
 
-/* Element i of [images, channels, window rows, window columns, rows of y, columns of y]. I: counts them all. */
+/* Element i of [images, channels, window, y]; window and y have three axes. I: counts them all. */
 template<typename T, typename I>
 __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_t total, int64_t image_step,
                                                   int64_t depth_step, const __grid_constant__ sizes s)
@@ -40,13 +41,19 @@ __global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_
     const fl_conv &c = s.c;
     const fl_window_geometry &w = c.window;
     I above = (I)at / (I)s.y_plane, place = (I)at % (I)s.y_plane, image = above / (I)s.depth, k = above % (I)s.depth;
-    I channel = k / (I)s.taps, tap = k % (I)s.taps;
-    int64_t row = (int64_t)(place / (I)c.y_size[1]) * w.stride[0] - w.padding[0]
-        + (int64_t)(tap / (I)w.size[1]) * w.dilation[0];
-    int64_t column = (int64_t)(place % (I)c.y_size[1]) * w.stride[1] - w.padding[1]
-        + (int64_t)(tap % (I)w.size[1]) * w.dilation[1];
-    bool inside = row >= 0 && row < c.x_size[0] && column >= 0 && column < c.x_size[1];
-    int64_t from = ((int64_t)image * c.groups * c.in + channel) * s.x_plane + row * c.x_size[1] + column;
+    I channel = k / (I)s.taps, tap = k % (I)s.taps, left = place;
+    int64_t from = 0, step = 1;
+    bool inside = true;
+    for (int d = FL_WINDOW_AXES - 1; d >= 0; d--) {
+        int64_t i = (int64_t)(left % (I)c.y_size[d]) * w.stride[d] - w.padding[d]
+            + (int64_t)(tap % (I)w.size[d]) * w.dilation[d];
+        inside = inside && i >= 0 && i < c.x_size[d];
+        from += i * step;
+        step *= c.x_size[d];
+        left /= (I)c.y_size[d];
+        tap /= (I)w.size[d];
+    }
+    from += ((int64_t)image * c.groups * c.in + channel) * s.x_plane;
     columns[(int64_t)image * image_step + (int64_t)k * depth_step + place] = inside ? x[from] : fl_store<T>(0);
 }
 
@@ -66,15 +73,14 @@ __global__ void __launch_bounds__(THREADS) fold(T *x, const T *columns, int64_t 
     if (i >= total) return;
     const fl_conv &c = s.c;
     const fl_window_geometry &w = c.window;
-    int64_t place = i % s.x_plane;
+    int64_t place = i % s.x_plane, line = place / c.x_size[2];
     const T *from = columns + i / s.x_plane * s.taps * s.y_plane;
     wide sum = 0;
-    for (int64_t ky = 0; ky < w.size[0]; ky++) {
-        int64_t row = seen_at(w, 0, place / c.x_size[1], ky, c.y_size[0]);
-        for (int64_t kx = 0; row >= 0 && kx < w.size[1]; kx++) {
-            int64_t column = seen_at(w, 1, place % c.x_size[1], kx, c.y_size[1]);
-            if (column >= 0) sum += fl_load(from[(ky * w.size[1] + kx) * s.y_plane + row * c.y_size[1] + column]);
-        }
+    for (int64_t k = 0; k < s.taps; k++, from += s.y_plane) {
+        int64_t z = seen_at(w, 0, line / c.x_size[1], k / (w.size[1] * w.size[2]), c.y_size[0]),
+                y = seen_at(w, 1, line % c.x_size[1], k / w.size[2] % w.size[1], c.y_size[1]),
+                column = seen_at(w, 2, place % c.x_size[2], k % w.size[2], c.y_size[2]);
+        if (z >= 0 && y >= 0 && column >= 0) sum += fl_load(from[(z * c.y_size[1] + y) * c.y_size[2] + column]);
     }
     x[i] = fl_store<T>(sum);
 }
@@ -407,6 +413,37 @@ static fl_status launch_weight_grad(fl_kernel *kernel)
     return close_operands(&o, kernel, status);
 }
 
+/* ---- columns of windows ---- */
+
+static fl_status launch_columns(fl_kernel *kernel, bool folds)
+{
+    const fl_view *out = &kernel->out[0];
+    fl_cuda_operand from = {}, to = {};
+    if (out->numel == 0) return FL_OK;
+    fl_conv c = fl_unfold_of(kernel->attrs, folds ? out : &kernel->in[0], folds);
+    int64_t windows = fl_conv_y_plane(&c);
+    fl_status status = fl_cuda_operand_in(&from, &kernel->in[0], out->dtype, false);
+    if (status == FL_OK) status = fl_cuda_operand_out(&to, out, out->dtype);
+    if (status == FL_OK && folds) issue_fold(out->dtype, to.data, from.data, &c);
+    if (status == FL_OK && !folds)
+        issue_unfold(out->dtype, to.data, from.data, &c, fl_conv_depth(&c) * windows, windows);
+    if (status == FL_OK) status = fl_cuda_operand_store(&to, out, out->dtype);
+    fl_cuda_operand_close(&to);
+    fl_cuda_operand_close(&from);
+    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+}
+
+static fl_status launch_unfold(fl_kernel *kernel) { return launch_columns(kernel, false); }
+static fl_status launch_fold(fl_kernel *kernel) { return launch_columns(kernel, true); }
+
+FL_CUDA_OP(im2col, launch_unfold);
+FL_CUDA_OP(col2im, launch_fold);
+FL_CUDA_OP(conv1d, launch_conv);
 FL_CUDA_OP(conv2d, launch_conv);
+FL_CUDA_OP(conv3d, launch_conv);
+FL_CUDA_OP(conv1d_input_grad, launch_input_grad);
 FL_CUDA_OP(conv2d_input_grad, launch_input_grad);
+FL_CUDA_OP(conv3d_input_grad, launch_input_grad);
+FL_CUDA_OP(conv1d_weight_grad, launch_weight_grad);
 FL_CUDA_OP(conv2d_weight_grad, launch_weight_grad);
+FL_CUDA_OP(conv3d_weight_grad, launch_weight_grad);

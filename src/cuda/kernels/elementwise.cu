@@ -471,6 +471,10 @@ static constexpr ew_kernels kernels_for(void)
     {                                       \
         BOOLS(id), INTEGERS(id), FLOATS(id) \
     }
+#define KERNELS_I(id)                              \
+    {                                              \
+        NONE, INTEGERS(id), NONE, NONE, NONE, NONE \
+    }
 #define KERNELS_IB(id)                                  \
     {                                                   \
         BOOLS(id), INTEGERS(id), NONE, NONE, NONE, NONE \

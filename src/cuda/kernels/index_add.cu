@@ -1,5 +1,6 @@
 /*
-** index_add.cu -- sums at positions: the gradients of embedding, index_select and gather.
+** index_add.cu -- sums at positions: the gradients of embedding, index_select and gather; products and extremes at
+** positions.
 **
 ** No sum depends on the order of threads. The positions are sorted (stable), so what one row of the result receives is
 ** a run of neighbours; a thread adds it up in the order of the indices, as the CPU does, and writes each element of the
@@ -282,7 +283,7 @@ static fl_status launch_embedding_backward(fl_kernel *kernel)
     });
 }
 
-static fl_status launch_index_add(fl_kernel *kernel)
+static fl_status launch_select_backward(fl_kernel *kernel)
 {
     int axis = fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], kernel->out[0].ndim);
     return with_arrays(kernel, [&](const fl_view *dy, const fl_view *positions) {
@@ -291,7 +292,7 @@ static fl_status launch_index_add(fl_kernel *kernel)
 }
 
 FL_CUDA_OP(embedding_backward, launch_embedding_backward);
-FL_CUDA_OP(index_add, launch_index_add);
+FL_CUDA_OP(index_select_backward, launch_select_backward);
 
 /* ---- elements ---- */
 
@@ -444,3 +445,91 @@ static fl_status launch_gather_backward(fl_kernel *kernel)
 }
 
 FL_CUDA_OP(gather_backward, launch_gather_backward);
+
+/* ---- products and extremes, line by line ---- */
+
+template<typename T>
+__device__ static inline T fold_two(T own, T other, int reduce)
+{
+    if (reduce == FL_FOLD_PROD) return (T)(own * other);
+    if (other != other) return other; /* NaN stays, also in `own`, which then is neither less nor more */
+    return (reduce == FL_FOLD_AMAX ? other > own : other < own) ? other : own;
+}
+
+/* A thread folds a line. Operands: src and positions in elements, result in elements without the axis. */
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    fold_lines(T *out, const T *src, const int64_t *positions, line_axis axis, int64_t length, int64_t step, int reduce,
+               uint32_t total, const __grid_constant__ fl_walk<2, FL_LAYOUT_AXES> walk)
+{
+    uint32_t index[1] = {blockIdx.x * THREADS + threadIdx.x};
+    int64_t offset[1][2];
+    if (index[0] >= total) return;
+    fl_walk_locate(offset, walk, index);
+    T *line = out + offset[0][1];
+    for (int64_t i = 0, from = offset[0][0]; i < length; i++, from += step) {
+        int64_t at = positions[from] - axis.first;
+        if ((uint64_t)at < (uint64_t)axis.held)
+            line[at * axis.stride] = fold_two(line[at * axis.stride], src[from], reduce);
+    }
+}
+
+template<typename F>
+static fl_status by_foldable(fl_dtype dtype, F &&call)
+{
+    switch (dtype) {
+    case FL_FLOAT32: return call(float());
+    case FL_FLOAT64: return call(double());
+    case FL_INT64: return call(int64_t());
+    case FL_INT32: return call(int32_t());
+    case FL_INT8: return call(int8_t());
+    default: return call(uint8_t());
+    }
+}
+
+static fl_status launch_fold_lines(const scatter *s, int reduce)
+{
+    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
+    fl_layout l;
+    l.count = 0;
+    l.operands = 2;
+    for (int a = 0; a < s->out->ndim; a++)
+        if (a != s->axis) add_axis(&l, s->positions->size[a], s->steps[a], s->strides[a], 0, 0);
+    fl_layout_simplify(&l);
+    return by_foldable(s->dy->dtype, [&](auto like) {
+        typedef decltype(like) T;
+        fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+            fl_walk<2, FL_LAYOUT_AXES> walk;
+            uint32_t total = (uint32_t)fl_layout_numel(piece);
+            fl_walk_init(&walk, piece);
+            FL_LAUNCH((fold_lines<T>), fl_blocks(total, THREADS), THREADS, 0, (T *)s->out->data + s->base + offset[1],
+                      (const T *)s->dy->data + offset[0], (const int64_t *)s->positions->data + offset[0], s->along,
+                      s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, reduce, total, walk);
+        });
+        return FL_OK;
+    });
+}
+
+static fl_status launch_scatter_fold(fl_kernel *kernel)
+{
+    const fl_view *index = &kernel->in[FL_WRITE_INDEX], *out = &kernel->out[0];
+    fl_cuda_array src, positions;
+    if (out->numel == 0) return FL_OK;
+    FL_TRY(fl_cuda_copy_view(out, &kernel->in[FL_WRITE_X]));
+    if (index->numel == 0) return FL_OK;
+    FL_TRY(fl_cuda_array_open(&src, &kernel->in[FL_WRITE_VALUE], out->dtype));
+    fl_status status = fl_cuda_array_open(&positions, index, FL_INT64);
+    if (status == FL_OK) {
+        scatter s;
+        scatter_of(&s, kernel, &src.view, &positions.view);
+        status = fl_cuda_check_positions("scatter_reduce", index, (const int64_t *)positions.view.data,
+                                         out->ndim ? out->logical[s.axis] : 1);
+        if (status == FL_OK) status = launch_fold_lines(&s, (int)kernel->attrs->at[FL_FOLD_REDUCE].integer);
+        fl_cuda_array_close(&positions);
+    }
+    fl_cuda_array_close(&src);
+    FL_TRY(status);
+    return fl_cuda_check(kernel->op->name);
+}
+
+FL_CUDA_OP(scatter_fold, launch_scatter_fold);

@@ -16,6 +16,8 @@ static fl_status cat(fl_kernel *kernel) { return fl_move_cat(kernel, &mover); }
 static fl_status stack(fl_kernel *kernel) { return fl_move_stack(kernel, &mover); }
 static fl_status flip(fl_kernel *kernel) { return fl_move_flip(kernel, &mover); }
 static fl_status roll(fl_kernel *kernel) { return fl_move_roll(kernel, &mover); }
+static fl_status unfold(fl_kernel *kernel) { return fl_move_unfold(kernel, &mover); }
+static fl_status as_strided(fl_kernel *kernel) { return fl_move_as_strided(kernel, &mover); }
 static fl_status copy_into(fl_kernel *kernel) { return fl_move_copy_(kernel, &mover); }
 static fl_status fill(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FL_FILL_VALUE); }
 static fl_status full(fl_kernel *kernel) { return fl_move_fill(kernel, &mover, FL_FULL_VALUE); }
@@ -43,6 +45,8 @@ FL_CUDA_OP(cat, cat);
 FL_CUDA_OP(stack, stack);
 FL_CUDA_OP(flip, flip);
 FL_CUDA_OP(roll_axes, roll);
+FL_CUDA_OP(unfold, unfold);
+FL_CUDA_OP(view_strided, as_strided);
 FL_CUDA_OP(copy_, copy_into);
 
 FL_CUDA_OP(fill_, fill);

@@ -2,11 +2,13 @@
 ** optim.cu -- optimizer steps over all parameters in few launches, and gradient clipping.
 **
 ** Tables of up to TENSORS tensors travel as a kernel's parameters. A block does one stretch of one tensor and finds it
-** by bisection. Each element is computed alone by correctly rounded operations in the order of cpu/optim.inc, so steps
-** equal the CPU's bit for bit. Tensors with a float16 or bfloat16 parameter and gradient are read and written as they
-** are, states in float32 or the same dtype; operands in any other combination, or not contiguous, go through copies.
+** by bisection. Each element is computed alone by the CPU's formulas (optim_rules.inc) with correctly rounded
+** operations, so steps equal the CPU's bit for bit. Tensors with a float16 or bfloat16 parameter and gradient are read
+** and written as they are, states in float32 or the same dtype; operands in any other combination, or not contiguous,
+** go through copies.
 */
 #include "arrays.h"
+#include "copies.h"
 #include "core/op/optim.h"
 #include "cuda/parts/convert.h"
 #include "index.h"
@@ -14,7 +16,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { THREADS = 256, TENSORS = 64, GROUPS = 4, STRETCH = 4096, SUM_STRETCH = 8192, WARPS = THREADS / 32 };
+enum {
+    THREADS = 256,
+    TENSORS = 64,
+    GROUPS = FL_STEP_MAX_GROUPS,
+    OPERANDS = GROUPS + 1,
+    STRETCH = 4096,
+    SUM_STRETCH = 8192,
+    WARPS = THREADS / 32
+};
 
 /* ---- arithmetic that is never contracted ---- */
 
@@ -29,63 +39,130 @@ __device__ static inline double sub(double a, double b) { return __dsub_rn(a, b)
 __device__ static inline double quotient(double a, double b) { return __ddiv_rn(a, b); }
 __device__ static inline double root_of(double x) { return __dsqrt_rn(x); }
 
-/* ---- steps: p, g and the states of one element; COUNT groups, of which the mask WRITES is changed. begin() is
-** false when nothing is to be done. ---- */
+/* The same as operators, for the formulas that the CPU has too. */
+template<typename W>
+struct exact {
+    W v;
+    exact() = default;
+    __device__ exact(W value) : v(value) {}
+    __device__ friend exact operator+(exact a, exact b) { return add(a.v, b.v); }
+    __device__ friend exact operator-(exact a, exact b) { return sub(a.v, b.v); }
+    __device__ friend exact operator-(exact a) { return -a.v; }
+    __device__ friend exact operator*(exact a, exact b) { return mul(a.v, b.v); }
+    __device__ friend exact operator/(exact a, exact b) { return quotient(a.v, b.v); }
+    __device__ friend bool operator<(exact a, exact b) { return a.v < b.v; }
+    __device__ friend bool operator>(exact a, exact b) { return a.v > b.v; }
+    __device__ friend bool operator>=(exact a, exact b) { return a.v >= b.v; }
+};
+template<typename W>
+__device__ static inline exact<W> root_of(exact<W> x)
+{
+    return root_of(x.v);
+}
+template<typename W>
+__device__ static inline exact<W> size_of(exact<W> x)
+{
+    return x.v < 0 ? -x.v : x.v;
+}
+
+/* ---- formulas: p, g and the states of one element ---- */
 
 template<typename W>
-struct adam_step {
-    enum { COUNT = 4, WRITES = 13 };
-    W sign, decay, shrink, beta1, beta2, rest1, rest2, rate, root, eps;
-    __device__ bool begin() { return true; }
-    __device__ void operator()(W (&x)[GROUPS]) const
-    {
-        W gradient = add(mul(sign, x[1]), mul(decay, x[0]));
-        x[2] = add(mul(beta1, x[2]), mul(rest1, gradient));
-        x[3] = add(mul(beta2, x[3]), mul(rest2, mul(gradient, gradient)));
-        x[0] = sub(mul(shrink, x[0]), mul(rate, quotient(x[2], add(mul(root_of(x[3]), root), eps))));
-    }
+struct numbers {
+#define X(name) exact<W> name;
+    FL_STEP_NUMBERS(X)
+#undef X
 };
 
 template<typename W>
-struct sgd_step {
-    enum { COUNT = 2, WRITES = 1 };
-    W sign, decay, rate;
-    __device__ bool begin() { return true; }
-    __device__ void operator()(W (&x)[GROUPS]) const
-    {
-        x[0] = sub(x[0], mul(rate, add(mul(sign, x[1]), mul(decay, x[0]))));
-    }
-};
+static numbers<W> numbers_of(const fl_step &s)
+{
+    numbers<W> n;
+#define X(name) n.name.v = (W)s.name;
+    FL_STEP_NUMBERS(X)
+#undef X
+    return n;
+}
 
-template<typename W>
-struct momentum_step {
-    enum { COUNT = 3, WRITES = 5 };
-    W sign, decay, rate, momentum, damping, ahead, along;
-    bool first; /* the buffers' contents do not count yet */
-    __device__ bool begin() { return true; }
-    __device__ void operator()(W (&x)[GROUPS]) const
+#define REAL exact<W>
+#define ROOT root_of
+#define ABS size_of
+#define FL_RULE(name)    \
+    template<typename W> \
+    __device__ static inline void rule_##name(exact<W>(&x)[GROUPS], const numbers<W> *n)
+#define FL_NORM(name)    \
+    template<typename W> \
+    __device__ static inline void norm_##name(exact<W>(&value)[2], const exact<W>(&x)[GROUPS], const numbers<W> *n)
+#define FL_TRUST(name)   \
+    template<typename W> \
+    __device__ static inline exact<W> trust_##name(exact<W> length, exact<W> change, const numbers<W> *n)
+#include "core/op/optim_rules.inc"
+#undef FL_RULE
+#undef FL_NORM
+#undef FL_TRUST
+
+/* ---- steps: COUNT groups, of which the mask WRITES is changed. begin(sums) is false when nothing is to be done; sums:
+** two squares of the tensor, which a rule with a trust ratio has. ---- */
+
+template<typename W, typename Trust>
+__device__ static inline bool begin_with(numbers<W> &n, const void *sums, bool is_double, Trust trust)
+{
+    double length = is_double ? ((const double *)sums)[0] : (double)((const float *)sums)[0];
+    double change = is_double ? ((const double *)sums)[1] : (double)((const float *)sums)[1];
+    n.trust = trust(exact<W>((W)sqrt(length)), exact<W>((W)sqrt(change)), &n);
+    return true;
+}
+
+/* What a rule takes from the sums: trust_of<rule>::begin. */
+template<int RULE>
+struct trust_of {
+    template<typename W>
+    __device__ static bool begin(numbers<W> &, const void *, bool)
     {
-        W gradient = add(mul(sign, x[1]), mul(decay, x[0]));
-        x[2] = add(mul(momentum, first ? (W)0 : x[2]), mul(damping, gradient));
-        x[0] = sub(x[0], mul(rate, add(mul(ahead, gradient), mul(along, x[2]))));
+        return true;
     }
 };
+#define X(name)                                                                                                \
+    template<>                                                                                                 \
+    struct trust_of<FL_RULE_##name> {                                                                          \
+        template<typename W>                                                                                   \
+        __device__ static bool begin(numbers<W> &n, const void *sums, bool is_double)                          \
+        {                                                                                                      \
+            return begin_with(n, sums, is_double, [](exact<W> length, exact<W> change, const numbers<W> *of) { \
+                return trust_##name(length, change, of);                                                       \
+            });                                                                                                \
+        }                                                                                                      \
+    };
+FL_STEP_TRUSTED(X)
+#undef X
+
+#define X(name, groups, written, make, trust)                                                                   \
+    template<typename W>                                                                                        \
+    struct step_##name {                                                                                        \
+        enum { COUNT = groups, WRITES = written, TRUST = trust };                                               \
+        numbers<W> n;                                                                                           \
+        bool is_double; /* the sums */                                                                          \
+        __device__ bool begin(const void *sums) { return trust_of<FL_RULE_##name>::begin(n, sums, is_double); } \
+        __device__ void operator()(exact<W> (&x)[GROUPS]) const { rule_##name(x, &n); }                         \
+    };
+FL_STEP_RULES(X)
+#undef X
 
 /* Gradients alone, by a factor from the norm. */
 template<typename W>
 struct clip_step {
-    enum { COUNT = 1, WRITES = 1 };
+    enum { COUNT = 1, WRITES = 1, TRUST = 0 };
     const void *norm;
     bool is_double;
     double most;
     W factor;
-    __device__ bool begin()
+    __device__ bool begin(const void *)
     {
         double length = is_double ? *(const double *)norm : (double)*(const float *)norm, by = most / (length + 1e-6);
         factor = (W)by;
         return !(by >= 1);
     }
-    __device__ void operator()(W (&x)[GROUPS]) const { x[0] = mul(x[0], factor); }
+    __device__ void operator()(exact<W> (&x)[GROUPS]) const { x[0] = x[0] * exact<W>(factor); }
 };
 
 /* ---- tables ---- */
@@ -94,7 +171,7 @@ typedef struct table {
     int count;
     uint32_t first[TENSORS]; /* blocks before this tensor's */
     int64_t numel[TENSORS];
-    void *data[TENSORS][GROUPS];
+    void *data[TENSORS][OPERANDS]; /* after the groups: the sums */
 } table;
 
 /* The tensor that a block belongs to. */
@@ -112,19 +189,19 @@ __device__ static int tensor_of(const table &t, uint32_t block)
 /* ---- elementwise ---- */
 
 template<typename T, int N, typename W>
-__device__ static void load_pack(W (&x)[N][GROUPS], int group, const void *data, int64_t at)
+__device__ static void load_pack(exact<W> (&x)[N][GROUPS], int group, const void *data, int64_t at)
 {
     fl_pack<T, N> pack = *(const fl_pack<T, N> *)((const T *)data + at);
 #pragma unroll
-    for (int j = 0; j < N; j++) x[j][group] = fl_load(pack.at[j]);
+    for (int j = 0; j < N; j++) x[j][group].v = fl_load(pack.at[j]);
 }
 
 template<typename T, int N, typename W>
-__device__ static void store_pack(void *data, int64_t at, const W (&x)[N][GROUPS], int group)
+__device__ static void store_pack(void *data, int64_t at, const exact<W> (&x)[N][GROUPS], int group)
 {
     fl_pack<T, N> pack;
 #pragma unroll
-    for (int j = 0; j < N; j++) pack.at[j] = fl_store<T>(x[j][group]);
+    for (int j = 0; j < N; j++) pack.at[j] = fl_store<T>(x[j][group].v);
     *(fl_pack<T, N> *)((T *)data + at) = pack;
 }
 
@@ -132,7 +209,7 @@ __device__ static void store_pack(void *data, int64_t at, const W (&x)[N][GROUPS
 template<typename T, typename S, int N, typename Step>
 __device__ static void step_at(void *const *data, int64_t at, const Step &step)
 {
-    typename fl_wide<T>::type x[N][GROUPS];
+    exact<typename fl_wide<T>::type> x[N][GROUPS];
 #pragma unroll
     for (int g = 0; g < Step::COUNT; g++) {
         if (g < 2) load_pack<T, N>(x, g, data[g], at);
@@ -152,8 +229,8 @@ template<typename T, typename S, typename Step>
 __global__ void __launch_bounds__(THREADS) run_steps(const __grid_constant__ table t, Step step)
 {
     enum { N = 16 / sizeof(T) };
-    if (!step.begin()) return;
     int i = tensor_of(t, blockIdx.x);
+    if (!step.begin(t.data[i][GROUPS])) return;
     int64_t begin = (int64_t)(blockIdx.x - t.first[i]) * STRETCH,
             end = begin + STRETCH < t.numel[i] ? begin + STRETCH : t.numel[i], bulk = begin;
     void *data[GROUPS];
@@ -168,9 +245,10 @@ __global__ void __launch_bounds__(THREADS) run_steps(const __grid_constant__ tab
     for (int64_t at = bulk + threadIdx.x; at < end; at += THREADS) step_at<T, S, 1>(data, at, step);
 }
 
-/* ---- squares: a warp adds up one stretch as thirty-two sums side by side, as the CPU does ---- */
+/* ---- squares: a warp adds up one stretch as thirty-two sums side by side, as the CPU does; or counts
+** what is infinite or NaN ---- */
 
-template<typename T>
+template<typename T, bool NONFINITE>
 __global__ void __launch_bounds__(THREADS)
     sum_squares(double *partial, const __grid_constant__ table t, uint32_t stretches)
 {
@@ -185,7 +263,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll 8
     for (int64_t at = begin + lane; at < end; at += 32) {
         W value = fl_load(x[at]);
-        sum = add(sum, mul(value, value));
+        sum = add(sum, NONFINITE ? (W)(sub(value, value) != 0) : mul(value, value));
     }
     for (int half = 16; half > 0; half /= 2) sum = add(sum, __shfl_down_sync(0xffffffffu, sum, half));
     if (lane == 0) partial[stretch] = (double)sum;
@@ -213,7 +291,7 @@ __global__ void __launch_bounds__(THREADS) sum_partial(T *out, const double *par
 /* How the tensors at one position of the lists are read: T of p and g, S of the states. */
 typedef struct member {
     fl_cuda_array *arrays[GROUPS]; /* owned; NULL: the operand itself */
-    void *data[GROUPS];
+    void *data[OPERANDS];
     int64_t numel;
     fl_dtype dtype, state;
 } member;
@@ -221,6 +299,7 @@ typedef struct member {
 typedef struct pack {
     fl_kernel *kernel;
     int members, groups;
+    bool sums;    /* a list of them follows the groups; of contiguous pairs */
     member *list; /* owned */
 } pack;
 
@@ -273,12 +352,14 @@ static fl_status open_member(pack *p, int index)
     m->dtype = plain ? dtype : fl_dtype_compute(dtype);
     m->state = plain && p->groups > 2 ? operand(p, index, 2)->dtype : m->dtype;
     for (int g = 0; g < p->groups; g++) FL_TRY(open_operand(p, index, g, g < 2 ? m->dtype : m->state));
+    if (p->sums) m->data[GROUPS] = operand(p, index, p->groups)->data;
     return FL_OK;
 }
 
-static fl_status open_pack(pack *p, fl_kernel *kernel, int members, int groups)
+static fl_status open_pack(pack *p, fl_kernel *kernel, int members, int groups, bool sums)
 {
     p->kernel = kernel;
+    p->sums = sums;
     p->members = members;
     p->groups = groups;
     p->list = (member *)calloc((size_t)members, sizeof *p->list);
@@ -334,10 +415,10 @@ static void each_pair(F &&run)
 
 /* make(W): the step in the type that arithmetic is done in. */
 template<typename F>
-static fl_status run_pack(fl_kernel *kernel, int members, int groups, unsigned written, F &&make)
+static fl_status run_pack(fl_kernel *kernel, int members, int groups, bool sums, unsigned written, F &&make)
 {
     pack p;
-    FL_TRY(open_pack(&p, kernel, members, groups));
+    FL_TRY(open_pack(&p, kernel, members, groups, sums));
     each_pair([&](auto t_like, auto s_like, fl_dtype dtype, fl_dtype state) {
         typedef decltype(t_like) T;
         typedef decltype(s_like) S;
@@ -354,53 +435,27 @@ static fl_status run_pack(fl_kernel *kernel, int members, int groups, unsigned w
 
 /* ---- the ops ---- */
 
-static fl_status launch_adamw(fl_kernel *kernel)
+template<template<typename> class Step, fl_step_rule RULE>
+static fl_status launch_step(fl_kernel *kernel)
 {
-    const fl_attr *a = kernel->attrs->at;
-    double lr = a[FL_ADAM_LR].number, beta1 = a[FL_ADAM_BETA1].number, beta2 = a[FL_ADAM_BETA2].number,
-           decay = a[FL_ADAM_DECAY].number, step = (double)a[FL_ADAM_STEP].integer;
-    bool decoupled = a[FL_ADAM_DECOUPLED].integer;
-    double sign = a[FL_ADAM_MAXIMIZE].integer ? -1 : 1, shrink = decoupled ? 1 - lr * decay : 1,
-           rate = lr / (1 - pow(beta1, step)), root = 1 / sqrt(1 - pow(beta2, step));
-    return run_pack(kernel, kernel->nin / FL_ADAM_GROUPS, FL_ADAM_GROUPS, kernel->op->mutates, [&](auto like) {
+    enum { COUNT = Step<float>::COUNT, TRUST = Step<float>::TRUST, WRITES = Step<float>::WRITES };
+    const int members = kernel->nin / (COUNT + TRUST);
+    const fl_step values = fl_step_of(RULE, kernel->attrs->at);
+    const bool is_double = TRUST && members && kernel->in[COUNT * members].dtype == FL_FLOAT64;
+    return run_pack(kernel, members, COUNT, TRUST, WRITES, [&](auto like) {
         typedef decltype(like) W;
-        return adam_step<W>{
-            (W)sign, (W)(decoupled ? 0 : decay), (W)shrink, (W)beta1, (W)beta2, (W)(1 - beta1), (W)(1 - beta2), (W)rate,
-            (W)root, (W)a[FL_ADAM_EPS].number};
+        Step<W> step;
+        step.n = numbers_of<W>(values);
+        step.is_double = is_double;
+        return step;
     });
 }
 
-static fl_status launch_sgd(fl_kernel *kernel)
-{
-    const fl_attr *a = kernel->attrs->at;
-    return run_pack(kernel, kernel->nin / FL_PLAIN_GROUPS, FL_PLAIN_GROUPS, kernel->op->mutates, [&](auto like) {
-        typedef decltype(like) W;
-        return sgd_step<W>{(W)(a[FL_PLAIN_MAXIMIZE].integer ? -1 : 1), (W)a[FL_PLAIN_DECAY].number,
-                           (W)a[FL_PLAIN_LR].number};
-    });
-}
-
-static fl_status launch_momentum(fl_kernel *kernel)
-{
-    const fl_attr *a = kernel->attrs->at;
-    bool nesterov = a[FL_SGD_NESTEROV].integer, first = a[FL_SGD_FIRST].integer;
-    return run_pack(kernel, kernel->nin / FL_SGD_GROUPS, FL_SGD_GROUPS, kernel->op->mutates, [&](auto like) {
-        typedef decltype(like) W;
-        W momentum = (W)a[FL_SGD_MOMENTUM].number, damping = (W)(first ? 1 : 1 - a[FL_SGD_DAMPENING].number);
-        return momentum_step<W>{(W)(a[FL_SGD_MAXIMIZE].integer ? -1 : 1),
-                                (W)a[FL_SGD_DECAY].number,
-                                (W)a[FL_SGD_LR].number,
-                                momentum,
-                                damping,
-                                (W)(nesterov ? 1 : 0),
-                                nesterov ? momentum : (W)1,
-                                first};
-    });
-}
-
-FL_CUDA_OP(adamw_step, launch_adamw);
-FL_CUDA_OP(sgd_plain_step, launch_sgd);
-FL_CUDA_OP(sgd_step, launch_momentum);
+#define X(name, groups, written, make, trust)                                                                      \
+    static fl_status launch_##name(fl_kernel *kernel) { return launch_step<step_##name, FL_RULE_##name>(kernel); } \
+    FL_CUDA_OP(name, launch_##name);
+FL_STEP_RULES(X)
+#undef X
 
 /* ---- clipping by the total norm ---- */
 
@@ -411,28 +466,30 @@ static int64_t stretches_of(const pack *p)
     return n;
 }
 
+template<bool NONFINITE>
 static void launch_sums(const pack *p, double *partial)
 {
     each_pair([&](auto like, auto, fl_dtype dtype, fl_dtype state) {
         typedef decltype(like) T;
         if (state != dtype) return;
         each_table(p, dtype, state, SUM_STRETCH, [&](const table &t, uint32_t stretches) {
-            FL_LAUNCH((sum_squares<T>), fl_blocks(stretches, WARPS), THREADS, 0, partial, t, stretches);
+            FL_LAUNCH((sum_squares<T, NONFINITE>), fl_blocks(stretches, WARPS), THREADS, 0, partial, t, stretches);
             partial += stretches;
         });
     });
 }
 
-static fl_status launch_squares(fl_kernel *kernel)
+template<bool NONFINITE>
+static fl_status launch_total(fl_kernel *kernel)
 {
     const fl_view *out = &kernel->out[0];
     void *partial = NULL;
     pack p;
-    FL_TRY(open_pack(&p, kernel, kernel->nin, 1));
+    FL_TRY(open_pack(&p, kernel, kernel->nin, 1, false));
     int64_t stretches = stretches_of(&p);
     fl_status status = fl_cuda_malloc(&partial, sizeof(double) * (size_t)(stretches + 1));
     if (status == FL_OK) {
-        launch_sums(&p, (double *)partial);
+        launch_sums<NONFINITE>(&p, (double *)partial);
         if (out->dtype == FL_FLOAT64)
             FL_LAUNCH((sum_partial<double>), 1, THREADS, 0, (double *)out->data, (const double *)partial, stretches);
         else FL_LAUNCH((sum_partial<float>), 1, THREADS, 0, (float *)out->data, (const double *)partial, stretches);
@@ -449,10 +506,126 @@ static fl_status launch_clip(fl_kernel *kernel)
     int members = kernel->nin / FL_CLIP_GROUPS;
     const fl_view *norm = &kernel->in[members];
     double most = kernel->attrs->at[FL_CLIP_MAX_NORM].number;
-    return run_pack(kernel, members, 1, 1u << FL_CLIP_GRADIENTS, [&](auto like) {
+    return run_pack(kernel, members, 1, false, 1u << FL_CLIP_GRADIENTS, [&](auto like) {
         return clip_step<decltype(like)>{norm->data, norm->dtype == FL_FLOAT64, most, 1};
     });
 }
 
+static fl_status launch_squares(fl_kernel *kernel) { return launch_total<false>(kernel); }
+static fl_status launch_nonfinite(fl_kernel *kernel) { return launch_total<true>(kernel); }
+
 FL_CUDA_OP(grad_norm_squares, launch_squares);
+FL_CUDA_OP(grad_nonfinite, launch_nonfinite);
 FL_CUDA_OP(clip_scale_, launch_clip);
+
+/* ---- norms of each parameter and its update ---- */
+
+#define X(name, groups, make)                                                                             \
+    struct values_##name {                                                                                \
+        enum { COUNT = groups };                                                                          \
+        template<typename W>                                                                              \
+        __device__ static void of(exact<W> (&value)[2], const exact<W> (&x)[GROUPS], const numbers<W> *n) \
+        {                                                                                                 \
+            norm_##name(value, x, n);                                                                     \
+        }                                                                                                 \
+    };
+FL_STEP_NORMS(X)
+#undef X
+
+/* A warp adds up the squares of one stretch: two sums. */
+template<typename Values, typename T, typename S, typename W>
+__global__ void __launch_bounds__(THREADS)
+    sum_norms(double *partial, const __grid_constant__ table t, uint32_t stretches, numbers<W> n)
+{
+    uint32_t stretch = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (stretch >= stretches) return; /* a whole warp */
+    int i = tensor_of(t, stretch), lane = threadIdx.x % 32;
+    int64_t begin = (int64_t)(stretch - t.first[i]) * SUM_STRETCH,
+            end = begin + SUM_STRETCH < t.numel[i] ? begin + SUM_STRETCH : t.numel[i];
+    W sums[2] = {0, 0};
+    for (int64_t at = begin + lane; at < end; at += 32) {
+        exact<W> x[GROUPS], value[2];
+        x[0].v = fl_load(((const T *)t.data[i][0])[at]);
+        x[1].v = fl_load(((const T *)t.data[i][1])[at]);
+#pragma unroll
+        for (int g = 2; g < Values::COUNT; g++) x[g].v = fl_load(((const S *)t.data[i][g])[at]);
+        Values::of(value, x, &n);
+        for (int k = 0; k < 2; k++) sums[k] = add(sums[k], mul(value[k].v, value[k].v));
+    }
+    for (int half = 16; half > 0; half /= 2)
+        for (int k = 0; k < 2; k++) sums[k] = add(sums[k], __shfl_down_sync(0xffffffffu, sums[k], half));
+    for (int k = 0; lane == 0 && k < 2; k++) partial[2 * (int64_t)stretch + k] = (double)sums[k];
+}
+
+/* The sums of the tensors of a table, in the order of their stretches. out: of the first of them; where: positions. */
+typedef struct places {
+    int at[TENSORS];
+} places;
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    add_norms(T *out, const double *partial, const __grid_constant__ table t, const __grid_constant__ places where)
+{
+    int i = (int)threadIdx.x / 2, k = (int)threadIdx.x % 2;
+    if (i >= t.count) return;
+    int64_t count = (t.numel[i] + SUM_STRETCH - 1) / SUM_STRETCH;
+    double sum = 0;
+    for (int64_t s = 0; s < count; s++) sum += partial[2 * (t.first[i] + s) + k];
+    out[2 * where.at[i] + k] = (T)sum;
+}
+
+/* Where the members of a table are among all: each_table takes them in order. */
+static places places_of(const pack *p, const table &t)
+{
+    places where;
+    int at = 0;
+    for (int i = 0; i < t.count; i++) {
+        while (p->list[at].numel == 0 || p->list[at].data[0] != t.data[i][0] || p->list[at].data[1] != t.data[i][1])
+            at++;
+        where.at[i] = at++;
+    }
+    return where;
+}
+
+template<typename Values, typename Out>
+static void launch_sums_of(const pack *p, double *partial, Out *out, const fl_step &values)
+{
+    each_pair([&](auto t_like, auto s_like, fl_dtype dtype, fl_dtype state) {
+        typedef decltype(t_like) T;
+        typedef decltype(s_like) S;
+        typedef typename fl_wide<T>::type W;
+        const numbers<W> n = numbers_of<W>(values);
+        each_table(p, dtype, state, SUM_STRETCH, [&](const table &t, uint32_t stretches) {
+            FL_LAUNCH((sum_norms<Values, T, S, W>), fl_blocks(stretches, WARPS), THREADS, 0, partial, t, stretches, n);
+            FL_LAUNCH((add_norms<Out>), 1, THREADS, 0, out, partial, t, places_of(p, t));
+        });
+    });
+}
+
+template<typename Values>
+static fl_status launch_norms(fl_kernel *kernel, const fl_step &values)
+{
+    const fl_view *out = &kernel->out[0];
+    void *partial = NULL;
+    pack p;
+    FL_TRY(open_pack(&p, kernel, kernel->nin / Values::COUNT, Values::COUNT, false));
+    fl_status status = fl_cuda_malloc(&partial, sizeof(double) * (size_t)(2 * stretches_of(&p) + 1));
+    const double zero = 0;
+    if (status == FL_OK) status = fl_cuda_fill_view(out, &zero);
+    if (status == FL_OK) {
+        if (out->dtype == FL_FLOAT64) launch_sums_of<Values>(&p, (double *)partial, (double *)out->data, values);
+        else launch_sums_of<Values>(&p, (double *)partial, (float *)out->data, values);
+    }
+    if (partial) fl_cuda_free(partial);
+    close_pack(&p);
+    FL_TRY(status);
+    return fl_cuda_check(kernel->op->name);
+}
+
+#define X(name, groups, make)                                                                           \
+    static fl_status launch_##name(fl_kernel *kernel)                                                   \
+    {                                                                                                   \
+        return launch_norms<values_##name>(kernel, fl_step_of_norm(FL_NORM_##name, kernel->attrs->at)); \
+    }                                                                                                   \
+    FL_CUDA_OP(name, launch_##name);
+FL_STEP_NORMS(X)
+#undef X

@@ -344,6 +344,23 @@ static fl_status launch_randint(fl_kernel *kernel)
 FL_CUDA_OP(randint, launch_randint);
 FL_CUDA_OP(randint_like, launch_randint);
 
+static fl_status launch_random(fl_kernel *kernel)
+{
+    int64_t low, high;
+    fl_random_range(&low, &high, kernel->attrs, kernel->out[0].dtype);
+    uint64_t span = (uint64_t)high - (uint64_t)low;
+    return fill_result(kernel, [&](const fl_view *part) {
+        fl_cuda_by_storage(part->dtype, [&](auto like) {
+            typedef decltype(like) T;
+            if (span > (uint64_t)1 << 32) launch_draw<T>(kernel, part, made_long_integers{low, span});
+            else launch_draw<T>(kernel, part, made_integers{low, span});
+            return FL_OK;
+        });
+    });
+}
+
+FL_CUDA_OP(random_, launch_random);
+
 /* out[i] = order[first + i] */
 template<typename T>
 __global__ void __launch_bounds__(THREADS) take_order(T *out, const uint32_t *order, uint32_t first, uint32_t n)
@@ -405,9 +422,32 @@ static fl_status fill_from(fl_kernel *kernel, F &&fill)
     return status;
 }
 
+/* 1 with one probability for all. */
+struct made_trials {
+    typedef float type;
+    enum { MADE = 4 };
+    double p;
+    __device__ void operator()(float *out, const uint32_t *word, int64_t, int, int) const
+    {
+        for (int j = 0; j < MADE; j++) out[j] = (double)(word[j] >> 8) * 5.9604644775390625e-8 < p ? 1.0f : 0.0f;
+    }
+};
+
+static fl_status launch_trials(fl_kernel *kernel)
+{
+    double p = kernel->attrs->at[FL_BERNOULLI_P].number;
+    return fill_result(kernel, [&](const fl_view *part) {
+        fl_cuda_by_storage(part->dtype, [&](auto like) {
+            launch_draw<decltype(like)>(kernel, part, made_trials{p});
+            return FL_OK;
+        });
+    });
+}
+
 static fl_status launch_bernoulli(fl_kernel *kernel)
 {
     fl_cuda_fault *fault;
+    if (kernel->attrs->at[FL_BERNOULLI_P].given) return launch_trials(kernel);
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_cuda_fault_new(&fault, word_bernoulli, NULL, 0));
     return fill_from(kernel, [&](auto *in, const fl_view *part) {
@@ -430,4 +470,5 @@ static fl_status launch_dropout(fl_kernel *kernel)
 }
 
 FL_CUDA_OP(bernoulli, launch_bernoulli);
+FL_CUDA_OP(bernoulli_, launch_trials);
 FL_CUDA_OP(dropout_apply, launch_dropout);

@@ -20,6 +20,7 @@ typedef long int64_t;
 typedef unsigned long uint64_t;
 #define INT64_MIN (-9223372036854775807L - 1)
 #define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
 
 struct __half {
     uint16_t bits;

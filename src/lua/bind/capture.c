@@ -92,7 +92,9 @@ static bool guards_agree(lua_State *L, int self, const fl_captured_version *vers
 static bool serves(lua_State *L, int self, fl_captured_version *version, int first, int count)
 {
     bool constants = false;
-    if (!version->program || version->arg_count != count || version->grad_enabled != fl_grad_enabled) return false;
+    if (!version->program || version->arg_count != count || version->grad_enabled != fl_grad_enabled
+        || version->autocast != fl_autocast_now)
+        return false;
     for (int i = 0; i < count; i++) {
         const fl_captured_arg *a = &version->args[i];
         fl_arg_kind kind = fl_captured_kind(L, first + i);
@@ -257,7 +259,7 @@ static int flow_capture(lua_State *L)
 /* Is a program recorded that replays without Lua? */
 static bool records(void) { return fl_program_is_recording() && !fl_pieces_is_running(); }
 
-/* live(op, tensors, options, f): op(tensors, options); its replays take the options that f returns. */
+/* live(op, tensors, options, f): op(tensors, options) and its result; its replays take the options that f returns. */
 static int program_live(lua_State *L)
 {
     int64_t since = fl_program_length();
@@ -265,9 +267,9 @@ static int program_live(lua_State *L)
     lua_pushvalue(L, 1);
     lua_pushvalue(L, 2);
     lua_pushvalue(L, 3);
-    lua_call(L, 2, 0);
+    lua_call(L, 2, 1);
     if (records()) FL_CHECK(L, fl_program_mark_live(fl_captured_add_host(L, 1, 4), since));
-    return 0;
+    return 1;
 }
 
 /* again(f): f() at this place of every replay. */

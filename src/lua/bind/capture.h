@@ -35,6 +35,7 @@ typedef struct fl_captured_version {
     int arg_count, tensor_count, result_count;
     fl_captured_arg args[FL_CAPTURE_ARGS];
     bool grad_enabled;
+    uintptr_t autocast;
     int guard_count;
     int64_t changes; /* of modules, when it was found to fit */
     uint64_t used;

@@ -505,6 +505,7 @@ static fl_captured_version *push_version(lua_State *L)
     fl_captured_version *version = lua_newuserdatauv(L, sizeof *version, 0);
     *version = (fl_captured_version){
         .grad_enabled = fl_grad_enabled,
+        .autocast = fl_autocast_now,
     };
     luaL_setmetatable(L, FL_CAPTURED_VERSION_TYPE);
     return version;

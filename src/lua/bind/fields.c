@@ -110,11 +110,41 @@ static void get_sbp(lua_State *L, fl_tensor *tensor)
     else fl_lua_push_sbp(L, tensor->meta->nd_sbp);
 }
 
+/* x.T: the axes in the opposite order */
+static void get_reversed(lua_State *L, fl_tensor *tensor)
+{
+    fl_attrs attrs;
+    int64_t order[FL_MAX_NDIM];
+    int ndim = tensor->meta->shape.ndim;
+    for (int i = 0; i < ndim; i++) order[i] = ndim - 1 - i;
+    fl_attrs_init(&attrs, FL_OP_REF(permute));
+    fl_attr_set_list(&attrs, FL_PERMUTE_AXES, order, ndim);
+    fl_box *box = fl_lua_new_box_fast(L);
+    FL_CHECK(L, FL_CALL_WITH(&box->tensor, &attrs, permute, fl_of(tensor)));
+    fl_lua_account(L);
+}
+
+/* x.mT, x.mH: the last two axes exchanged */
+static void get_transposed(lua_State *L, fl_tensor *tensor)
+{
+    fl_box *box = fl_lua_new_box_fast(L);
+    FL_CHECK(L, FL_CALL(&box->tensor, matrix_transpose, fl_of(tensor)));
+    fl_lua_account(L);
+}
+
+/* x.H: of a matrix the transposed one */
+static void get_adjoint(lua_State *L, fl_tensor *tensor)
+{
+    if (tensor->meta->shape.ndim != 2) FL_RAISE(L, "x.H is for matrices; x has %d axes", tensor->meta->shape.ndim);
+    get_transposed(L, tensor);
+}
+
 static const fl_lua_field fields[] = {
-    {"shape", get_shape}, {"dtype", get_dtype},         {"device", get_device},
-    {"ndim", get_ndim},   {"is_global", get_is_global}, {"placement", get_placement},
-    {"sbp", get_sbp},     {"is_leaf", get_is_leaf},     {"requires_grad", get_requires_grad},
-    {"grad", get_grad},
+    {"shape", get_shape},   {"dtype", get_dtype},         {"device", get_device},
+    {"ndim", get_ndim},     {"is_global", get_is_global}, {"placement", get_placement},
+    {"sbp", get_sbp},       {"is_leaf", get_is_leaf},     {"requires_grad", get_requires_grad},
+    {"grad", get_grad},     {"T", get_reversed},          {"H", get_adjoint},
+    {"mT", get_transposed}, {"mH", get_transposed},
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 

@@ -13,20 +13,87 @@
 #include "scope.h"
 #include "tensors.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Functions of the flow table that live in a Lua module. */
 static const struct {
     const char *name, *module;
-} borrowed[] = {
-    {"save", "checkpoint"},  {"load", "checkpoint"},  {"explain", "explain"},      {"show", "show"},
-    {"has", "has"},          {"trace", "program"},    {"program", "program_file"}, {"equal", "compare"},
-    {"allclose", "compare"}, {"tensordot", "linalg"}, {"gradcheck", "gradcheck"},  {"autograd_function", "function"},
-    {"op", "own_op"},        {"load_ops", "own_op"}};
+} borrowed[] = {{"save", "checkpoint"},
+                {"load", "checkpoint"},
+                {"explain", "explain"},
+                {"show", "show"},
+                {"has", "has"},
+                {"trace", "program"},
+                {"program", "program_file"},
+                {"equal", "compare"},
+                {"allclose", "compare"},
+                {"tensordot", "linalg"},
+                {"gradcheck", "gradcheck"},
+                {"autograd_function", "function"},
+                {"GradScaler", "grad_scaler"},
+                {"op", "own_op"},
+                {"load_ops", "own_op"},
+                {"normal", "sampling"},
+                {"stft", "signal"},
+                {"istft", "signal"},
+                {"hann_window", "signal"},
+                {"hamming_window", "signal"},
+                {"blackman_window", "signal"},
+                {"bartlett_window", "signal"},
+                {"kaiser_window", "signal"},
+                {"atleast_1d", "shaping"},
+                {"atleast_2d", "shaping"},
+                {"atleast_3d", "shaping"},
+                {"hstack", "shaping"},
+                {"vstack", "shaping"},
+                {"row_stack", "shaping"},
+                {"dstack", "shaping"},
+                {"column_stack", "shaping"},
+                {"block_diag", "shaping"},
+                {"unbind", "shaping"},
+                {"unstack", "shaping"},
+                {"broadcast_arrays", "shaping"},
+                {"positive", "array_api"},
+                {"conj", "array_api"},
+                {"real", "array_api"},
+                {"cumulative_sum", "array_api"},
+                {"cumulative_prod", "array_api"},
+                {"unique_values", "array_api"},
+                {"unique_inverse", "array_api"},
+                {"unique_counts", "array_api"},
+                {"unique_all", "array_api"},
+                {"tensor_split", "shaping"},
+                {"hsplit", "shaping"},
+                {"vsplit", "shaping"},
+                {"dsplit", "shaping"},
+                {"broadcast_shapes", "shaping"},
+                {"broadcast_tensors", "shaping"},
+                {"meshgrid", "shaping"},
+                {"cartesian_prod", "shaping"},
+                {"combinations", "shaping"},
+                {"tril_indices", "shaping"},
+                {"triu_indices", "shaping"},
+                {"one_hot", "shaping"},
+                {"promote_types", "dtypes"},
+                {"result_type", "dtypes"},
+                {"can_cast", "dtypes"},
+                {"isdtype", "dtypes"},
+                {"is_floating_point", "dtypes"},
+                {"is_complex", "dtypes"},
+                {"numel", "dtypes"},
+                {"finfo", "dtypes"},
+                {"iinfo", "dtypes"},
+                {"astype", "dtypes"},
+                {"as_tensor", "dtypes"},
+                {"asarray", "dtypes"},
+                {"isclose", "compare"},
+                {"index_put", "indexing"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-#define PUBLIC(X) X(cli) X(data) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(testing)
+#define PUBLIC(X) \
+    X(cli) X(data) X(distributions) X(fft) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(signal) X(testing)
 #define NAME(name) #name,
 static const char *const public_modules[] = {PUBLIC(NAME)};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
@@ -136,6 +203,13 @@ static fl_status enter_world(void)
     return FL_OK;
 }
 
+enum { MANY = 1024 }; /* functions, and methods: no table grows while they are stored */
+
+static const struct {
+    const char *name;
+    double value;
+} constants[] = {{"pi", M_PI}, {"e", M_E}, {"inf", HUGE_VAL}, {"nan", NAN}};
+
 int luaopen_flow(lua_State *L)
 {
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &instance) != LUA_TNIL) return 1;
@@ -145,8 +219,10 @@ int luaopen_flow(lua_State *L)
     fl_lua_instance_open(L);
     FL_CHECK(L, enter_world());
     fl_lua_preload(L);
-    lua_createtable(L, 0, 256);
-    lua_createtable(L, 0, 256);
+    bool collects = lua_gc(L, LUA_GCISRUNNING);
+    lua_gc(L, LUA_GCSTOP); /* all that is made here stays */
+    lua_createtable(L, 0, MANY);
+    lua_createtable(L, 0, MANY);
     fl_lua_open_scopes(L);
     fl_lua_open_box(L);
     int flow = 1, methods = 2, metatable = 3;
@@ -177,11 +253,19 @@ int luaopen_flow(lua_State *L)
     set_metatable(L, flow);
     lua_pushliteral(L, FL_VERSION);
     lua_setfield(L, flow, "version");
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
+        lua_pushnumber(L, constants[i].value);
+        lua_setfield(L, flow, constants[i].name);
+    }
+    lua_pushliteral(L, "newaxis"); /* in an index: an axis of size 1 */
+    lua_setfield(L, flow, "newaxis");
+    fl_lua_open_later_methods(L, methods);
     lua_pushvalue(L, methods);
     lua_setfield(L, flow, "_methods");
     lua_settop(L, flow);
     lua_pushvalue(L, flow);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &instance);
+    if (collects) lua_gc(L, LUA_GCRESTART);
     return 1;
 }
 

@@ -176,13 +176,14 @@ static int tensor_retain_grad(lua_State *L)
 
 /* ---- no_grad, no_sync ---- */
 
-/* Runs f (argument 1, with the arguments after it) while a setting is `on`; without f returns a value to be closed. */
-static int with_setting(lua_State *L, int which, bool on, const char *who)
+/* Runs f (argument 1, with the arguments after it) while a setting has the value; without f returns one to be closed.
+** */
+static int with_setting(lua_State *L, int which, uintptr_t value, const char *who)
 {
     int given = lua_gettop(L);
     if (given > 0 && !fl_lua_is_callable(L, 1))
         FL_RAISE(L, "%s: takes a function, or nothing: local _ <close> = flow.%s()", who, who);
-    fl_lua_scope_open(L, which, on, 0);
+    fl_lua_scope_open(L, which, value, 0);
     if (given == 0) return 1;
     lua_insert(L, 1);
     return fl_lua_scope_call(L);
@@ -193,6 +194,27 @@ static int flow_enable_grad(lua_State *L) { return with_setting(L, FL_SETTING_RE
 static int flow_no_sync(lua_State *L) { return with_setting(L, FL_SETTING_SYNCING, false, "no_sync"); }
 
 static int flow_detect_anomaly(lua_State *L) { return with_setting(L, FL_SETTING_ANOMALY, true, "detect_anomaly"); }
+
+/* autocast(dtype [, f, ...]), autocast(false [, f, ...]) */
+static int flow_autocast(lua_State *L)
+{
+    const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
+    fl_dtype dtype = name ? fl_dtype_parse(name) : FL_DTYPE_COUNT;
+    bool off = lua_isboolean(L, 1) && !lua_toboolean(L, 1);
+    if (!off && dtype != FL_FLOAT16 && dtype != FL_BFLOAT16)
+        FL_RAISE(L, "autocast: takes 'bfloat16', 'float16', or false for a region without casts; got %s",
+                 name ? name : fl_lua_type_name(L, 1));
+    lua_remove(L, 1);
+    return with_setting(L, FL_SETTING_AUTOCAST, off ? FL_AUTOCAST_OFF : fl_autocast_to(dtype), "autocast");
+}
+
+static int flow_autocast_dtype(lua_State *L)
+{
+    fl_lua_check_count(L, 0, "autocast_dtype", "autocast_dtype()");
+    if (fl_autocast_now < FL_AUTOCAST_DTYPES) return 0;
+    lua_pushstring(L, fl_dtype_name((fl_dtype)(fl_autocast_now - FL_AUTOCAST_DTYPES)));
+    return 1;
+}
 
 static int flow_is_grad_enabled(lua_State *L)
 {
@@ -314,6 +336,8 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
     static const luaL_Reg functions[] = {{"grad", flow_grad},
                                          {"no_grad", flow_no_grad},
                                          {"enable_grad", flow_enable_grad},
+                                         {"autocast", flow_autocast},
+                                         {"autocast_dtype", flow_autocast_dtype},
                                          {"no_sync", flow_no_sync},
                                          {"is_grad_enabled", flow_is_grad_enabled},
                                          {"detect_anomaly", flow_detect_anomaly},

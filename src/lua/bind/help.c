@@ -42,12 +42,9 @@ static int describe(lua_State *L)
 static int source(lua_State *L)
 {
     const char *name = lua_tostring(L, 1);
-    for (const fl_lua_module *m = fl_lua_modules; name && m->name; m++) {
-        if (strcmp(m->name, name) != 0) continue;
-        lua_pushlstring(L, m->source, m->size);
-        return 1;
-    }
-    return 0;
+    const fl_lua_module *m = name ? fl_lua_module_find(name) : NULL;
+    if (m) fl_lua_push_source(L, m);
+    return m != NULL;
 }
 
 /* help(...) loads help.lua at its first use */

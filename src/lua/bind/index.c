@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-typedef enum part_kind { PART_POSITION, PART_RANGE, PART_ALL, PART_REST, PART_TENSOR } part_kind;
+typedef enum part_kind { PART_POSITION, PART_RANGE, PART_ALL, PART_REST, PART_NEW, PART_TENSOR } part_kind;
 
 /* What the key says about one axis. */
 struct part {
@@ -48,6 +48,9 @@ static const char *skip_blank(const char *at)
 
 /* True if the string is an index, not a name. */
 static bool is_index_text(const char *key) { return *key && key[strspn(key, "0123456789:,.- \t")] == 0; }
+
+/* flow.newaxis: an axis of size 1 here. */
+static bool is_newaxis(const char *key) { return strcmp(key, "newaxis") == 0; }
 
 /* An optional number; *given: it is there. */
 static const char *read_number(const char *at, int64_t *out, bool *given)
@@ -98,21 +101,31 @@ static void read_text(lua_State *L, struct parts *list, const char *key)
 
 /* ---- keys as lists ---- */
 
-/* {}, {a, b} or {a, b, step} */
+/* The number at position i of the list, if there is one; nil leaves that side open. */
+static bool read_bound(lua_State *L, int64_t *out, int list, int i)
+{
+    bool given = lua_rawgeti(L, list, i) != LUA_TNIL;
+    if (given && lua_type(L, -1) != LUA_TNUMBER)
+        FL_RAISE(L, "index: a range must hold whole numbers, number %d is %s", i, fl_lua_type_name(L, -1));
+    if (given) *out = fl_lua_check_integer(L, -1, "index", "a range");
+    lua_pop(L, 1);
+    return given;
+}
+
+/* {}, {a, b} or {a, b, step}, of which any may be nil: {a} or {a, nil} is all from a on, {nil, b} all before b */
 static void read_range(lua_State *L, struct parts *list, int index)
 {
-    int64_t numbers[3];
-    int n = fl_lua_check_list(L, index, numbers, 3, "index", "a range");
-    if (n == 1)
-        FL_RAISE(L,
-                 "index: a range is {first, end} or {first, end, step}, got one number; a position is written without "
-                 "braces");
-    struct part *p = part_new(L, list, n ? PART_RANGE : PART_ALL);
-    if (n == 0) return;
-    p->has_start = p->has_stop = true;
-    p->start = numbers[0];
-    p->stop = numbers[1];
-    if (n == 3) p->step = numbers[2];
+    enum { MOST = 3 };
+    lua_Unsigned n = lua_rawlen(L, index);
+    const char *stray = fl_lua_stray_key(L, index);
+    if (n > MOST) FL_RAISE(L, "index: a range holds at most %d numbers, got %d", MOST, (int)n);
+    if (stray) FL_RAISE(L, "index: a range has no key '%s'; it is {first, end} or {first, end, step}", stray);
+    struct part range = {.kind = PART_RANGE, .step = 1};
+    range.has_start = read_bound(L, &range.start, index, 1);
+    range.has_stop = read_bound(L, &range.stop, index, 2);
+    bool has_step = read_bound(L, &range.step, index, 3);
+    if (range.has_start || range.has_stop || has_step) *part_new(L, list, PART_RANGE) = range;
+    else part_new(L, list, PART_ALL);
 }
 
 /* The value on top of the stack as one entry; a tensor stays on the stack. */
@@ -124,6 +137,10 @@ static void read_value(lua_State *L, struct parts *list, int where)
         break;
     case LUA_TTABLE: read_range(L, list, lua_gettop(L)); break;
     case LUA_TSTRING:
+        if (is_newaxis(lua_tostring(L, -1))) {
+            part_new(L, list, PART_NEW);
+            break;
+        }
         if (is_index_text(lua_tostring(L, -1)) && !strchr(lua_tostring(L, -1), ',')) {
             read_text(L, list, lua_tostring(L, -1));
             break;
@@ -149,7 +166,8 @@ static void read_key(lua_State *L, struct parts *list, int index)
             lua_rawgeti(L, index, i);
             read_value(L, list, i);
         }
-    } else if (lua_type(L, index) == LUA_TSTRING) read_text(L, list, lua_tostring(L, index));
+    } else if (lua_type(L, index) == LUA_TSTRING && !is_newaxis(lua_tostring(L, index)))
+        read_text(L, list, lua_tostring(L, index));
     else {
         lua_pushvalue(L, index);
         read_value(L, list, 1);
@@ -222,10 +240,19 @@ static void apply_range(lua_State *L, fl_box *box, int axis, const struct part *
     step(L, box, op, &attrs);
 }
 
+static void apply_new(lua_State *L, fl_box *box, int axis)
+{
+    fl_attrs attrs;
+    const fl_op *op = FL_OP_REF(unsqueeze);
+    fl_attrs_init(&attrs, op);
+    fl_attr_set(&attrs, FL_SQUEEZE_AXIS, axis);
+    step(L, box, op, &attrs);
+}
+
 /* Axes that an entry uses up; a mask uses as many as it has. */
 static int axes_used(lua_State *L, const struct part *part)
 {
-    if (part->kind == PART_REST) return 0;
+    if (part->kind == PART_REST || part->kind == PART_NEW) return 0;
     if (part->kind != PART_TENSOR) return 1;
     const fl_meta *meta = fl_lua_to_tensor(L, part->at)->meta;
     return meta->dtype == FL_BOOL ? meta->shape.ndim : 1;
@@ -258,6 +285,7 @@ static void apply_parts(lua_State *L, fl_box *box, struct parts *list)
         case PART_RANGE: apply_range(L, box, axis++, p); break;
         case PART_ALL: axis++; break;
         case PART_REST: axis += rest; break;
+        case PART_NEW: apply_new(L, box, axis++); break;
         case PART_TENSOR: axis += axes_used(L, p); break;
         }
     }
@@ -368,7 +396,9 @@ int fl_lua_index(lua_State *L)
         }
         default: break;
         }
-        if (!is_index_text(lua_tostring(L, 2))) return unknown_name(L, lua_tostring(L, 2));
+        const char *key = lua_tostring(L, 2);
+        if (fl_lua_push_later_method(L, lua_upvalueindex(2), key)) return 1;
+        if (!is_index_text(key) && !is_newaxis(key)) return unknown_name(L, key);
     }
     fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
     if (type == LUA_TNUMBER) {
@@ -464,7 +494,7 @@ static bool cuts_split_axis(lua_State *L, const struct parts *list, const fl_ten
 int fl_lua_newindex(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
-    if (lua_type(L, 2) == LUA_TSTRING && !is_index_text(lua_tostring(L, 2))) {
+    if (lua_type(L, 2) == LUA_TSTRING && !is_index_text(lua_tostring(L, 2)) && !is_newaxis(lua_tostring(L, 2))) {
         const char *name = lua_tostring(L, 2);
         if (!fl_lua_is_field(name)) return unknown_name(L, name);
         fl_lua_set_field(L, x, name);

@@ -14,13 +14,14 @@
 #include <lua.h>
 #include <stdint.h>
 
-/* fl_grad_enabled, fl_grad_sync, fl_generator_use, fl_lua_device, fl_anomaly_watched */
+/* fl_grad_enabled, fl_grad_sync, fl_generator_use, fl_lua_device, fl_anomaly_watched, fl_autocast_now */
 enum {
     FL_SETTING_RECORDING,
     FL_SETTING_SYNCING,
     FL_SETTING_GENERATOR,
     FL_SETTING_DEVICE,
     FL_SETTING_ANOMALY,
+    FL_SETTING_AUTOCAST,
     FL_SETTINGS
 };
 

@@ -12,7 +12,7 @@
 int fl_lua_index(lua_State *L); /* index.c: x[key]; upvalues: metatable, methods */
 int fl_lua_newindex(lua_State *L);
 /* How messages name the way to iterate over a tensor. */
-#define FL_ITERATION "for i = 0, #x - 1 do local row = x[i] ... end"
+#define FL_ITERATION "for i, row in pairs(x) do ... end"
 
 /* A field lies in the method table as a light userdata that points here. */
 typedef struct fl_lua_field {
@@ -59,7 +59,11 @@ void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.expl
 void fl_lua_open_capture(lua_State *L, int flow);   /* capture.c: flow.capture, and what the Lua modules tell it */
 void fl_lua_open_trace(lua_State *L, int flow);     /* trace.c: flow._trace, ops as scripts called them */
 void fl_lua_open_messages(lua_State *L, int flow);  /* message.c: flow._messages, between two ranks */
-int fl_lua_tostring(lua_State *L);                  /* print.c */
+/* later.c: methods that live in Lua modules, which are loaded when one of theirs is read for the first time. */
+void fl_lua_open_later_methods(lua_State *L, int methods);
+/* Pushes the method of that name, true; nothing, false: there is none. */
+bool fl_lua_push_later_method(lua_State *L, int methods, const char *name);
+int fl_lua_tostring(lua_State *L); /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 
 #endif

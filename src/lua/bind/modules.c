@@ -1,11 +1,14 @@
 /*
-** modules.c -- the embedded Lua modules: in package.preload by name, each compiled at first use.
+** modules.c -- the embedded Lua modules: in package.preload by name, each loaded at first use.
 */
 #include "modules.h"
 
 #include <lauxlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <zlib.h>
+
+bool fl_lua_takes_code;
 
 const fl_lua_module *fl_lua_module_find(const char *name)
 {
@@ -14,15 +17,35 @@ const fl_lua_module *fl_lua_module_find(const char *name)
     return NULL;
 }
 
+void fl_lua_push_source(lua_State *L, const fl_lua_module *m)
+{
+    luaL_Buffer b;
+    uLongf size = (uLongf)m->source_size;
+    unsigned char *text = (unsigned char *)luaL_buffinitsize(L, &b, m->source_size);
+    if (uncompress(text, &size, m->packed, (uLong)m->packed_size) != Z_OK) luaL_error(L, "out of memory");
+    luaL_pushresultsize(&b, size);
+}
+
+static int load_chunk(lua_State *L, const fl_lua_module *m)
+{
+    char chunk[64];
+    size_t size;
+    snprintf(chunk, sizeof chunk, "=flow.%s", m->name);
+    if (fl_lua_takes_code && m->code_size) return luaL_loadbufferx(L, (const char *)m->code, m->code_size, chunk, "b");
+    fl_lua_push_source(L, m);
+    const char *text = lua_tolstring(L, -1, &size);
+    int status = luaL_loadbufferx(L, text, size, chunk, "t");
+    lua_remove(L, -2);
+    return status;
+}
+
 /* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a
 ** state, even for programs that empty package.loaded (busted does between files). */
 static int load_module(lua_State *L)
 {
     const fl_lua_module *m = lua_touserdata(L, lua_upvalueindex(1));
-    char chunk[64];
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, m) != LUA_TNIL) return 1;
-    snprintf(chunk, sizeof chunk, "=flow.%s", m->name);
-    if (luaL_loadbufferx(L, m->source, m->size, chunk, "t") != LUA_OK) return lua_error(L);
+    if (load_chunk(L, m) != LUA_OK) return lua_error(L);
     lua_pushvalue(L, 1);
     lua_call(L, 1, 1);
     lua_pushvalue(L, -1);

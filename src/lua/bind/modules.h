@@ -1,5 +1,5 @@
 /*
-** modules.h -- the module flow and the Lua modules embedded in the binary (the table is made by scripts/embed.sh).
+** modules.h -- the module flow and the Lua modules embedded in the binary (the table is made by scripts/embed.c).
 */
 #ifndef FL_LUA_MODULES_H
 #define FL_LUA_MODULES_H
@@ -20,17 +20,24 @@ bool fl_lua_push_flow(lua_State *L);
 /* ---- embedded modules (modules.c) ---- */
 
 typedef struct fl_lua_module {
-    const char *name; /* "nn": what require "flow.nn" finds; NULL ends the table */
-    const char *source;
-    size_t size;
+    const char *name;            /* "nn": what require "flow.nn" finds; NULL ends the table */
+    const unsigned char *packed; /* its source, by zlib */
+    size_t packed_size, source_size;
+    const unsigned char *code; /* compiled by the Lua of the program */
+    size_t code_size;          /* 0: it is not */
 } fl_lua_module;
 
 extern const fl_lua_module fl_lua_modules[];
 
 /* The embedded module of that name; NULL: there is none. */
 const fl_lua_module *fl_lua_module_find(const char *name);
+/* Pushes the source of an embedded module. */
+void fl_lua_push_source(lua_State *L, const fl_lua_module *module);
 /* Puts "flow" and "flow.*" into package.preload. */
 void fl_lua_preload(lua_State *L);
+/* Modules are loaded as they were compiled: said by the program, which holds the Lua that did it. Another program's may
+** be of another release, which reads the source. */
+extern bool fl_lua_takes_code;
 /* Runs the embedded module `name` once and pushes what it returned. */
 void fl_lua_push_module(lua_State *L, const char *name);
 

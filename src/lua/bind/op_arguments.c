@@ -234,7 +234,8 @@ static int count_numbers(lua_State *L, int index, int top)
 const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call)
 {
     const char *name = call->op->flags & FL_OP_HIDDEN ? call->name : call->op->name;
-    lua_pushfstring(L, "%s%s", name, strchr(call->op->sig, '('));
+    const fl_op *op = call->op->wider ? fl_op_find(call->op->wider) : call->op;
+    lua_pushfstring(L, "%s%s", name, strchr(op->sig, '('));
     const char *text = luaL_gsub(L, lua_tostring(L, -1), "~", "");
     lua_remove(L, -2);
     text = luaL_gsub(L, text, "|n,", "|number,");

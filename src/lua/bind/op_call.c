@@ -11,6 +11,28 @@
 
 /* ---- calling ---- */
 
+/* The calls of one state, freed with its instance. Not in Lua's heap, whose size says how often tensors are
+** collected. */
+struct fl_lua_calls {
+    struct fl_lua_calls *next;
+    int count;
+    fl_lua_call at[64];
+};
+
+static fl_lua_call *call_new(lua_State *L, fl_lua_call call)
+{
+    fl_lua_calls *block = fl_lua_running->calls;
+    if (!block || block->count == sizeof block->at / sizeof *block->at) {
+        block = malloc(sizeof *block);
+        if (!block) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", call.name));
+        block->next = fl_lua_running->calls;
+        block->count = 0;
+        fl_lua_running->calls = block;
+    }
+    block->at[block->count] = call;
+    return &block->at[block->count++];
+}
+
 /* First call of this op: parses the signature. */
 static void prepare(lua_State *L, fl_lua_call *call)
 {
@@ -24,6 +46,11 @@ static void prepare(lua_State *L, fl_lua_call *call)
         if (p->is_tensor || p->type == FL_ATTR_OPTIONS) continue;
         if (fl_lua_is_list_type(p->type) && !number_follows) call->greedy |= 1u << i;
         number_follows |= fl_lua_takes_numbers(p->type);
+    }
+    if (call->op->wider) {
+        call->wider = call_new(
+            L, (fl_lua_call){.op = fl_op_find(call->op->wider), .name = call->name, .in_place = call->in_place});
+        prepare(L, call->wider);
     }
     call->signature = s;
 }
@@ -55,9 +82,12 @@ static int run_many(lua_State *L, const fl_lua_call *call, const fl_operand *in,
     luaL_checkstack(L, FL_MAX_OUT + 2, call->name);
     for (int i = 0; i < call->op->nout; i++) boxes[i] = fl_lua_new_box_fast(L);
     FL_CHECK_OF(L, call->name, fl_dispatch(out, call->op, in, nin, attrs));
-    for (int i = 0; i < call->op->nout; i++) boxes[i]->tensor = out[i];
+    int count = 0; /* without results that a body has left out, as unique does */
+    for (int i = 0; i < call->op->nout; i++)
+        if (out[i]) boxes[count++]->tensor = out[i];
+    lua_pop(L, call->op->nout - count);
     fl_lua_account(L);
-    return call->op->nout;
+    return count;
 }
 
 static int run(lua_State *L, const fl_lua_call *call, const fl_operand *in, int nin, const fl_attrs *attrs)
@@ -81,10 +111,35 @@ static int run_into(lua_State *L, const fl_lua_binding *binding)
     return 1;
 }
 
+static bool has_param(const fl_signature *signature, const char *name)
+{
+    for (int i = 0; i < signature->param_count; i++)
+        if (strcmp(signature->params[i].name, name) == 0) return true;
+    return false;
+}
+
+/* Are there arguments that only the wider op takes? */
+static bool wants_wider(lua_State *L, const fl_lua_call *call)
+{
+    int top = lua_gettop(L);
+    bool named = top > 0 && fl_lua_is_options(L, top), wants = false;
+    if (!call->greedy && top - named > call->signature->param_count)
+        return top - named <= call->wider->signature->param_count;
+    if (!named) return false;
+    lua_pushnil(L);
+    while (lua_next(L, top)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        wants = wants || (!has_param(call->signature, key) && has_param(call->wider->signature, key));
+        lua_pop(L, 1);
+    }
+    return wants;
+}
+
 /* The function of an op with attributes, options or lists. */
 static int call_op(lua_State *L)
 {
     const fl_lua_call *c = running_call(L);
+    if (c->wider && wants_wider(L, c)) c = c->wider;
     fl_lua_binding b;
     fl_lua_read_call(L, &b, c);
     if (FL_UNLIKELY(b.out != NULL)) return run_into(L, &b);
@@ -119,28 +174,6 @@ static int call_unary(lua_State *L)
 }
 
 /* ---- functions ---- */
-
-/* The calls of one state, freed with its instance. Not in Lua's heap, whose size says how often tensors are
-** collected. */
-struct fl_lua_calls {
-    struct fl_lua_calls *next;
-    int count;
-    fl_lua_call at[64];
-};
-
-static fl_lua_call *call_new(lua_State *L, fl_lua_call call)
-{
-    fl_lua_calls *block = fl_lua_running->calls;
-    if (!block || block->count == sizeof block->at / sizeof *block->at) {
-        block = malloc(sizeof *block);
-        if (!block) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", call.name));
-        block->next = fl_lua_running->calls;
-        block->count = 0;
-        fl_lua_running->calls = block;
-    }
-    block->at[block->count] = call;
-    return &block->at[block->count++];
-}
 
 void fl_lua_calls_free(fl_lua_calls *calls)
 {

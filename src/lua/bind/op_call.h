@@ -16,6 +16,7 @@ typedef struct fl_lua_call {
     uint32_t greedy;               /* parameters that take all the numbers that follow */
     const fl_signature *signature; /* NULL until the first call */
     fl_attrs *defaults;            /* owned */
+    struct fl_lua_call *wider;     /* of op->wider, from the first call on; or NULL */
 } fl_lua_call;
 
 /* Fills the flow table (index flow), flow._op and the method table with all registered ops. */

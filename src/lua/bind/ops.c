@@ -3,6 +3,7 @@
 */
 #include "errors.h"
 #include "members.h"
+#include "modules.h"
 #include "op_call.h"
 #include "tensors.h"
 
@@ -16,12 +17,25 @@ static void open_in_place(lua_State *L, int methods, const fl_op *op)
     lua_rawset(L, methods);
 }
 
-/* Ops of flow.linalg that PyTorch also has beside linalg, as functions and methods of these names. */
+/* x:name_() where there is x:op_(). */
+static void alias_in_place(lua_State *L, int methods, const char *op, const char *name)
+{
+    lua_pushfstring(L, "%s_", op);
+    if (lua_rawget(L, methods) == LUA_TFUNCTION) {
+        lua_pushfstring(L, "%s_", name);
+        lua_insert(L, -2);
+        lua_rawset(L, methods);
+    } else lua_pop(L, 1);
+}
+
+/* Second names that PyTorch has too, as functions and methods: of ops of flow.linalg beside linalg, and of others. */
 static void open_aliases(lua_State *L, int all, int flow, int methods)
 {
     static const struct {
         const char *op, *name;
     } aliases[] = {
+        {"clamp", "clip"},
+        {"nonzero", "argwhere"},
         {"linalg.det", "det"},
         {"linalg.slogdet", "slogdet"},
         {"linalg.inv", "inverse"},
@@ -29,18 +43,46 @@ static void open_aliases(lua_State *L, int all, int flow, int methods)
         {"linalg.matrix_exp", "matrix_exp"},
         {"linalg.matrix_power", "matrix_power"},
         {"outer", "ger"},
+        {"transpose", "swapaxes"},
+        {"transpose", "swapdims"},
+        {"movedim", "moveaxis"},
+        {"permute", "permute_dims"},
+        {"unsqueeze", "expand_dims"},
+        {"expand", "broadcast_to"},
+        {"flatten", "ravel"},
+        {"matrix_transpose", "adjoint"},
+        {"take_along_axis", "take_along_dim"},
+        {"neg", "negative"},
+        {"mul", "multiply"},
+        {"div", "divide"},
+        {"div", "true_divide"},
+        {"sub", "subtract"},
+        {"gt", "greater"},
+        {"ge", "greater_equal"},
+        {"lt", "less"},
+        {"le", "less_equal"},
+        {"ne", "not_equal"},
+        {"bitwise_not", "bitwise_invert"},
+        {"linalg.vecdot", "vecdot"},
     };
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
         lua_getfield(L, all, aliases[i].op);
         lua_pushvalue(L, -1);
         lua_setfield(L, flow, aliases[i].name);
         lua_setfield(L, methods, aliases[i].name);
+        alias_in_place(L, methods, aliases[i].op, aliases[i].name);
     }
+    for (int i = 0; i < 2; i++) {
+        lua_getfield(L, flow, "cat");
+        lua_setfield(L, flow, i ? "concatenate" : "concat");
+    }
+    fl_lua_push_op(L, FL_OP_REF(polygamma_of), "polygamma", false); /* x:polygamma(n) beside flow.polygamma(n, x) */
+    lua_setfield(L, methods, "polygamma");
 }
 
 void fl_lua_open_ops(lua_State *L, int flow, int methods)
 {
-    lua_createtable(L, 0, 128);
+    lua_createtable(L, 0, 1024);
     int all = lua_gettop(L);
     FL_FOR_EACH_OP(each)
     {
@@ -77,35 +119,29 @@ static int call_error(lua_State *L)
     FL_RAISE(L, "a tensor cannot be called; index it with x[i]; to iterate write " FL_ITERATION);
 }
 
-static int pairs_error(lua_State *L)
+/* pairs(x): positions from 0 and the parts of x along axis 0 */
+static int tensor_pairs(lua_State *L)
 {
-    FL_RAISE(L, "pairs: a tensor is not a table; write " FL_ITERATION ", or pairs(x:totable())");
+    fl_lua_push_module(L, "shaping");
+    lua_getfield(L, -1, "pairs");
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 3);
+    return 3;
 }
 
-/* The operators on bits: upvalue 1 says what to write. */
-static int bits_error(lua_State *L) { FL_RAISE(L, "%s", lua_tostring(L, lua_upvalueindex(1))); }
-
+/* & | ~ << >>: of bools the logical operations, of integers those on bits. */
 static void open_bits(lua_State *L, int metatable)
 {
     static const struct {
-        const char *event, *text;
+        const char *event, *op;
     } events[] = {
-        {"__band",
-         "tensors have no operator &; write x:logical_and(y) for conditions, x:bitwise_and(y) for the bits of "
-         "integers"},
-        {"__bor",
-         "tensors have no operator |; write x:logical_or(y) for conditions, x:bitwise_or(y) for the bits of integers"},
-        {"__bxor",
-         "tensors have no operator ~; write x:logical_xor(y) for conditions, x:bitwise_xor(y) for the bits of "
-         "integers"},
-        {"__bnot",
-         "tensors have no operator ~; write x:logical_not() for conditions, x:bitwise_not() for the bits of integers"},
-        {"__shl", "tensors have no operator <<; write x * (1 << n)"},
-        {"__shr", "tensors have no operator >>; write x // (1 << n)"},
+        {"__band", "bitwise_and"}, {"__bor", "bitwise_or"},         {"__bxor", "bitwise_xor"},
+        {"__bnot", "bitwise_not"}, {"__shl", "bitwise_left_shift"}, {"__shr", "bitwise_right_shift"},
     };
     for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
-        lua_pushstring(L, events[i].text);
-        lua_pushcclosure(L, bits_error, 1);
+        const fl_op *op = fl_op_find(events[i].op);
+        if (strcmp(events[i].event, "__bnot") == 0) fl_lua_push_unary(L, op);
+        else fl_lua_push_op(L, op, op->name, false);
         lua_setfield(L, metatable, events[i].event);
     }
 }
@@ -134,8 +170,8 @@ void fl_lua_open_operators(lua_State *L, int metatable)
         fl_lua_push_unary(L, negate);
         lua_setfield(L, metatable, "__unm");
     }
-    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error},  {"__concat", concat_error},
-                                      {"__call", call_error},  {"__pairs", pairs_error}, {NULL, NULL}};
+    static const luaL_Reg errors[] = {{"__lt", compare_error}, {"__le", compare_error},   {"__concat", concat_error},
+                                      {"__call", call_error},  {"__pairs", tensor_pairs}, {NULL, NULL}};
     lua_pushvalue(L, metatable);
     luaL_setfuncs(L, errors, 0);
     lua_pop(L, 1);

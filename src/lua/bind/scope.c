@@ -28,6 +28,7 @@ uintptr_t fl_lua_setting(int which)
     case FL_SETTING_SYNCING: return fl_grad_sync;
     case FL_SETTING_DEVICE: return (uintptr_t)fl_lua_device;
     case FL_SETTING_ANOMALY: return fl_anomaly_watched;
+    case FL_SETTING_AUTOCAST: return fl_autocast_now;
     default: return (uintptr_t)fl_generator_current();
     }
 }
@@ -39,6 +40,7 @@ void fl_lua_setting_set(int which, uintptr_t value)
     case FL_SETTING_SYNCING: fl_grad_sync = value != 0; break;
     case FL_SETTING_DEVICE: fl_lua_device = (const fl_placement *)value; break;
     case FL_SETTING_ANOMALY: fl_anomaly_watched = value != 0; break;
+    case FL_SETTING_AUTOCAST: fl_autocast_set(value); break;
     default:
         fl_answer_read(); /* what is put off draws from the generator before; a failure is met where it is read */
         fl_generator_use((fl_generator *)value);

@@ -42,6 +42,7 @@ static void push_op(lua_State *L, const fl_op *op)
         {"differentiable", !(op->flags & FL_OP_NO_GRAD) && (op->grad || op->vjp || op->body || op->compute)},
         {"body", op->body != NULL},
         {"host_only", op->flags & FL_OP_HOST_ONLY},
+        {"composite", op->body != NULL},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         lua_pushboolean(L, flags[i].value);

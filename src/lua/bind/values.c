@@ -113,6 +113,7 @@ struct list_scan {
     int64_t at[FL_MAX_NDIM];
     bool leaves; /* some number was seen: shape.ndim is final */
     bool numbers, floats, booleans;
+    bool tensors, doubles; /* some leaf is a tensor without axes, one of float64 */
 };
 
 /* "[1][2]" */
@@ -126,6 +127,16 @@ static const char *path_text(char *buffer, size_t size, const struct list_scan *
 }
 enum { PATH_TEXT = 128 };
 
+/* A tensor without axes counts as its number. */
+static void scan_scalar(struct list_scan *scan, fl_dtype dtype)
+{
+    scan->tensors = true;
+    if (dtype == FL_BOOL) scan->booleans = true;
+    else scan->numbers = true;
+    scan->floats |= fl_dtype_is_float(dtype);
+    scan->doubles |= dtype == FL_FLOAT64;
+}
+
 static void scan_leaf(lua_State *L, struct list_scan *scan, int depth)
 {
     char path[PATH_TEXT];
@@ -136,6 +147,8 @@ static void scan_leaf(lua_State *L, struct list_scan *scan, int depth)
         scan->numbers = true;
         scan->floats |= !lua_isinteger(L, -1);
     } else if (lua_isboolean(L, -1)) scan->booleans = true;
+    else if (fl_lua_box(L, -1) && fl_lua_box(L, -1)->tensor->meta->shape.ndim == 0)
+        scan_scalar(scan, fl_lua_box(L, -1)->tensor->meta->dtype);
     else if (fl_lua_box(L, -1))
         FL_RAISE(L, "tensor: data%s is a tensor; put tensors together with flow.stack or flow.cat",
                  path_text(path, sizeof path, scan, depth));
@@ -252,9 +265,22 @@ bool fl_lua_store_element(lua_State *L, int index, fl_dtype dtype, void *at)
     return true;
 }
 
+/* Pushes the value of the tensor without axes at index. */
+static void push_item(lua_State *L, int index)
+{
+    fl_tensor *host;
+    FL_CHECK(L, fl_lua_host(&host, fl_lua_box(L, index)->tensor));
+    fl_lua_push_element(L, host->meta->dtype, fl_tensor_data(host));
+    fl_tensor_unref(host);
+}
+
 static void store_leaf(lua_State *L, void *at, fl_dtype dtype, const struct list_scan *scan)
 {
     char path[PATH_TEXT];
+    if (FL_UNLIKELY(scan->tensors) && fl_lua_box(L, -1)) {
+        push_item(L, -1);
+        lua_replace(L, -2);
+    }
     if (FL_LIKELY(fl_lua_store_element(L, -1, dtype, at))) return;
     bool nan = lua_tonumber(L, -1) != lua_tonumber(L, -1);
     FL_RAISE(L, "tensor: data%s = %s does not fit into %s", path_text(path, sizeof path, scan, scan->shape.ndim),
@@ -297,7 +323,7 @@ static void store_value(lua_State *L, char **at, fl_dtype dtype, struct list_sca
         *at += size;
         return;
     }
-    if (depth + 1 == scan->shape.ndim) {
+    if (depth + 1 == scan->shape.ndim && !scan->tensors) {
         int list = lua_gettop(L);
         int64_t n = scan->shape.dims[depth];
         for (int64_t i = 1; i <= n; i += BATCH) {
@@ -324,7 +350,11 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
     fl_box *box = fl_lua_new_box(L);
     lua_pushvalue(L, index);
     scan_value(L, &s, 0);
-    if (!has_dtype) dtype = s.booleans && !s.numbers ? FL_BOOL : s.floats || !s.leaves ? FL_FLOAT32 : FL_INT64;
+    if (!has_dtype)
+        dtype = s.booleans && !s.numbers ? FL_BOOL
+            : s.doubles                  ? FL_FLOAT64
+            : s.floats || !s.leaves      ? FL_FLOAT32
+                                         : FL_INT64;
     FL_CHECK(L, fl_tensor_empty_local(&box->tensor, dtype, &s.shape));
     char *at = fl_tensor_data(box->tensor);
     store_value(L, &at, dtype, &s, 0);

@@ -27,6 +27,21 @@ return {
         "it and their positions, which get its gradient; with a tensor, elementwise, as maximum.", "reductions"},
     {"min(x)", "The smallest element (equal ones share its gradient); with an axis (and keepdim) the smallest along " ..
         "it and their positions, which get its gradient; with a tensor, elementwise, as minimum.", "reductions"},
+    {"x:float()", "x as float32; x itself if it is."},
+    {"x:double()", "x as float64; x itself if it is."},
+    {"x:half()", "x as float16; x itself if it is."},
+    {"x:bfloat16()", "x as bfloat16; x itself if it is."},
+    {"x:long()", "x as int64; x itself if it is."},
+    {"x:int()", "x as int32; x itself if it is."},
+    {"x:char()", "x as int8; x itself if it is."},
+    {"x:byte()", "x as uint8; x itself if it is."},
+    {"x:bool()", "x as bool: true where x is not 0; x itself if it is."},
+    {"median(x)", "The middle element in order, of an even number the lower one; with an axis (and keepdim) that " ..
+        "along it and its position. NaN where there is one.", "reductions"},
+    {"nanmedian(x)", "median without the NaNs.", "reductions"},
+    {"where(cond, x, y)", "The elements of x where cond is true, those of y elsewhere; with cond alone the " ..
+        "positions of what is true, one result for each axis."},
+    {"x:where(cond, y)", "x where cond is true, y elsewhere."},
     {"chunk(x, count, axis)", "Views of the count parts of an axis; the last may be smaller or missing.",
         "views"},
     {"split(x, size, axis)", "Views of the given size along an axis (the last may be smaller), or of the sizes in " ..
@@ -53,6 +68,10 @@ return {
         "values that f computes for backward: this calls f once more, with the same random numbers. Less memory for " ..
         "more time; the gradients are the same. f computes the same both times, changes no argument in place " ..
         "and does not yield."},
+    {"autocast(dtype, f, ...)", "Calls f with products, convolutions and attention computed in 'bfloat16' or " ..
+        "'float16', and sums, norms, losses and exponentials in float32: operands are cast, parameters once. " ..
+        "autocast(false, f) casts nothing in f. Without f: `local _ <close> = flow.autocast('bfloat16')`."},
+    {"autocast_dtype()", "The dtype of flow.autocast here, or nothing."},
     {"detect_anomaly(f, ...)", "Calls f; backward inside f reads every gradient, and the first NaN or infinity is " ..
         "an error that names the op and the line of the script that called it. Slow. Without f: `local _ <close> = " ..
         "flow.detect_anomaly()`."},

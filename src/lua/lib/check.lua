@@ -121,7 +121,9 @@ function M.strict(name, t, hint)
         local called = io_.called()     -- a function of ours that got this as an argument
         local what = called == "" and name or called .. ": " .. name
         if type(key) ~= "string" then M.fail("%s has no [%s]%s", what, M.got(key), hint or "") end
-        M.fail("%s has no %s%s", what, M.quote(key), M.suggest(key, M.sorted_keys(t), name))
+        local names = M.sorted_keys(t)
+        table.move(meta.__names or {}, 1, #(meta.__names or {}), #names + 1, names)
+        M.fail("%s has no %s%s", what, M.quote(key), M.suggest(key, names, name))
     end
     owners[t] = name
     return setmetatable(t, meta)

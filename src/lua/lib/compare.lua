@@ -37,6 +37,15 @@ local function near(x, y, o)
     return good
 end
 
+---For each element: is |x - y| at most atol + rtol |y|? x and y are broadcast. equal_nan: NaN is near to NaN.
+---@param x any
+---@param y any
+---@param opts {rtol: number, atol: number, equal_nan: boolean}?
+---@return any
+function M.isclose(x, y, opts)
+    return flow.no_grad(function() return near(x, y, opts) end)
+end
+
 ---True if every |x - y| is at most atol + rtol |y|; x and y are broadcast. equal_nan: NaN is near to NaN.
 ---@param x any
 ---@param y any
@@ -103,6 +112,7 @@ end
 check.takes(M, {
     "equal(x: tensor, y: tensor)",
     "allclose(x: tensor, y: tensor, {rtol: number >= 0 = 1e-5, atol: number >= 0 = 1e-8, equal_nan: boolean = false})",
+    "isclose(x: tensor, y: tensor, {rtol: number >= 0 = 1e-5, atol: number >= 0 = 1e-8, equal_nan: boolean = false})",
     "assert_close(actual: tensor or number, expected: tensor or number, " ..
         "{rtol: number >= 0?, atol: number >= 0?, equal_nan: boolean = true, what: string = assert_close})",
 })

@@ -5,6 +5,7 @@
 -- returns is inferred: a tensor from an op, an object from a class, a string from a function of strings.
 
 local flow = require "flow"
+local lazy_names = require "flow.lazy_names"
 local module = require "flow.module"
 
 local is_tensor = flow.is_tensor
@@ -125,22 +126,12 @@ local function next_table(value)
     return type(index) == "table" and index or nil
 end
 
--- Functions and modules that the table flow loads at their first use.
-local function is_loaded_later(value, key)
-    if not rawequal(value, flow) or type(key) ~= "string" then return false end
-    for _, name in ipairs(getmetatable(flow).__names) do
-        if name == key then return true end
-    end
-    return false
-end
-
 -- value[key] without running code of the user's; nil when there is none.
 local function lookup(value, key)
-    if is_loaded_later(value, key) then return flow[key] end
     for _ = 1, 16 do
         if value == nil then return nil end
         local fields = module.is_module(value) and module.fields(value) or value
-        local found = type(fields) == "table" and rawget(fields, key)
+        local found = type(fields) == "table" and lazy_names.get(fields, key)
         if found ~= nil and found ~= false then return found end
         value = next_table(value)
     end
@@ -306,9 +297,7 @@ local function names_in(known, methods)
         if value == nil then break end
         local fields = module.is_module(value) and module.fields(value) or value
         if type(fields) == "table" then gather_table(names, fields, methods) end
-        if rawequal(value, flow) and not methods then
-            for _, name in ipairs(getmetatable(flow).__names) do names[name] = true end
-        end
+        for _, name in ipairs(methods and {} or lazy_names.of(value)) do names[name] = true end
         value = next_table(value)
     end
     return names

@@ -159,6 +159,9 @@ end
 ---@param opts {dtype: string}? default float32
 function tables.matrix(columns, names, opts)
     local list = {}
+    if getmetatable(columns) and not ordered.is(columns) then
+        check.fail("matrix: columns must be a table of columns, as data.csv gives them, got %s", check.got(columns))
+    end
     if not names then
         names = {}
         if ordered.is(columns) then

@@ -201,6 +201,13 @@ local function open_records(set)
     return io_.record_source(set.set, "image", label), label
 end
 
+-- What f gives; its errors name `who`, too.
+local function opened(who, f, source)
+    local ok, result = pcall(f, source)
+    if not ok then check.fail("%s: %s", who, (tostring(result):gsub("^[^:\n]+:%d+: ", "", 1))) end
+    return result
+end
+
 local function is_records(source)
     local ok, fields = pcall(function() return source.set and source.fields end)
     return type(source) == "table" and ok and type(fields) == "table"
@@ -209,7 +216,7 @@ end
 -- The source of items, their labels' names, the files of a folder, and whether there are labels.
 local function open(source, opts)
     if type(source) == "string" and not io_.entries(source) and io_.exists("images", source) then
-        source = require "flow.data_records".records(source)
+        source = opened("images", require "flow.data_records".records, source)
     end
     if is_records(source) then
         local items, label = open_records(source)

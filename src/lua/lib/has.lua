@@ -2,21 +2,13 @@
 
 local flow = require "flow"
 local check = require "flow.check"
-
--- Modules and functions that flow loads at first use.
-local function is_lazy(word)
-    for _, name in ipairs(getmetatable(flow).__names) do
-        if name == word then return true end
-    end
-    return false
-end
+local lazy_names = require "flow.lazy_names"
 
 -- What `holder` (flow, a module, a class) has under that name: its own or inherited, never by calling anything.
 local function member(holder, word)
     if type(holder) ~= "table" or word:sub(1, 1) == "_" then return nil end
-    local value = rawget(holder, word)
-    if value ~= nil then return value end
-    if holder == flow then return is_lazy(word) and flow[word] or nil end
+    local value = lazy_names.get(holder, word)
+    if value ~= nil or holder == flow then return value end
     local meta = getmetatable(holder)
     return meta and member(rawget(meta, "__index"), word)
 end

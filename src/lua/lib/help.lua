@@ -3,6 +3,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
+local lazy_names = require "flow.lazy_names"
 
 local M = {}
 
@@ -153,8 +154,7 @@ local function public_names(t)
     for key in next, t do
         if type(key) == "string" and key:sub(1, 1) ~= "_" then names[#names + 1] = key end
     end
-    local meta = getmetatable(t)
-    for _, name in ipairs(meta and meta.__names or {}) do
+    for _, name in ipairs(lazy_names.of(t)) do
         if rawget(t, name) == nil then names[#names + 1] = name end
     end
     table.sort(names)
@@ -186,16 +186,6 @@ local function print_callable(x)
     return true
 end
 
--- A field of a table of functions, loaded if that happens at its first use; nil when it has none.
-local function value_of(holder, name)
-    local value = rawget(holder, name)
-    local meta = getmetatable(holder)
-    for _, later in ipairs(value == nil and meta and meta.__names or {}) do
-        if later == name then return holder[name] end
-    end
-    return value
-end
-
 -- Tables of functions, and how their names are written.
 local function places()
     return {
@@ -209,7 +199,7 @@ local function find_name(word)
     for _, place in ipairs(places()) do
         local holder, before = place[1], place[2]
         local name = word:sub(1, #before) == before and word:sub(#before + 1) or word
-        local value = value_of(holder, name)
+        local value = lazy_names.get(holder, name)
         if type(value) == "function" or value == flow.placement or is_module_class(value) or is_optimizer(value) then
             return value
         end
@@ -247,7 +237,7 @@ local function search(word)
     for _, place in ipairs(places()) do
         local holder, before = place[1], place[2]
         for _, name in ipairs(public_names(holder)) do
-            local value = value_of(holder, name)
+            local value = lazy_names.get(holder, name)
             local out_of_place = name:match("^(.+)_$")
             local is_new = value ~= nil and not seen[value] and not (out_of_place and rawget(holder, out_of_place))
             local about = is_new and M.of_callable(value)

@@ -119,4 +119,48 @@ function M.place(x, key, value)
     x:copy_(flow.where(mask, values, x))
 end
 
+-- The tensors of index_put as pairs for read_pairs: one for each axis from 0 on, a mask for as many as it has.
+local function pairs_of(who, indices)
+    local given, axis = {}, 0
+    for i, t in ipairs(flow.is_tensor(indices) and {indices} or indices) do
+        if not flow.is_tensor(t) then check.fail("%s: index %d must be a tensor, got %s", who, i, check.got(t)) end
+        given[#given + 1], given[#given + 2] = axis, t
+        axis = axis + (t.dtype == "bool" and t.ndim or 1)
+    end
+    if axis == 0 then check.fail("%s: needs at least one index", who) end
+    return given
+end
+
+-- x[indices] += values: what has several values gets all of them.
+local function accumulate_at(x, list, values)
+    local flat, is_view = merge(x, list[1].axis, list[#list].axis)
+    local positions = merged_positions(x, list)
+    local region, rows = {table.unpack(positions.shape)}, {positions:numel()}
+    for axis = 1, flat.ndim - 1 do region[#region + 1], rows[#rows + 1] = flat:size(axis), flat:size(axis) end
+    if not flow.is_tensor(values) then
+        values = flow._op.full_like(x, values):reshape(-1):narrow(0, 0, 1):reshape({})
+    end
+    flat:index_add_(0, positions:reshape(-1), values:to(x.dtype):expand(region):reshape(rows))
+    if not is_view then x:copy_(flat:reshape(x.shape)) end
+end
+
+---Writes values at the positions of the indices, tensors of positions or masks for the first axes, as
+---x[indices] = values does; accumulate: they are added to what is there, all of them where positions are equal.
+function M.index_put_(x, indices, values, accumulate)
+    local given = pairs_of("index_put_", indices)
+    if accumulate then accumulate_at(x, read_pairs(given), values)
+    else x[flow.is_tensor(indices) and indices or {table.unpack(indices)}] = values end
+    return x
+end
+
+---x with values at the positions of the indices: see x:index_put_.
+function M.index_put(x, indices, values, accumulate)
+    return M.index_put_(x:clone(), indices, values, accumulate)
+end
+
+check.takes(M, {
+    "index_put(x: tensor, indices: any, values: any, accumulate: boolean = false)",
+    "index_put_(x: tensor, indices: any, values: any, accumulate: boolean = false)",
+})
+
 return M

@@ -81,7 +81,8 @@ function M.multi_dot(tensors)
     local count = #tensors
     if count < 2 then check.fail("linalg.multi_dot: takes at least two tensors, got %d", count) end
     local factors, sizes = {}, {}
-    for i, x in ipairs(tensors) do
+    for i = 1, count do         -- a list may have holes
+        local x = tensors[i]
         if not flow.is_tensor(x) then
             check.fail("linalg.multi_dot: entry %d must be a tensor, got %s", i, check.type(x))
         end
@@ -106,10 +107,92 @@ function M.multi_dot(tensors)
     return tensors[1].ndim == 1 and result:squeeze(0) or result
 end
 
+---The p-norm of vectors: of all elements, or along an axis or a list of them.
+---@param x table tensor
+---@param ord number? default 2; math.huge, -math.huge and 0 (how many are not 0) too
+---@param axis integer|integer[]|nil
+---@param keepdim boolean?
+---@return table
+function M.vector_norm(x, ord, axis, keepdim)
+    return ops.norm(x, ord, axis, keepdim)
+end
+
+-- The last two axes of a matrix norm, and the way back for what keepdim wants.
+local function as_matrices(who, x, axis)
+    if type(axis) ~= "table" or #axis ~= 2 then check.fail("%s: axis must be a list of two axes", who) end
+    local first, second = axis[1] % x.ndim, axis[2] % x.ndim
+    if first == second then check.fail("%s: the two axes must be different", who) end
+    return x:movedim({first, second}, {-2, -1}), first, second
+end
+
+-- Sums of absolute values along an axis of the matrices, the largest or the smallest of them.
+local function extreme_sum(A, axis, largest)
+    local sums = A:abs():sum(axis)
+    return largest and sums:amax(-1) or sums:amin(-1)
+end
+
+---Norms of matrices.
+---@param A table tensor
+---@param ord number|string|nil "fro" (default), "nuc", 1, -1, 2, -2, math.huge or -math.huge
+---@param axis integer[]? the axes of the matrices, default the last two
+---@param keepdim boolean?
+---@return table
+function M.matrix_norm(A, ord, axis, keepdim)
+    local who = "linalg.matrix_norm"
+    if A.ndim < 2 then check.fail("%s: A must have two axes or more, got %s", who, check.shape(A)) end
+    local x, first, second = as_matrices(who, A, axis or {-2, -1})
+    local result
+    if ord == "fro" then result = ops.norm(x, 2, {-2, -1})
+    elseif ord == "nuc" then result = M.svdvals(x):sum(-1)
+    elseif ord == 2 then result = M.svdvals(x):amax(-1)
+    elseif ord == -2 then result = M.svdvals(x):amin(-1)
+    elseif ord == 1 or ord == -1 then result = extreme_sum(x, -2, ord == 1)
+    elseif ord == math.huge or ord == -math.huge then result = extreme_sum(x, -1, ord == math.huge)
+    else
+        check.fail('%s: ord must be "fro", "nuc", 1, -1, 2, -2, math.huge or -math.huge, got %s', who, check.got(ord))
+    end
+    if not keepdim then return result end
+    return result:unsqueeze(math.min(first, second)):unsqueeze(math.max(first, second))
+end
+
+---The norm of a vector or a matrix: without ord the 2-norm of all elements; with an axis that of vectors, with two of
+---matrices, without one that of x.
+---@param x table tensor
+---@param ord number|string|nil
+---@param axis integer|integer[]|nil
+---@param keepdim boolean?
+---@return table
+function M.norm(x, ord, axis, keepdim)
+    local two = type(axis) == "table" and #axis == 2
+    if ord == nil then return ops.norm(x, 2, axis, keepdim) end
+    if two or axis == nil and x.ndim == 2 or type(ord) == "string" then return M.matrix_norm(x, ord, axis, keepdim) end
+    if axis == nil and x.ndim ~= 1 then
+        check.fail("linalg.norm: with ord x must have one or two axes, got %s", check.shape(x))
+    end
+    return ops.norm(x, ord, axis, keepdim)
+end
+
+---How much solving with a matrix enlarges errors: norm(A, p) * norm(A^-1, p).
+---@param A table tensor
+---@param p number|string|nil as of matrix_norm; default 2: of the singular values
+---@return table
+function M.cond(A, p)
+    if p == nil or p == 2 or p == -2 then
+        local values = M.svdvals(A)
+        local largest, smallest = values:amax(-1), values:amin(-1)
+        return p == -2 and smallest / largest or largest / smallest
+    end
+    return M.matrix_norm(A, p) * M.matrix_norm(M.inv(A), p)
+end
+
 check.takes(M, {
     "linalg.diagonal(x: tensor, {offset: integer = 0, axis0: integer = -2, axis1: integer = -1})",
     "tensordot(x: tensor, y: tensor, dims: any = 2)",
     "linalg.multi_dot(tensors: list)",
+    "linalg.vector_norm(x: tensor, ord: number = 2, axis: integer or list?, keepdim: boolean = false)",
+    "linalg.matrix_norm(A: tensor, ord: number or fro|nuc = fro, axis: list?, keepdim: boolean = false)",
+    "linalg.norm(x: tensor, ord: number or fro|nuc?, axis: integer or list?, keepdim: boolean = false)",
+    "linalg.cond(A: tensor, p: number or fro|nuc?)",
 })
 
 return check.strict("linalg", M)

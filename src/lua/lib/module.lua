@@ -8,6 +8,7 @@ local ordered = require "flow.ordered"
 
 local Module, is_tensor = class.Module, check.is_tensor
 local FIELDS, ORDER, KINDS, GATHERED = class.FIELDS, class.ORDER, class.KINDS, class.GATHERED
+local TRANSIENT = class.TRANSIENT
 local class_name, is_number_in_text = class.class_name, class.is_number_in_text
 local own_children, join, walk, collect = class.own_children, class.join, class.walk, class.collect
 
@@ -95,9 +96,12 @@ local function register(self, who, kind, name, t)
     self[name] = t
 end
 
----A tensor that is saved and moved with the module, but not trained.
-function Module:register_buffer(name, t)
+---A tensor that is moved with the module, but not trained. Unless it is persistent no state has it.
+function Module:register_buffer(name, t, persistent)
     register(self, "register_buffer", "buffer", name, t)
+    if persistent and not self[TRANSIENT] then return end
+    self[TRANSIENT] = self[TRANSIENT] or {}
+    self[TRANSIENT][name] = not persistent or nil
 end
 
 ---A parameter that may be frozen (requires_grad = false) and remains a parameter.
@@ -105,8 +109,17 @@ function Module:register_parameter(name, t)
     register(self, "register_parameter", "parameter", name, t)
 end
 
+---A child by name.
+function Module:register_module(name, module)
+    register(self, "register_module", "module", name, module)
+end
+
+function Module:add_module(name, module)
+    register(self, "add_module", "module", name, module)
+end
+
 -- visit(part, key, t, name, kind) for every place that holds a parameter or buffer.
-local function each_tensor(module, visit)
+local function each_tensor(module, visit, again)
     walk(module, function(prefix, part)
         for _, key in ipairs(part[ORDER]) do
             local kind, t = part[KINDS][key], part[FIELDS][key]
@@ -114,7 +127,7 @@ local function each_tensor(module, visit)
                 visit(part, key, t, join(prefix, tostring(key)), kind)
             end
         end
-    end)
+    end, again)
 end
 
 -- An nd-SBP as a list of names; "B" alone stands for every hierarchy axis.
@@ -297,15 +310,49 @@ function Module:requires_grad_(on)
     return self
 end
 
-function Module:zero_grad()
-    for _, p in ipairs(self:parameters()) do p.grad = nil end
+---Gradients are dropped, or else become zeros.
+function Module:zero_grad(set_to_none)
+    for _, p in ipairs(self:parameters()) do
+        if set_to_none then p.grad = nil elseif p.grad then p.grad = flow.zeros_like(p.grad) end
+    end
 end
+
+for name, where in pairs {
+    half = "float16", bfloat16 = "bfloat16", float = "float32", double = "float64", cpu = "cpu", cuda = "cuda",
+} do Module[name] = function(self) return self:to(where) end end
+
+-- ---- rarely called: module_more.lua ----
+
+---A deep copy: parameters and buffers with memory of their own, modules and hooks; no gradients.
+function Module:clone() return require("flow.module_more").clone(self) end
+
+---The module at a dotted path as named_modules gives it: net:get_submodule "blocks.2.mlp".
+function Module:get_submodule(path) return require("flow.module_more").get_submodule(self, path) end
+
+---The parameter at a dotted path.
+function Module:get_parameter(path) return require("flow.module_more").get_tensor(self, path, "parameter") end
+
+---The buffer at a dotted path.
+function Module:get_buffer(path) return require("flow.module_more").get_tensor(self, path, "buffer") end
+
+---A table of the modules in order of their calls with these inputs: shapes of the results, parameters, bytes.
+---@return string
+function Module:summary(...) return require("flow.module_more").summary(self, ...) end
 
 -- ---- state ----
 
+-- Parameters and buffers that a state has, by dotted name.
+local function stateful(self)
+    local result = ordered.new()
+    each_tensor(self, function(part, key, t, name)
+        if not (part[TRANSIENT] and part[TRANSIENT][key]) then result[name] = t end
+    end, true)
+    return result
+end
+
 ---Parameters and buffers by dotted name, in order, detached from the tape. They share memory with the module.
 function Module:state_dict()
-    local state = collect(self, {parameter = true, buffer = true}, true)
+    local state = stateful(self)
     for name, t in state do state[name] = t:detach() end
     return state
 end
@@ -320,6 +367,24 @@ local function compare_names(own, state)
         if type(name) ~= "string" or own[name] == nil then unexpected[#unexpected + 1] = name end
     end
     return lacking, unexpected
+end
+
+-- PyTorch's names count parts from 0: "0.weight". A state that has those of all tensors, and not flow's own, is read by
+-- them.
+local function counted_from_1(own, state)
+    local names, complete = {}, true
+    for name in own do
+        complete = complete and state[name] ~= nil
+        local shifted = ("." .. name):gsub("%f[%w_]%d+%f[.\0]", function(n) return ("%d"):format(n - 1) end)
+        names[name] = shifted:sub(2)
+        if state[names[name]] == nil then return state end
+    end
+    if complete then return state end
+    local result = {}
+    for name, value in pairs(state) do result[name] = value end
+    for _, theirs in pairs(names) do result[theirs] = nil end
+    for name, theirs in pairs(names) do result[name] = state[theirs] end
+    return result
 end
 
 local function is_stored(value)
@@ -375,7 +440,8 @@ end
 ---@return string[] missing names that the state dict lacks
 ---@return string[] unexpected names that the module does not have
 function Module:load_state_dict(state, opts)
-    local own = collect(self, {parameter = true, buffer = true}, true)
+    local own = stateful(self)
+    state = counted_from_1(own, state)
     local lacking, unexpected = compare_names(own, state)
     local problems = state_problems(own, state, opts.strict and lacking or {}, opts.strict and unexpected or {})
     if #problems > 0 then check.fail("load_state_dict: %s: %s", class_name(self), list_problems(problems)) end
@@ -419,10 +485,16 @@ check.takes(M, {"Parameter(t: weight, requires_grad: boolean = true)", "is_modul
 check.methods(Module, "net", {
     "forward(...: any)", "named_parameters()", "parameters()", "count_parameters()", "named_buffers()", "buffers()",
     "named_children()", "children()", "named_modules()", "modules()", "apply(f: function)",
-    "register_buffer(name: string, t: tensor?)", "register_parameter(name: string, t: tensor?)", "to(where: string)",
+    "register_buffer(name: string, t: tensor?, persistent: boolean = true)",
+    "register_parameter(name: string, t: tensor?)", "register_module(name: string, module: module?)",
+    "add_module(name: string, module: module?)", "to(where: string)",
+    "half()", "bfloat16()", "float()", "double()", "cpu()", "cuda()", "clone()", "get_submodule(path: string)",
+    "get_parameter(path: string)", "get_buffer(path: string)", "summary(...: any)",
     "to_empty(where: string)",
     "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
-    "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)", "zero_grad()", "state_dict()",
+    "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)",
+    "zero_grad(set_to_none: boolean = true)",
+    "state_dict()",
     "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
     "register_forward_hook(f: function)", "register_forward_pre_hook(f: function)",
 }, M.is_module)

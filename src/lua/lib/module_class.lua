@@ -18,10 +18,11 @@ local program = flow._program
 
 local M = {}
 
--- Keys of the hidden tables: values; keys in order; kind of each key; SBP of the parameters that forward gathers; hooks
--- of forward. AROUND: what a call runs in place of forward where there are such parameters or hooks, else false.
-local FIELDS, ORDER, KINDS, GATHERED, HOOKS, AROUND = {}, {}, {}, {}, {}, {}
-M.FIELDS, M.ORDER, M.KINDS, M.GATHERED = FIELDS, ORDER, KINDS, GATHERED
+-- Keys of the hidden tables: values; keys in order; kind of each key; SBP of the parameters that forward gathers; names
+-- of the buffers that no state has; hooks of forward. AROUND: what a call runs in place of forward where there are such
+-- parameters or hooks, else false.
+local FIELDS, ORDER, KINDS, GATHERED, TRANSIENT, HOOKS, AROUND = {}, {}, {}, {}, {}, {}, {}
+M.FIELDS, M.ORDER, M.KINDS, M.GATHERED, M.TRANSIENT = FIELDS, ORDER, KINDS, GATHERED, TRANSIENT
 
 ---@class flow.nn.Module
 local Module = {__name = "Module", is_list = false}
@@ -306,6 +307,8 @@ local function add_hook(self, when, f)
     return handle
 end
 
+M.add_hook = add_hook
+
 ---Calls f(module, arguments, results...) after each forward of the module; arguments is a list with its length in n.
 ---What f returns takes the place of the results. Returns a handle: handle:remove() ends it.
 ---@param f function
@@ -347,11 +350,46 @@ local function construct(class, ...)
     check.refuse_colon(class.__name, (...), "class")
     local self = {
         [FIELDS] = {training = true}, [ORDER] = {}, [KINDS] = {training = "value"}, [GATHERED] = false,
-        [HOOKS] = false, [AROUND] = false,
+        [TRANSIENT] = false, [HOOKS] = false, [AROUND] = false,
     }
     setmetatable(self, class)
     self:init(...)
     return self
+end
+
+---A module with the class, the order of fields and the hooks of this one; value_of(value, kind) gives what it has in
+---place of each field.
+---@param self flow.nn.Module
+---@param value_of fun(value: any, kind: string): any
+---@param note fun(copy: table) called before the fields are made
+---@return flow.nn.Module
+function M.copy(self, value_of, note)
+    local copy = {
+        [FIELDS] = {}, [ORDER] = table.move(self[ORDER], 1, #self[ORDER], 1, {}), [KINDS] = {},
+        [GATHERED] = self[GATHERED], [TRANSIENT] = false, [HOOKS] = false, [AROUND] = false,
+    }
+    setmetatable(copy, getmetatable(self))
+    note(copy)
+    for name in pairs(self[TRANSIENT] or {}) do
+        copy[TRANSIENT] = copy[TRANSIENT] or {}
+        copy[TRANSIENT][name] = true
+    end
+    for key, kind in pairs(self[KINDS]) do copy[KINDS][key] = kind end
+    for key, value in pairs(self[FIELDS]) do copy[FIELDS][key] = value_of(value, self[KINDS][key]) end
+    for when, list in pairs(self[HOOKS] or {}) do
+        if type(list) == "table" then
+            for _, handle in ipairs(list) do M.add_hook(copy, when, handle.call) end
+        end
+    end
+    if self[GATHERED] then M.set_gathered(copy, self[GATHERED]) end
+    return copy
+end
+
+---Makes `self` what `other`, a new module, is; its hooks stay.
+function M.become(self, other)
+    for _, key in ipairs {FIELDS, ORDER, KINDS, TRANSIENT} do self[key] = other[key] end
+    setmetatable(self, getmetatable(other))
+    program.changed()
 end
 
 local function length(self)

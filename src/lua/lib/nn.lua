@@ -1,8 +1,10 @@
--- nn.lua -- layers, losses and initialisers; what a module is lies in module.lua.
+-- nn.lua -- layers, losses and initialisers; what a module is lies in module.lua. Classes in files of their own are
+-- listed at the end: such a file is loaded at the first use of one of its classes.
 
 local flow = require "flow"
 local check = require "flow.check"
 local init = require "flow.nn_init"
+local lazy_names = require "flow.lazy_names"
 local module = require "flow.module"
 
 local op = flow._op
@@ -10,7 +12,6 @@ local op = flow._op
 local Module, signatures = module.Module, module.signatures
 
 local nn = {Module = Module, Parameter = module.Parameter, is_module = module.is_module, init = init}
-for name, class in pairs(require "flow.nn_image") do nn[name] = class end
 
 -- ---- models over several ranks ----
 
@@ -97,18 +98,30 @@ nn.Embedding = Embedding
 
 ---@param count integer
 ---@param width integer
-function Embedding:init(count, width)
-    self.weight = nn.Parameter(flow.randn(count, width))
+---@param opts {padding_idx: integer, max_norm: number, norm_type: number}? the row padding_idx is 0 and stays so; rows
+---longer than max_norm are shortened when they are read
+function Embedding:init(count, width, opts)
+    local weight, pad = flow.randn(count, width), opts.padding_idx
+    if pad and (pad >= count or pad < -count) then
+        check.fail("Embedding: padding_idx must be a row of %d, got %d", count, pad)
+    end
+    if pad then weight[pad] = 0 end
+    self.weight = nn.Parameter(weight)
+    self.padding_idx, self.max_norm, self.norm_type = pad, opts.max_norm, opts.norm_type
 end
 
 function Embedding:forward(x)
-    return flow.embedding(x, self.weight)
+    if not (self.padding_idx or self.max_norm) then return flow.embedding(x, self.weight) end
+    return nn.functional.embedding(x, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 end
 
-signatures(Embedding, "Embedding(count: integer >= 1, width: integer >= 1)", "forward(x: tensor)")
+signatures(Embedding, "Embedding(count: integer >= 1, width: integer >= 1, " ..
+    "{padding_idx: integer?, max_norm: number?, norm_type: number = 2})", "forward(x: tensor)")
 
 function Embedding:extra()
-    return ("%d, %d"):format(self.weight:size(0), self.weight:size(1))
+    local text = ("%d, %d"):format(self.weight:size(0), self.weight:size(1))
+    if self.padding_idx then text = text .. ", padding_idx=" .. self.padding_idx end
+    return self.max_norm and ("%s, max_norm=%g"):format(text, self.max_norm) or text
 end
 
 -- The last sizes of an input: one number or a list of them.
@@ -261,22 +274,73 @@ function ModuleList:init(...)
         modules, count = first, #first
         check_list(self, first, count)
     end
-    for i = 1, count do self[i] = modules[i] end
+    for i = 1, count do self[i] = self.item_of(modules[i]) end
 end
+
+function ModuleList.item_of(value) return value end
 
 function ModuleList:append(item)
     self[#self + 1] = item
     return self
 end
 
+---Appends all modules of a list.
+function ModuleList:extend_by(list)
+    local items, name = {}, getmetatable(self).__name
+    for i = 1, #list do
+        items[i] = self.item_of(list[i])
+        if not nn.is_module(items[i]) then
+            check.fail("%s:extend_by: entry %d must be a module, got %s", name, i, check.got(items[i]))
+        end
+    end
+    for _, item in ipairs(items) do self[#self + 1] = item end
+    return self
+end
+
+---Puts a module at a position, before the one that is there.
+function ModuleList:insert(position, item)
+    local count = #self
+    if position > count + 1 then
+        check.fail("%s:insert: position must be 1 to %d, got %d", getmetatable(self).__name, count + 1, position)
+    end
+    for i = count, position, -1 do self[i + 1] = self[i] end
+    self[position] = item
+    return self
+end
+
+---Takes the module at a position out, or the last one; returns it.
+function ModuleList:pop(position)
+    local count = #self
+    position = position or count
+    if position > count or count == 0 then
+        check.fail("%s:pop: position must be 1 to %d, got %d", getmetatable(self).__name, count, position)
+    end
+    local item = self[position]
+    for i = position, count - 1 do self[i] = self[i + 1] end
+    self[count] = nil
+    return item
+end
+
 check.constructor(ModuleList, "ModuleList(...: any)", nn.is_module)
-check.methods(ModuleList, "module", {"append(item: module)"}, nn.is_module)
+check.methods(ModuleList, "module", {"append(item: module)", "extend_by(list: table)",
+    "insert(position: integer >= 1, item: module)", "pop(position: integer >= 1?)"}, nn.is_module)
 
 ---Modules applied in turn: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)). A Linear and a ReLU or
 ---GELU after it are computed as one op.
 ---@class flow.nn.Sequential: flow.nn.ModuleList
 local Sequential = ModuleList:extend("Sequential")
 nn.Sequential = Sequential
+
+-- A function in a Sequential: nn.Sequential(nn.Linear(4, 2), flow.tanh).
+local Function = Module:extend("Function")
+
+function Function:init(f) self.f = f end
+
+function Function:forward(...) return self.f(...) end
+
+signatures(Function, "Function(f: function)", "forward(...: any)")
+
+function Sequential.item_of(value) return type(value) == "function" and Function(value) or value end
 
 local plain_linear = check.original(Linear.forward)
 local GELU_NAMES = {none = "gelu", tanh = "gelu_tanh"}
@@ -388,10 +452,47 @@ end
 
 signatures(MSELoss, "MSELoss({reduction: mean|sum|none = mean})", "forward(input: tensor, target: tensor)")
 
-for _, class in pairs(nn) do
+-- ---- classes in files of their own ----
+
+local files = {
+    nn_conv = "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    nn_norm = "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d " ..
+        "GroupNorm RMSNorm LocalResponseNorm",
+    nn_pool = "MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d LPPool3d " ..
+        "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d " ..
+        "AdaptiveMaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d",
+    nn_resample = "ConstantPad1d ConstantPad2d ConstantPad3d ZeroPad1d ZeroPad2d ZeroPad3d ReflectionPad1d " ..
+        "ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d " ..
+        "CircularPad2d CircularPad3d Upsample UpsamplingNearest2d UpsamplingBilinear2d PixelShuffle " ..
+        "PixelUnshuffle ChannelShuffle Unfold Fold",
+    nn_activation = "ELU CELU SELU LeakyReLU Hardtanh ReLU6 Hardsigmoid Hardswish Mish Threshold Hardshrink " ..
+        "Softshrink Tanhshrink Softplus Softsign LogSigmoid GLU Softmin LogSoftmax Softmax2d Dropout1d Dropout2d " ..
+        "Dropout3d AlphaDropout FeatureAlphaDropout RReLU PReLU",
+    nn_loss = "L1Loss SmoothL1Loss HuberLoss NLLLoss BCELoss BCEWithLogitsLoss KLDivLoss GaussianNLLLoss " ..
+        "PoissonNLLLoss HingeEmbeddingLoss SoftMarginLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss " ..
+        "MultiMarginLoss MarginRankingLoss CosineEmbeddingLoss TripletMarginLoss TripletMarginWithDistanceLoss " ..
+        "CTCLoss CosineSimilarity PairwiseDistance",
+    nn_containers = "ModuleDict ParameterDict ParameterList",
+    nn_embedding = "EmbeddingBag Bilinear Unflatten",
+    nn_functional = "functional",
+    nn_lazy = "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyConvTranspose1d LazyConvTranspose2d " ..
+        "LazyConvTranspose3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyInstanceNorm1d " ..
+        "LazyInstanceNorm2d LazyInstanceNorm3d",
+    nn_attention = "MultiheadAttention RotaryEmbedding SinusoidalPositions ALiBi KVCache",
+    nn_transformer = "Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer " ..
+        "TransformerDecoderLayer",
+    nn_quantize = "QuantizedLinear quantize",
+    nn_recurrent = "RNNBase LSTM GRU RNN LSTMCell GRUCell RNNCell",
+    nn_utils = "utils",
+}
+
+local function adopt(class)
     local own = type(class) == "table" and class ~= Module and rawget(class, "extra")
     if own then check.methods(class, "layer", {"extra()"}) end
 end
+
+for _, class in pairs(nn) do adopt(class) end
+lazy_names.add(nn, files, adopt)
 
 check.takes(nn, {"pin(x: tensor, sbp: sbp, axis: integer >= 0?)", "like(x: tensor, opts: table?)"})
 return check.strict("nn", nn)

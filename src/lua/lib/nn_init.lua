@@ -2,6 +2,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
+local lazy_names = require "flow.lazy_names"
 
 local init = {}
 
@@ -69,4 +70,8 @@ check.takes(init, {
     "xavier_uniform(t: weight, gain: number >= 0 = 1)", "xavier_normal(t: weight, gain: number >= 0 = 1)",
 })
 
+lazy_names.add(init, {
+    nn_init_more = "constant_ zeros_ ones_ uniform_ normal_ xavier_uniform_ xavier_normal_ calculate_gain " ..
+        "kaiming_uniform_ kaiming_normal_ eye_ dirac_ orthogonal_ sparse_ trunc_normal_",
+})
 return check.strict("nn.init", init)

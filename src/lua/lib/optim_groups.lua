@@ -83,7 +83,8 @@ end
 ---Raises unless the options of a group are in their bounds.
 function M.check_group(who, group)
     for name, bound in pairs(bounds) do
-        if group[name] ~= nil then check.number(who, name, group[name], bound[1], bound[2]) end
+        local value = group[name]
+        if value ~= nil and type(value) ~= "table" then check.number(who, name, value, bound[1], bound[2]) end
     end
     if group.betas then
         if #group.betas ~= 2 then check.fail("%s: betas must be two numbers, got %d", who, #group.betas) end
@@ -93,9 +94,26 @@ function M.check_group(who, group)
         end
     end
     check_pairs(who, group)
-    if group.nesterov and (group.momentum == 0 or group.dampening ~= 0) then
+    if group.nesterov and group.dampening and (group.momentum == 0 or group.dampening ~= 0) then
         check.fail("%s: nesterov needs momentum and no dampening", who)
     end
+end
+
+-- PyTorch's ways to run a step, which are one here: a step is always fused, and may be captured.
+local ways = {foreach = true, fused = true, capturable = true}
+
+-- The options without them; what cannot be had is refused.
+local function without_ways(who, options)
+    local result = {}
+    for key, value in pairs(options or {}) do
+        if key == "differentiable" and value then
+            check.fail("%s: a step cannot be differentiated; write it as ops on tensors that require grad", who)
+        elseif not ways[key] and key ~= "differentiable" then result[key] = value
+        elseif value ~= true and value ~= false then
+            check.fail("%s: %s must be a boolean, got %s", who, key, check.got(value))
+        end
+    end
+    return result
 end
 
 ---Appends the group that a table {params = ..., lr = ...} describes; what it leaves out is the optimizer's.
@@ -104,10 +122,14 @@ function M.append(self, item)
     for key, value in pairs(item) do
         if key ~= "params" then own[key] = value end
     end
+    own = without_ways(self.name, own)
     own = check.options(self.name, own, self.defaults)
     local group = {params = M.parameter_list(self.name, item.params)}
-    for key in pairs(self.defaults) do group[key] = item[key] == nil and self._common[key] or own[key] end
+    for key in pairs(self.defaults) do
+        if item[key] == nil then group[key] = self._common[key] else group[key] = own[key] end
+    end
     M.check_group(self.name, group)
+    if self._check then self._check(group, self.groups) end
     for _, one in ipairs(self.groups) do
         for _, p in ipairs(one.params) do seen[p] = true end
     end
@@ -138,6 +160,7 @@ function M.make(self, params, opts)
     local grouped = type(params) == "table" and not nn_module.is_module(params) and M.is_group(rawget(params, 1))
     local given = grouped and entries_of(self.name, params) or {{params = params}}
     self.groups = setmetatable({}, Groups)
+    if type(opts) == "table" then opts = without_ways(self.name, opts) end
     rawset(self, "_common", check.options(self.name, opts, self.defaults))
     for i, item in ipairs(given) do
         if not M.is_group(item) and grouped then

@@ -181,7 +181,40 @@ function M.CosineAnnealingWarmRestarts(optimizer, T_0, T_mult, eta_min)
     return new(WarmRestarts, optimizer, {T_0 = T_0, T_mult = T_mult, T_i = T_0, T_cur = 0, eta_min = eta_min})
 end
 
+-- ---- SWALR ----
+
+local SWALR = define("SWALR", {anneal_epochs = "integer", anneal_strategy = "string", swa_lrs = "rates"})
+
+local shares = {
+    cos = function(part) return (1 - math.cos(math.pi * part)) / 2 end,
+    linear = function(part) return part end,
+}
+
+-- How far a step is from the first rate to the last.
+function SWALR:_share(step)
+    return shares[self.anneal_strategy](math.max(0, math.min(1, step / math.max(1, self.anneal_epochs))))
+end
+
+function SWALR:_rate(epoch, lr, _, i)
+    local step, last = self.anneal_epochs == 0 and math.max(1, epoch) or epoch, self.swa_lrs[i]
+    local before, now = self:_share(step - 1), self:_share(step)
+    local first = before == 1 and last or (lr - before * last) / (1 - before)
+    return last * now + first * (1 - now)
+end
+
+function SWALR:_restart_rate(lr, _, i) return self:_rate(0, lr, nil, i) end
+
+---Leads the rates to swa_lr over anneal_epochs steps, where they stay: for the averaging of weights.
+function M.SWALR(optimizer, swa_lr, anneal_epochs, anneal_strategy)
+    return new(SWALR, optimizer, {
+        swa_lrs = per_group("lr_scheduler.SWALR", "swa_lr", optimizer, swa_lr), anneal_epochs = anneal_epochs,
+        anneal_strategy = anneal_strategy,
+    })
+end
+
 check.takes(M, {
+    [[lr_scheduler.SWALR(optimizer: optimizer, swa_lr: number >= 0 or numbers, anneal_epochs: integer >= 0 = 10,
+        anneal_strategy: cos|linear = cos)]],
     [[lr_scheduler.CyclicLR(optimizer: optimizer, base_lr: number >= 0 or numbers, max_lr: number >= 0 or numbers,
         step_size_up: number >= 1 = 2000, {step_size_down: number >= 1?,
         mode: triangular|triangular2|exp_range = triangular, gamma: number >= 0 = 1, scale_fn: function?,

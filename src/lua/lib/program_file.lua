@@ -30,7 +30,7 @@ local MOST = 1000000        -- values, steps
 -- Ops without a name in Lua that x:max(), x[key], x:to(...), nn.Linear and the like become. They check what they get.
 local known = {}
 for name in ("to_global to_local to_device from_local max_all min_all max_axis min_axis linear_relu linear_gelu " ..
-    "wrap_index"):gmatch "%S+" do
+    "wrap_index recurrent"):gmatch "%S+" do
     known[name] = true
 end
 

@@ -20,6 +20,7 @@ end
 ---@param seconds number
 ---@return string
 function progress.duration(seconds)
+    if math.abs(seconds) >= 2 ^ 53 then return ("%g s"):format(seconds) end
     local s = math.floor(seconds + 0.5)
     if s < 60 then return s .. " s" end
     if s < 3600 then return ("%d:%02d"):format(s // 60, s % 60) end

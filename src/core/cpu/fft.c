@@ -1,0 +1,312 @@
+/*
+** fft.c -- Fourier transforms of the lines of an array: see fft.h.
+**
+** Lines that lie as a plan takes them are transformed where they are. Others, those that are cut or filled up, and real
+** ones of odd length, pass through a buffer, as many at a time as a vector has lanes.
+*/
+#include "fft.h"
+#include "memory/scratch.h"
+
+#include <string.h>
+
+enum { OWN_SCRATCH = 1, STEP_SCRATCH = 2 };
+enum { MOST_BESIDE = 4096, SHARED_SQUARE = 1 << 15, FEW_LANES = 4 };
+
+/* A call: the job, and what its threads share. */
+struct work {
+    const fl_fft *job;
+    const fl_fft_plan *plan; /* of complex lines: of half the length where `packed` */
+    const fl_fft_kernels *loops;
+    bool packed;  /* real lines as complex ones of half the length */
+    bool shared;  /* the team works on one line at a time */
+    int64_t item; /* bytes of a real */
+    int64_t lines, group;
+    size_t bytes; /* of scratch memory: of the plan, and of the buffers */
+    int failed;   /* atomic: out of memory */
+};
+
+/* ---- complex lines side by side in memory ---- */
+
+struct square {
+    const fl_fft_plan *plan;
+    const fl_fft_kernels *loops;
+    void *between, *out;
+    const void *in;
+    bool inverse;
+    double scale;
+    int *failed;
+};
+
+static void *step_scratch(const struct square *s)
+{
+    size_t n1 = (size_t)s->plan->first.m, n2 = (size_t)s->plan->second.m, lanes = (size_t)s->plan->lanes;
+    void *scratch = fl_scratch(STEP_SCRATCH, 6 * ((n1 > n2 ? n1 : n2) + lanes) * lanes * fl_dtype_size(s->plan->dtype));
+    if (!scratch) __atomic_store_n(s->failed, 1, __ATOMIC_RELAXED);
+    return scratch;
+}
+
+static void square_columns(void *context, int64_t begin, int64_t end)
+{
+    const struct square *s = context;
+    void *scratch = step_scratch(s);
+    for (int64_t b = begin; scratch && b < end; b++)
+        s->loops->columns(s->plan, s->between, s->in, b, s->inverse, scratch);
+}
+
+static void square_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct square *s = context;
+    void *scratch = step_scratch(s);
+    for (int64_t b = begin; scratch && b < end; b++)
+        s->loops->rows(s->plan, s->out, s->between, b, s->inverse, s->scale, scratch);
+}
+
+static void square(const struct work *w, const fl_fft_plan *plan, void *out, const void *in, bool inverse, double scale,
+                   void *scratch)
+{
+    struct square s = {plan, w->loops, scratch, out, in, inverse, scale, (int *)&w->failed};
+    int64_t lanes = plan->lanes, columns = (plan->second.m + lanes - 1) / lanes,
+            rows = (plan->first.m + lanes - 1) / lanes;
+    double cost = w->shared ? (double)(plan->n * lanes) * 0.6 : 0;
+    if (w->shared) {
+        fl_team_for(columns, cost / (double)columns, square_columns, &s);
+        fl_team_for(rows, cost / (double)rows, square_rows, &s);
+    } else {
+        square_columns(&s, 0, columns);
+        square_rows(&s, 0, rows);
+    }
+}
+
+static void lines(const struct work *w, const fl_fft_plan *plan, void *out, int64_t out_distance, const void *in,
+                  int64_t in_distance, int count, bool inverse, double scale, void *scratch);
+
+/* Bluestein: j k = (j^2 + k^2 - (k - j)^2) / 2, so a transform is a convolution between two products. */
+static void chirp(const struct work *w, const fl_fft_plan *plan, void *out, const void *in, bool inverse, double scale,
+                  char *scratch)
+{
+    int64_t n = plan->n, m = plan->inner->n;
+    char *a = scratch, *b = a + 2 * m * w->item, *rest = b + 2 * m * w->item;
+    w->loops->product(a, in, plan->chirp, n, inverse, false, 1);
+    memset(a + 2 * n * w->item, 0, (size_t)(2 * (m - n) * w->item));
+    lines(w, plan->inner, b, 0, a, 0, 1, false, 1, rest);
+    w->loops->product(b, b, plan->spectrum, m, false, false, 1 / (double)m);
+    lines(w, plan->inner, a, 0, b, 0, 1, true, 1, rest);
+    w->loops->product(out, a, plan->chirp, n, false, inverse, scale);
+}
+
+/* `count` lines, at most the lanes, `distance` complex numbers apart. */
+static void lines(const struct work *w, const fl_fft_plan *plan, void *out, int64_t out_distance, const void *in,
+                  int64_t in_distance, int count, bool inverse, double scale, void *scratch)
+{
+    bool beside = plan->way == FL_FFT_LANES
+        || (plan->way == FL_FFT_SQUARE && count >= FEW_LANES && plan->n <= MOST_BESIDE);
+    if (beside) {
+        w->loops->lanes_of(plan, out, out_distance, in, in_distance, count, inverse, scale, scratch);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        char *to = (char *)out + i * out_distance * 2 * w->item;
+        const char *from = (const char *)in + i * in_distance * 2 * w->item;
+        switch (plan->way) {
+        case FL_FFT_LINE: w->loops->line(plan, to, from, inverse, scale, scratch); break;
+        case FL_FFT_SQUARE: square(w, plan, to, from, inverse, scale, scratch); break;
+        case FL_FFT_CHIRP: chirp(w, plan, to, from, inverse, scale, scratch); break;
+        default: /* the one number, times scale */
+            for (int k = 0; k < 2; k++) {
+                if (plan->dtype == FL_FLOAT64) ((double *)to)[k] = ((const double *)from)[k] * scale;
+                else ((float *)to)[k] = (float)(((const float *)from)[k] * scale);
+            }
+        }
+    }
+}
+
+/* ---- real lines ---- */
+
+/* Numbers of a line in memory: of the transform's own sizes. */
+static int64_t natural_in(const fl_fft *job) { return job->kind == FL_FFT_HALF_TO_REAL ? job->n / 2 + 1 : job->n; }
+static int64_t natural_out(const fl_fft *job) { return job->kind == FL_FFT_REAL_TO_HALF ? job->n / 2 + 1 : job->n; }
+/* Reals of a number. */
+static int64_t width_in(const fl_fft *job) { return job->kind == FL_FFT_REAL_TO_HALF ? 1 : 2; }
+static int64_t width_out(const fl_fft *job) { return job->kind == FL_FFT_HALF_TO_REAL ? 1 : 2; }
+
+/* Real lines of even length n: complex ones of n / 2, and a step between halves. */
+static void real_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
+{
+    const fl_fft *job = w->job;
+    int64_t half = job->n / 2, number = 2 * w->item;
+    char *z = scratch, *rest = z + w->group * (half + 1) * number;
+    if (job->kind == FL_FFT_REAL_TO_HALF) {
+        lines(w, w->plan, z, half, in, half, count, false, 1, rest);
+        for (int i = 0; i < count; i++)
+            w->loops->mirror(w->plan, (char *)out + i * (half + 1) * number, z + i * half * number, false, job->inverse,
+                             job->scale, job->inside);
+        return;
+    }
+    for (int i = 0; i < count; i++)
+        w->loops->mirror(w->plan, z + i * half * number, (const char *)in + i * (half + 1) * number, true, job->inverse,
+                         job->scale, job->inside);
+    lines(w, w->plan, out, half, z, half, count, true, 1, rest);
+}
+
+static double get(const struct work *w, const void *array, int64_t at)
+{
+    return w->item == sizeof(double) ? ((const double *)array)[at] : (double)((const float *)array)[at];
+}
+static void set(const struct work *w, void *array, int64_t at, double value)
+{
+    if (w->item == sizeof(double)) ((double *)array)[at] = value;
+    else ((float *)array)[at] = (float)value;
+}
+
+/* Real lines of odd length: complex ones whose other half is known. */
+static void odd_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
+{
+    const fl_fft *job = w->job;
+    int64_t n = job->n, half = n / 2 + 1, number = 2 * w->item;
+    char *z = scratch, *rest = z + w->group * n * number;
+    bool forth = job->kind == FL_FFT_REAL_TO_HALF;
+    for (int i = 0; i < count; i++)
+        for (int64_t k = 0; k < n; k++) {
+            int64_t at = k < half ? k : n - k;
+            double factor = k ? job->inside : 1;
+            set(w, z, (i * n + k) * 2, forth ? get(w, in, i * n + k) : factor * get(w, in, (i * half + at) * 2));
+            double part = forth || !k ? 0 : factor * get(w, in, (i * half + at) * 2 + 1);
+            set(w, z, (i * n + k) * 2 + 1, k < half ? part : -part);
+        }
+    lines(w, w->plan, z, n, z, n, count, job->inverse, job->scale, rest);
+    for (int i = 0; i < count; i++)
+        for (int64_t k = 0; k < (forth ? half : n); k++) {
+            if (!forth) set(w, out, i * n + k, get(w, z, (i * n + k) * 2));
+            for (int part = 0; forth && part < 2; part++)
+                set(w, out, (i * half + k) * 2 + part,
+                    (k ? job->inside : 1) * (part && !k ? 0 : get(w, z, (i * n + k) * 2 + part)));
+        }
+}
+
+/* ---- lines of any layout ---- */
+
+static void natural_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
+{
+    const fl_fft *job = w->job;
+    if (job->kind == FL_FFT_COMPLEX)
+        lines(w, w->plan, out, job->n, in, job->n, count, job->inverse, job->scale, scratch);
+    else if (w->packed) real_lines(w, out, in, count, scratch);
+    else odd_lines(w, out, in, count, scratch);
+}
+
+/* Copies `n` numbers of `width` bytes from the first to the last of lines, filling up with zeros to `room`. */
+static void line_in(char *to, const char *from, int64_t step, int64_t n, int64_t room, int64_t width)
+{
+    if (step == 1 && n > 0) memcpy(to, from, (size_t)(n * width));
+    for (int64_t j = 0; step != 1 && j < n; j++) memcpy(to + j * width, from + j * step * width, (size_t)width);
+    memset(to + n * width, 0, (size_t)((room - n) * width));
+}
+
+static void line_out(char *to, int64_t step, const char *from, int64_t n, int64_t room, int64_t width)
+{
+    if (step == 1 && n > 0) memcpy(to, from, (size_t)(n * width));
+    for (int64_t j = 0; step != 1 && j < n; j++) memcpy(to + j * step * width, from + j * width, (size_t)width);
+    for (int64_t j = n; j < room; j++) memset(to + j * step * width, 0, (size_t)width);
+}
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Lines begin .. begin + count - 1 through buffers. */
+static void buffered_lines(const struct work *w, int64_t begin, int count, char *scratch)
+{
+    const fl_fft *job = w->job;
+    int64_t takes = natural_in(job), gives = natural_out(job), wide_in = width_in(job) * w->item,
+            wide_out = width_out(job) * w->item;
+    char *in = scratch, *out = in + ((w->group * takes * wide_in + 63) & ~(int64_t)63);
+    char *rest = out + ((w->group * gives * wide_out + 63) & ~(int64_t)63);
+    for (int i = 0; i < count; i++) {
+        int64_t outer = (begin + i) / job->inner, lane = (begin + i) % job->inner;
+        const char *from = (const char *)job->in + (outer * job->in_size * job->inner + lane) * wide_in;
+        line_in(in + i * takes * wide_in, from, job->inner, smaller(takes, job->in_size), takes, wide_in);
+    }
+    natural_lines(w, out, in, count, rest);
+    for (int i = 0; i < count; i++) {
+        int64_t outer = (begin + i) / job->inner, lane = (begin + i) % job->inner;
+        char *to = (char *)job->out + (outer * job->out_size * job->inner + lane) * wide_out;
+        line_out(to, job->inner, out + i * gives * wide_out, smaller(gives, job->out_size), job->out_size, wide_out);
+    }
+}
+
+static void *own_scratch(struct work *w)
+{
+    void *scratch = fl_scratch(OWN_SCRATCH, w->bytes);
+    if (!scratch) __atomic_store_n(&w->failed, 1, __ATOMIC_RELAXED);
+    return scratch;
+}
+
+static bool is_natural(const fl_fft *job)
+{
+    return job->inner == 1 && job->in_size == natural_in(job) && job->out_size == natural_out(job);
+}
+
+static void run_groups(void *context, int64_t begin, int64_t end)
+{
+    struct work *w = context;
+    const fl_fft *job = w->job;
+    char *scratch = own_scratch(w);
+    int64_t wide_in = natural_in(job) * width_in(job) * w->item, wide_out = natural_out(job) * width_out(job) * w->item;
+    for (int64_t g = begin; scratch && g < end; g++) {
+        int64_t first = g * w->group;
+        int count = (int)smaller(w->group, w->lines - first);
+        if (is_natural(job))
+            natural_lines(w, (char *)job->out + first * wide_out, (const char *)job->in + first * wide_in, count,
+                          scratch);
+        else buffered_lines(w, first, count, scratch);
+    }
+}
+
+/* Lines side by side: neighbours are the lanes. */
+static void run_beside(void *context, int64_t begin, int64_t end)
+{
+    struct work *w = context;
+    const fl_fft *job = w->job;
+    char *scratch = own_scratch(w);
+    int64_t groups = (job->inner + w->group - 1) / w->group;
+    for (int64_t g = begin; scratch && g < end; g++) {
+        int64_t lane = g % groups * w->group, at = (g / groups * job->n * job->inner + lane) * 2 * w->item;
+        w->loops->beside(w->plan, (char *)job->out + at, job->inner, (const char *)job->in + at, job->inner,
+                         (int)smaller(w->group, job->inner - lane), job->inverse, job->scale, scratch);
+    }
+}
+
+static void run(struct work *w)
+{
+    const fl_fft *job = w->job;
+    double cost = (double)(job->n * w->group) * 4;
+    bool beside = job->kind == FL_FFT_COMPLEX && job->inner > 1 && job->in_size == job->n && job->out_size == job->n
+        && w->plan->whole.passes > 0 && job->n <= MOST_BESIDE;
+    if (beside) {
+        fl_team_for(job->outer * ((job->inner + w->group - 1) / w->group), cost, run_beside, w);
+        return;
+    }
+    int64_t groups = (w->lines + w->group - 1) / w->group;
+    w->shared = job->n >= SHARED_SQUARE && groups < fl_team_size();
+    if (w->shared) run_groups(w, 0, groups);
+    else fl_team_for(groups, cost, run_groups, w);
+}
+
+fl_status fl_cpu_fft(const fl_fft *job)
+{
+    struct work w = {.job = job, .lines = job->outer * job->inner, .item = (int64_t)fl_dtype_size(job->dtype)};
+    fl_fft_plan *plan;
+    if (w.lines == 0 || job->out_size == 0) return FL_OK;
+    w.packed = job->kind != FL_FFT_COMPLEX && job->n % 2 == 0;
+    FL_TRY(fl_fft_plan_take(&plan, job->name, w.packed ? job->n / 2 : job->n, job->dtype));
+    w.plan = plan;
+    w.loops = fl_fft_loops(job->dtype);
+    w.group = job->n >= MOST_BESIDE ? 1 : plan->lanes;
+    size_t lanes_bytes = 6 * (size_t)plan->n * (size_t)(plan->lanes * w.item) + 512;
+    w.bytes = fl_fft_scratch(plan);
+    if (plan->n <= MOST_BESIDE && plan->whole.passes && w.bytes < lanes_bytes) w.bytes = lanes_bytes;
+    w.bytes += (size_t)(6 * w.group * (job->n + 2) * w.item) + 512;
+    run(&w);
+    fl_fft_plan_give(plan);
+    if (!w.failed) return FL_OK;
+    return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld lines of length %lld", job->name, (long long)w.lines,
+                   (long long)job->n);
+}

@@ -1,0 +1,47 @@
+/*
+** recurrent.h -- whole sequences of LSTM, GRU and RNN layers: the products with the state and the cells' arithmetic.
+*/
+#ifndef FL_RECURRENT_H
+#define FL_RECURRENT_H
+
+#include "cpu.h"
+#include "op/recurrent.h"
+
+/* All arrays are contiguous and of the kernels' type; op/recurrent.h says what they hold, NULL: absent. */
+typedef struct fl_recurrent {
+    fl_recurrent_kind kind;
+    bool reverse; /* steps are taken from the last one on */
+    int64_t steps, batch, width;
+    const int64_t *lengths;
+    const void *weight, *packed; /* packed: the weight in panels, set by recurrent.c */
+    const void *x, *bias, *h0, *c0;
+    void *y, *cells, *gates;
+    /* backward; y_in, cells_in and gates_in are forward's results, first is c0 or h0 */
+    const void *dy, *dcells, *dgates, *y_in, *cells_in, *gates_in, *first;
+    void *dx, *dh0, *more;
+} fl_recurrent;
+
+/* Of one level and type; serial, for the rows [from, to) of the batch. */
+typedef struct fl_recurrent_kernels {
+    void (*pack)(void *packed, const fl_recurrent *r, bool backward);
+    void (*forward)(const fl_recurrent *r, int64_t from, int64_t to);
+    void (*backward)(const fl_recurrent *r, int64_t from, int64_t to);
+} fl_recurrent_kernels;
+
+FL_DECLARE_LEVELS(const fl_recurrent_kernels, fl_recurrent_kernels_f32);
+FL_DECLARE_LEVELS(const fl_recurrent_kernels, fl_recurrent_kernels_f64);
+
+enum { FL_RECURRENT_UNITS = 32 }; /* hidden units of a panel */
+
+/* Elements of the packed weight. */
+static inline int64_t fl_recurrent_packed_size(const fl_recurrent *r)
+{
+    int64_t panels = (r->width + FL_RECURRENT_UNITS - 1) / FL_RECURRENT_UNITS;
+    return panels * FL_RECURRENT_UNITS * fl_recurrent_gates(r->kind) * r->width;
+}
+
+/* With the team, which shares the rows of the batch; sets r->packed. dtype float32 or float64. name: for messages.
+** FL_ERR_MEMORY. */
+fl_status fl_cpu_recurrent(fl_dtype dtype, fl_recurrent *r, bool backward, const char *name);
+
+#endif

@@ -1,0 +1,18 @@
+/*
+** resample.lv.c -- lines resampled by a table of taps, for one CPU level.
+*/
+#include "resample.h"
+#include "simd.h"
+
+#define T float
+#define FL_T(name) name##_float
+#include "resample.inc"
+
+#define T double
+#define FL_T(name) name##_double
+#include "resample.inc"
+
+const fl_resample_kernels FL_LV(fl_resample_kernels) = {
+    .forward = {forward_float, forward_double},
+    .back = {back_float, back_double},
+};

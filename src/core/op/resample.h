@@ -1,0 +1,148 @@
+/*
+** resample.h -- which elements of a line a resampled line is made of: shared by inference and the kernels of all
+** devices.
+**
+** Element o of the result is a weighted sum over the taps of o: elements of the line. FL_RESAMPLE_DEVICE says where the
+** functions run.
+*/
+#ifndef FL_RESAMPLE_H
+#define FL_RESAMPLE_H
+
+#include <math.h>
+#include <stdint.h>
+
+#ifndef FL_RESAMPLE_DEVICE
+#define FL_RESAMPLE_DEVICE static inline
+#endif
+
+/* Attributes of resample and resample_back; LENGTH of the latter. */
+enum {
+    FL_RESAMPLE_AXIS,
+    FL_RESAMPLE_SIZE,
+    FL_RESAMPLE_RULE,
+    FL_RESAMPLE_SCALE,
+    FL_RESAMPLE_BEFORE,
+    FL_RESAMPLE_LENGTH
+};
+
+/* Values of the attribute `rule`. */
+enum {
+    FL_RESAMPLE_REFLECT, /* of positions outside of the line: o - before */
+    FL_RESAMPLE_REPLICATE,
+    FL_RESAMPLE_NEAREST,
+    FL_RESAMPLE_NEAREST_EXACT,
+    FL_RESAMPLE_LINEAR,
+    FL_RESAMPLE_LINEAR_CORNERS, /* the first and last elements stay where they are */
+    FL_RESAMPLE_CUBIC,
+    FL_RESAMPLE_CUBIC_CORNERS,
+    FL_RESAMPLE_MEAN, /* of n / size elements, as equal as whole numbers allow */
+    FL_RESAMPLE_SMOOTH_LINEAR,
+    FL_RESAMPLE_SMOOTH_LINEAR_CORNERS, /* over a wider window where the result is smaller */
+    FL_RESAMPLE_SMOOTH_CUBIC,
+    FL_RESAMPLE_SMOOTH_CUBIC_CORNERS,
+    FL_RESAMPLE_RULES
+};
+/* A line of n elements becomes one of `size`; scale: elements of it per element of the result. */
+typedef struct fl_resample {
+    int rule;
+    int64_t n, size, before;
+    double scale;
+} fl_resample;
+
+/* The taps of an element: `count` positions from `first` on, which may lie outside (then the nearest inside is meant);
+** `centre` and the like say what the weights are. */
+typedef struct fl_resample_taps {
+    int64_t first;
+    int count;
+    double centre, total;
+} fl_resample_taps;
+
+FL_RESAMPLE_DEVICE double fl_resample_linear(double x)
+{
+    x = x < 0 ? -x : x;
+    return x < 1 ? 1 - x : 0;
+}
+
+/* The cubic convolution with parameter a. */
+FL_RESAMPLE_DEVICE double fl_resample_cubic(double x, double a)
+{
+    x = x < 0 ? -x : x;
+    if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((x - 5) * x + 8) * x * a - 4 * a : 0;
+}
+
+FL_RESAMPLE_DEVICE int64_t fl_resample_inside(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
+
+FL_RESAMPLE_DEVICE double fl_resample_smooth_weight(const fl_resample *r, double distance)
+{
+    double x = distance / (r->scale > 1 ? r->scale : 1);
+    return r->rule <= FL_RESAMPLE_SMOOTH_LINEAR_CORNERS ? fl_resample_linear(x) : fl_resample_cubic(x, -0.5);
+}
+
+FL_RESAMPLE_DEVICE void fl_resample_smooth(fl_resample_taps *t, const fl_resample *r, int64_t o)
+{
+    double wide = r->scale > 1 ? r->scale : 1, reach = wide * (r->rule <= FL_RESAMPLE_SMOOTH_LINEAR_CORNERS ? 1 : 2);
+    t->centre = r->scale * ((double)o + 0.5);
+    int64_t first = (int64_t)(t->centre - reach + 0.5), end = (int64_t)(t->centre + reach + 0.5);
+    if (first < 0) first = 0;
+    if (end > r->n) end = r->n;
+    t->first = first;
+    t->count = (int)(end - first);
+    t->total = 0;
+    for (int64_t i = first; i < end; i++) t->total += fl_resample_smooth_weight(r, (double)i - t->centre + 0.5);
+}
+
+FL_RESAMPLE_DEVICE fl_resample_taps fl_resample_taps_of(const fl_resample *r, int64_t o)
+{
+    fl_resample_taps t = {0, 1, 0, 1};
+    double at;
+    switch (r->rule) {
+    case FL_RESAMPLE_REFLECT: {
+        int64_t i = o - r->before;
+        t.first = i < 0 ? -i : i >= r->n ? 2 * r->n - 2 - i : i;
+        break;
+    }
+    case FL_RESAMPLE_REPLICATE: t.first = fl_resample_inside(o - r->before, r->n); break;
+    case FL_RESAMPLE_NEAREST: t.first = (int64_t)floorf((float)o * (float)r->scale); break;
+    case FL_RESAMPLE_NEAREST_EXACT: t.first = (int64_t)floorf(((float)o + 0.5f) * (float)r->scale); break;
+    case FL_RESAMPLE_LINEAR:
+    case FL_RESAMPLE_LINEAR_CORNERS:
+        at = r->rule == FL_RESAMPLE_LINEAR ? r->scale * ((double)o + 0.5) - 0.5 : r->scale * (double)o;
+        t.centre = at < 0 ? 0 : at > (double)(r->n - 1) ? (double)(r->n - 1) : at;
+        t.first = (int64_t)t.centre;
+        t.count = t.first + 1 < r->n ? 2 : 1;
+        break;
+    case FL_RESAMPLE_CUBIC:
+    case FL_RESAMPLE_CUBIC_CORNERS:
+        t.centre = r->rule == FL_RESAMPLE_CUBIC ? r->scale * ((double)o + 0.5) - 0.5 : r->scale * (double)o;
+        t.first = (int64_t)floor(t.centre) - 1;
+        t.count = 4;
+        break;
+    case FL_RESAMPLE_MEAN:
+        t.first = o * r->n / r->size;
+        t.count = (int)(((o + 1) * r->n + r->size - 1) / r->size - t.first);
+        break;
+    default: fl_resample_smooth(&t, r, o);
+    }
+    return t;
+}
+
+/* The position of tap k on the line. */
+FL_RESAMPLE_DEVICE int64_t fl_resample_position(const fl_resample *r, const fl_resample_taps *t, int k)
+{
+    return fl_resample_inside(t->first + k, r->n);
+}
+
+FL_RESAMPLE_DEVICE double fl_resample_weight(const fl_resample *r, const fl_resample_taps *t, int k)
+{
+    if (r->rule <= FL_RESAMPLE_NEAREST_EXACT) return 1;
+    if (r->rule <= FL_RESAMPLE_LINEAR_CORNERS) {
+        double over = t->centre - (double)t->first;
+        return t->count == 1 ? 1 : k ? over : 1 - over;
+    }
+    if (r->rule <= FL_RESAMPLE_CUBIC_CORNERS) return fl_resample_cubic(t->centre - (double)(t->first + k), -0.75);
+    if (r->rule == FL_RESAMPLE_MEAN) return 1.0 / t->count;
+    return fl_resample_smooth_weight(r, (double)(t->first + k) - t->centre + 0.5) / t->total;
+}
+
+#endif

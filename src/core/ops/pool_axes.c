@@ -1,0 +1,541 @@
+/*
+** pool_axes.c -- pooling made of max_pool2d and avg_pool2d: of one axis and three, with positions, adaptive, by powers,
+** and back (max_unpool).
+**
+** A window of three axes is one of rows and columns in each depth, then one of depths; what is first of equal maxima
+** stays first. Positions count the elements of all pooled axes in row-major order.
+*/
+#include "op/indexing.h"
+#include "op/pool.h"
+#include "expr.h"
+
+enum { MOST_AXES = 3, PLANE = 2 };
+
+/* x [n, channels, size] or [channels, size]; what the attributes say of each axis. */
+struct window {
+    const char *who;
+    int axes, first; /* pooled ones: the last `axes` from `first` on */
+    int64_t size[MOST_AXES], stride[MOST_AXES], padding[MOST_AXES], dilation[MOST_AXES];
+    bool ceil;
+};
+
+static fl_status read_sizes(int64_t *sizes, const struct window *w, const fl_attr *attr, const char *name,
+                            int64_t least)
+{
+    if (attr->count != 1 && attr->count != w->axes)
+        return fl_fail(FL_ERR_VALUE, "%s: %s must be one number or %d, got %d", w->who, name, w->axes, attr->count);
+    fl_window_geometry_read(sizes, attr, w->axes);
+    for (int d = 0; d < w->axes; d++)
+        if (sizes[d] < least || sizes[d] > INT32_MAX)
+            return fl_fail(FL_ERR_VALUE, "%s: %s must be between %lld and %d, got %lld", w->who, name, (long long)least,
+                           INT32_MAX, (long long)sizes[d]);
+    return FL_OK;
+}
+
+static fl_status check_x(struct window *w, const fl_tensor *x)
+{
+    static const char *const names[] = {"", "length", "height, width", "depth, height, width"};
+    char text[FL_META_TEXT];
+    int ndim = x->meta->shape.ndim;
+    w->first = ndim - w->axes;
+    if (!fl_dtype_is_float(x->meta->dtype))
+        return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, x is %s; write x:to(\"float32\")", w->who,
+                       fl_meta_text(text, x->meta));
+    if (w->first == 1 || w->first == 2) return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "%s: takes x [n, channels, %s] or [channels, %s], got %s", w->who, names[w->axes],
+                   names[w->axes], fl_meta_text(text, x->meta));
+}
+
+/* Kernel, stride and padding; the dilation where there is a slot for it. */
+static fl_status read_window(struct window *w, const char *who, int axes, const fl_tensor *x, const fl_attrs *attrs,
+                             bool dilated, int ceil_slot)
+{
+    *w = (struct window){.who = who, .axes = axes, .ceil = attrs->at[ceil_slot].integer != 0};
+    FL_TRY(check_x(w, x));
+    FL_TRY(read_sizes(w->size, w, &attrs->at[FL_POOL_KERNEL], "kernel_size", 1));
+    memcpy(w->stride, w->size, sizeof w->stride);
+    if (attrs->at[FL_POOL_STRIDE].count > 0) FL_TRY(read_sizes(w->stride, w, &attrs->at[FL_POOL_STRIDE], "stride", 1));
+    FL_TRY(read_sizes(w->padding, w, &attrs->at[FL_POOL_PADDING], "padding", 0));
+    for (int d = 0; d < axes; d++) {
+        w->dilation[d] = 1;
+        if (2 * w->padding[d] > w->size[d])
+            return fl_fail(FL_ERR_VALUE,
+                           "%s: padding must be at most half of the kernel size, got padding %lld and "
+                           "kernel size %lld",
+                           who, (long long)w->padding[d], (long long)w->size[d]);
+    }
+    return dilated ? read_sizes(w->dilation, w, &attrs->at[FL_POOL_DILATION], "dilation", 1) : FL_OK;
+}
+
+/* Attributes of a pooling of planes: of the axes `rows` and `columns` of the window; -1: an axis that stays. */
+static void plane_attrs(fl_attrs *a, const fl_op *op, const struct window *w, int rows, int columns)
+{
+    const int at[PLANE] = {rows, columns};
+    int64_t size[PLANE], stride[PLANE], padding[PLANE];
+    for (int d = 0; d < PLANE; d++) {
+        size[d] = at[d] < 0 ? 1 : w->size[at[d]];
+        stride[d] = at[d] < 0 ? 1 : w->stride[at[d]];
+        padding[d] = at[d] < 0 ? 0 : w->padding[at[d]];
+    }
+    fl_attrs_init(a, op);
+    fl_attr_set_list(a, FL_POOL_KERNEL, size, PLANE);
+    fl_attr_set_list(a, FL_POOL_STRIDE, stride, PLANE);
+    fl_attr_set_list(a, FL_POOL_PADDING, padding, PLANE);
+}
+
+/* x as [leading, count, rows, columns]: the axes before `axis` but the first one together, those from `from` to the end
+** together. */
+static fl_tensor *expr_planes(fl_expr *expr, fl_tensor *x, int64_t rows, int64_t columns)
+{
+    if (expr->status != FL_OK) return NULL;
+    const fl_shape *shape = &x->meta->shape;
+    fl_shape planes = {4, {shape->dims[0], 1, rows, columns}};
+    int64_t rest = shape->dims[0] * rows * columns;
+    planes.dims[1] = rest ? x->meta->numel / rest : 1;
+    if (!rest) {
+        int64_t plane = 1;
+        for (int i = 1; i < shape->ndim; i++) plane *= shape->dims[i];
+        planes.dims[1] = rows > 0 && columns > 0 ? plane / (rows * columns) : 1;
+    }
+    return expr_reshape(expr, x, &planes);
+}
+
+static fl_tensor *expr_sized(fl_expr *expr, fl_tensor *x, const fl_shape *like, int axis, const int64_t *sizes,
+                             int count)
+{
+    if (expr->status != FL_OK) return NULL;
+    fl_shape shape = *like;
+    memcpy(shape.dims + axis, sizes, sizeof *sizes * (size_t)count);
+    return expr_reshape(expr, x, &shape);
+}
+
+/* ---- positions ---- */
+
+/* start + step * i along axis `axis` of `ndim`. */
+static fl_tensor *expr_line(fl_expr *expr, fl_tensor *like, int64_t start, int64_t count, int64_t step, int axis,
+                            int ndim)
+{
+    fl_shape shape = {ndim, {0}};
+    for (int i = 0; i < ndim; i++) shape.dims[i] = i == axis ? count : 1;
+    return expr_reshape(expr, expr_range(expr, like, start, count, step), &shape);
+}
+
+static fl_tensor *expr_times(fl_expr *expr, fl_tensor *x, int64_t factor)
+{
+    return factor == 1 ? x : EXPR_CALL(expr, NULL, mul, fl_of(x), fl_of_integer(factor));
+}
+
+/* Where on the axis the tap lies that each window has chosen. */
+static fl_tensor *expr_position(fl_expr *expr, fl_tensor *tap, const struct window *w, int d, int axis)
+{
+    if (expr->status != FL_OK) return NULL;
+    const fl_shape *shape = &tap->meta->shape;
+    fl_tensor *begin = expr_line(expr, tap, -w->padding[d], shape->dims[axis], w->stride[d], axis, shape->ndim);
+    return expr_add(expr, begin, expr_times(expr, tap, w->dilation[d]));
+}
+
+/* Taps of planes [.., rows, columns] as positions in a plane `wide` elements wide; rows or columns -1: an axis that
+** stays. */
+static fl_tensor *expr_plane_positions(fl_expr *expr, fl_tensor *taps, const struct window *w, int rows, int columns,
+                                       int64_t wide)
+{
+    fl_tensor *tap = expr_cast(expr, taps, FL_INT64);
+    if (expr->status != FL_OK) return NULL;
+    if (columns < 0) return expr_position(expr, tap, w, rows, PLANE);
+    if (rows < 0) return expr_position(expr, tap, w, columns, PLANE + 1);
+    int64_t width = w->size[columns];
+    fl_tensor *row = EXPR_CALL(expr, NULL, floor_divide, fl_of(tap), fl_of_integer(width));
+    fl_tensor *column = expr_sub(expr, tap, expr_times(expr, row, width));
+    fl_tensor *down = expr_times(expr, expr_position(expr, row, w, rows, PLANE), wide);
+    return expr_add(expr, down, expr_position(expr, column, w, columns, PLANE + 1));
+}
+
+/* index along axis 2 of x [a, b, n, m] */
+static fl_tensor *expr_gathered(fl_expr *expr, fl_tensor *x, fl_tensor *index, int axis)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(gather));
+    fl_attr_set(&a, FL_INDEXED_AXIS, axis);
+    return EXPR_CALL(expr, &a, gather, fl_of(x), fl_of(index));
+}
+
+/* ---- maxima ---- */
+
+/* The maximum of planes and, where `taps` is not NULL, the tap of each window that it lies at. */
+static fl_tensor *expr_max_planes(fl_expr *expr, fl_tensor **taps, fl_tensor *x, const struct window *w, int rows,
+                                  int columns)
+{
+    fl_attrs a;
+    const int at[PLANE] = {rows, columns};
+    int64_t dilation[PLANE];
+    for (int d = 0; d < PLANE; d++) dilation[d] = at[d] < 0 ? 1 : w->dilation[at[d]];
+    plane_attrs(&a, FL_OP_REF(max_pool2d_taps), w, rows, columns);
+    fl_attr_set_list(&a, FL_POOL_DILATION, dilation, PLANE);
+    fl_attr_set(&a, FL_POOL_MAX_CEIL, w->ceil);
+    fl_tensor *y = EXPR_CALL(expr, &a, max_pool2d_taps, fl_of(x));
+    *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
+    return y;
+}
+
+static fl_tensor *expr_max(fl_expr *expr, fl_tensor **positions, fl_tensor *x, const struct window *w)
+{
+    const fl_shape *shape = &x->meta->shape;
+    const int64_t *size = shape->dims + w->first;
+    int rows = w->axes == 1 ? -1 : w->axes - 2, columns = w->axes - 1;
+    int64_t high = w->axes == 1 ? 1 : size[rows], wide = size[columns], sizes[MOST_AXES];
+    fl_tensor *taps, *places = NULL,
+                     *y = expr_max_planes(expr, &taps, expr_planes(expr, x, high, wide), w, rows, columns);
+    if (positions) places = expr_plane_positions(expr, taps, w, rows, columns, wide);
+    if (expr->status != FL_OK) return NULL;
+    sizes[0] = size[0];
+    for (int d = 0; d < PLANE; d++) sizes[w->axes - PLANE + d + (w->axes == 1)] = y->meta->shape.dims[PLANE + d];
+    if (w->axes == 1) sizes[0] = y->meta->shape.dims[PLANE + 1];
+    if (w->axes == 3) {
+        int64_t plane = sizes[1] * sizes[2];
+        fl_shape lines = {4, {shape->dims[0], w->first == 2 ? shape->dims[1] : 1, size[0], plane}};
+        y = expr_max_planes(expr, &taps, expr_reshape(expr, y, &lines), w, 0, -1);
+        if (positions) {
+            fl_tensor *depth = expr_plane_positions(expr, taps, w, 0, -1, 1);
+            places = expr_gathered(expr, expr_reshape(expr, places, &lines), depth, PLANE);
+            places = expr_add(expr, places, expr_times(expr, depth, high * wide));
+        }
+        if (expr->status == FL_OK) sizes[0] = y->meta->shape.dims[PLANE];
+    }
+    if (positions) *positions = expr_sized(expr, places, shape, w->first, sizes, w->axes);
+    return expr_sized(expr, y, shape, w->first, sizes, w->axes);
+}
+
+static fl_status max_pool(fl_tensor **out, const fl_op *op, int axes, const fl_operand *in, const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    struct window w;
+    FL_TRY(read_window(&w, op->name, axes, in[0].tensor, attrs, true, FL_POOL_MAX_CEIL));
+    fl_tensor *positions = NULL, *y = expr_max(&c, op->nout == 2 ? &positions : NULL, in[0].tensor, &w);
+    out[0] = fl_expr_take(&c, y);
+    if (op->nout == 2) out[1] = fl_expr_take(&c, positions);
+    return fl_expr_end(&c);
+}
+
+#define MAX_ATTRS \
+    "kernel_size: ints, stride: ints = nil, padding: ints = 0, dilation: ints = 1, ceil_mode: bool = false"
+
+#define MAX_POOL(name_, axes_, nout_, doc_, ...)                                                         \
+    static fl_status body_##name_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs) \
+    {                                                                                                    \
+        return max_pool(out, FL_OP_REF(name_), axes_, in, attrs);                                        \
+    }                                                                                                    \
+    FL_OP(name_) = {                                                                                     \
+        .name = #name_,                                                                                  \
+        .sig = #name_ "(x, " MAX_ATTRS ")",                                                              \
+        .nout = nout_,                                                                                   \
+        .flags = FL_OP_FUNCTION_ONLY,                                                                    \
+        .doc = doc_,                                                                                     \
+        .body = body_##name_,                                                                            \
+        FL_SAMPLES(__VA_ARGS__),                                                                         \
+    }
+
+MAX_POOL(max_pool1d, 1, 1, "The largest element of every window of x [n, channels, length].",
+         "flow.randn(2, 3, 7), 3, 2, 1", "flow.randn(3, 8), 2, nil, 0, 2, true");
+MAX_POOL(max_pool3d, 3, 1, "The largest element of every window of x [n, channels, depth, height, width].",
+         "flow.randn(2, 2, 4, 5, 4), 2", "flow.randn(2, 4, 3, 5), {2, 2, 3}, {1, 2, 1}, {1, 0, 1}, 1, true");
+MAX_POOL(max_pool1d_with_indices, 1, 2, "max_pool1d, and the position of each maximum on its line.",
+         "flow.randn(2, 3, 7), 3, 2, 1", "flow.randn(3, 8), 2, nil, 0, 2, true");
+MAX_POOL(max_pool2d_with_indices, 2, 2, "max_pool2d, and the position of each maximum in its plane.",
+         "flow.randn(2, 3, 5, 6), {3, 2}, 2, 1", "flow.randn(3, 5, 8), 2, nil, 0, 2, true");
+MAX_POOL(max_pool3d_with_indices, 3, 2, "max_pool3d, and the position of each maximum in its volume.",
+         "flow.randn(2, 2, 4, 5, 4), 2", "flow.randn(2, 4, 3, 5), {2, 2, 3}, {1, 2, 1}, {1, 0, 1}, 1, true");
+
+/* ---- averages ---- */
+
+static fl_tensor *expr_average_planes(fl_expr *expr, fl_tensor *x, const struct window *w, int rows, int columns,
+                                      bool padding, int64_t divisor)
+{
+    fl_attrs a;
+    plane_attrs(&a, FL_OP_REF(avg_pool2d), w, rows, columns);
+    fl_attr_set(&a, FL_POOL_AVERAGE_CEIL, w->ceil);
+    fl_attr_set(&a, FL_POOL_COUNT_PADDING, padding);
+    if (divisor) fl_attr_set(&a, FL_POOL_DIVISOR, divisor);
+    return EXPR_CALL(expr, &a, avg_pool2d, fl_of(x));
+}
+
+/* divisor 0: the number of elements */
+static fl_tensor *expr_average(fl_expr *expr, fl_tensor *x, const struct window *w, bool padding, int64_t divisor)
+{
+    if (expr->status != FL_OK) return NULL;
+    const fl_shape *shape = &x->meta->shape;
+    const int64_t *size = shape->dims + w->first;
+    int rows = w->axes == 1 ? -1 : w->axes - 2, columns = w->axes - 1;
+    int64_t sizes[MOST_AXES] = {size[0]};
+    fl_tensor *planes = expr_planes(expr, x, w->axes == 1 ? 1 : size[rows], size[columns]);
+    fl_tensor *y = expr_average_planes(expr, planes, w, rows, columns, padding, w->axes == 3 && divisor ? 1 : divisor);
+    if (expr->status != FL_OK) return NULL;
+    if (rows >= 0) sizes[rows] = y->meta->shape.dims[PLANE];
+    sizes[columns] = y->meta->shape.dims[PLANE + 1];
+    if (w->axes == 3) {
+        fl_shape lines = {4, {shape->dims[0], w->first == 2 ? shape->dims[1] : 1, size[0], sizes[1] * sizes[2]}};
+        y = expr_average_planes(expr, expr_reshape(expr, y, &lines), w, 0, -1, padding, divisor);
+        if (expr->status == FL_OK) sizes[0] = y->meta->shape.dims[PLANE];
+    }
+    return expr_sized(expr, y, shape, w->first, sizes, w->axes);
+}
+
+static fl_status avg_pool(fl_tensor **out, const char *who, int axes, const fl_operand *in, const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    struct window w;
+    const fl_attr *divisor = axes == 1 ? NULL : &attrs->at[FL_POOL_DIVISOR];
+    FL_TRY(read_window(&w, who, axes, in[0].tensor, attrs, false, FL_POOL_AVERAGE_CEIL));
+    if (divisor && divisor->given && divisor->integer == 0)
+        return fl_fail(FL_ERR_VALUE, "%s: divisor_override must not be 0", who);
+    fl_tensor *y = expr_average(&c, expr_widen(&c, in[0].tensor), &w, attrs->at[FL_POOL_COUNT_PADDING].integer != 0,
+                                divisor && divisor->given ? divisor->integer : 0);
+    *out = fl_expr_take(&c, expr_cast(&c, y, in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
+}
+
+#define AVG_POOL(name_, axes_, more_, doc_, ...)                                                                \
+    static fl_status body_##name_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)        \
+    {                                                                                                           \
+        return avg_pool(out, #name_, axes_, in, attrs);                                                         \
+    }                                                                                                           \
+    FL_OP(name_) = {                                                                                            \
+        .name = #name_,                                                                                         \
+        .sig = #name_ "(x, kernel_size: ints, stride: ints = nil, padding: ints = 0, ceil_mode: bool = false, " \
+                      "count_include_pad: bool = true" more_ ")",                                               \
+        .nout = 1,                                                                                              \
+        .flags = FL_OP_FUNCTION_ONLY,                                                                           \
+        .doc = doc_,                                                                                            \
+        .body = body_##name_,                                                                                   \
+        FL_SAMPLES(__VA_ARGS__),                                                                                \
+    }
+
+AVG_POOL(avg_pool1d, 1, "", "The mean of every window of x [n, channels, length].", "flow.randn(2, 3, 7), 3, 2, 1",
+         "flow.randn(3, 8), 3, 2, 1, true, false");
+AVG_POOL(avg_pool3d, 3, ", divisor_override: int = nil",
+         "The mean of every window of x [n, channels, depth, height, width].", "flow.randn(2, 2, 4, 5, 4), 2",
+         "flow.randn(2, 4, 3, 5), {2, 2, 3}, {1, 2, 1}, {1, 0, 1}, true, false",
+         "flow.randn(2, 2, 4, 5, 4), 2, {divisor_override = 5}");
+
+/* ---- powers ---- */
+
+enum { POWER_NORM, POWER_KERNEL, POWER_STRIDE, POWER_CEIL };
+
+/* The sum of x^p over every window, to the power 1 / p; of negative sums the sign stays. */
+static fl_status lp_pool(fl_tensor **out, const char *who, int axes, const fl_operand *in, const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    struct window w = {.who = who, .axes = axes, .ceil = attrs->at[POWER_CEIL].integer != 0};
+    double p = fl_attr_number(&attrs->at[POWER_NORM]), count = 1;
+    FL_TRY(check_x(&w, in[0].tensor));
+    if (p == 0) return fl_fail(FL_ERR_VALUE, "%s: norm_type must not be 0", who);
+    FL_TRY(read_sizes(w.size, &w, &attrs->at[POWER_KERNEL], "kernel_size", 1));
+    memcpy(w.stride, w.size, sizeof w.stride);
+    if (attrs->at[POWER_STRIDE].count > 0) FL_TRY(read_sizes(w.stride, &w, &attrs->at[POWER_STRIDE], "stride", 1));
+    for (int d = 0; d < axes; d++) count *= (double)w.size[d];
+    fl_tensor *x = expr_widen(&c, in[0].tensor);
+    fl_tensor *powers = EXPR_CALL(&c, NULL, pow, fl_of(x), fl_of_number(p));
+    fl_tensor *mean = expr_average(&c, powers, &w, true, 0);
+    fl_tensor *size = EXPR_CALL(&c, NULL, relu, fl_of(EXPR_CALL(&c, NULL, abs, fl_of(mean))));
+    fl_tensor *sum = expr_mul_number(&c, expr_mul(&c, EXPR_CALL(&c, NULL, sign, fl_of(mean)), size), count);
+    fl_tensor *y = EXPR_CALL(&c, NULL, pow, fl_of(sum), fl_of_number(1 / p));
+    *out = fl_expr_take(&c, expr_cast(&c, y, in[0].tensor->meta->dtype));
+    return fl_expr_end(&c);
+}
+
+#define LP_POOL(name_, axes_, doc_, ...)                                                                        \
+    static fl_status body_##name_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)        \
+    {                                                                                                           \
+        return lp_pool(out, #name_, axes_, in, attrs);                                                          \
+    }                                                                                                           \
+    FL_OP(name_) = {                                                                                            \
+        .name = #name_,                                                                                         \
+        .sig = #name_ "(x, norm_type: scalar, kernel_size: ints, stride: ints = nil, ceil_mode: bool = false)", \
+        .nout = 1,                                                                                              \
+        .flags = FL_OP_FUNCTION_ONLY,                                                                           \
+        .doc = doc_,                                                                                            \
+        .body = body_##name_,                                                                                   \
+        FL_SAMPLES(__VA_ARGS__),                                                                                \
+    }
+
+LP_POOL(lp_pool1d, 1, "The norm_type-norm of every window of x [n, channels, length].", "flow.randn(2, 3, 7), 2, 3, 2",
+        "flow.rand(3, 8) + 0.5, 3, 2");
+LP_POOL(lp_pool2d, 2, "The norm_type-norm of every window of x [n, channels, height, width].",
+        "flow.randn(2, 3, 5, 6), 2, {3, 2}, 1, true");
+LP_POOL(lp_pool3d, 3, "The norm_type-norm of every window of x [n, channels, depth, height, width].",
+        "flow.randn(2, 2, 3, 4, 4), 2, 2");
+
+/* ---- adaptive maxima ---- */
+
+/* Windows [i n / size, (i + 1) n / size) of an axis: their positions side by side, the last one again where a window is
+** shorter than the longest of `longest`. */
+static fl_tensor *expr_windows(fl_expr *expr, fl_tensor *x, int64_t n, int64_t size, int64_t longest)
+{
+    fl_shape column = {2, {size, 1}}, all = {1, {size * longest}};
+    fl_tensor *i = expr_reshape(expr, expr_range(expr, x, 0, size, 1), &column);
+    fl_tensor *begin = EXPR_CALL(expr, NULL, floor_divide, fl_of(expr_times(expr, i, n)), fl_of_integer(size));
+    fl_tensor *after = EXPR_CALL(expr, NULL, add, fl_of(expr_times(expr, i, n)), fl_of_integer(n + size - 1));
+    fl_tensor *last = EXPR_CALL(expr, NULL, floor_divide, fl_of(after), fl_of_integer(size));
+    last = EXPR_CALL(expr, NULL, sub, fl_of(last), fl_of_integer(1));
+    fl_tensor *at = expr_add(expr, begin, expr_range(expr, x, 0, longest, 1));
+    return expr_reshape(expr, EXPR_CALL(expr, NULL, minimum, fl_of(at), fl_of(last)), &all);
+}
+
+/* The maxima of the windows of one axis and their positions on it. */
+static fl_tensor *expr_max_windows(fl_expr *expr, fl_tensor **positions, fl_tensor *x, int axis, int64_t size)
+{
+    if (expr->status != FL_OK) return NULL;
+    fl_attrs a;
+    int64_t n = x->meta->shape.dims[axis], longest = 0;
+    for (int64_t i = 0; i < size; i++) {
+        int64_t length = ((i + 1) * n + size - 1) / size - i * n / size;
+        if (length > longest) longest = length;
+    }
+    fl_tensor *windows = expr_windows(expr, x, n, size, longest);
+    fl_attrs_init(&a, FL_OP_REF(index_select));
+    fl_attr_set(&a, FL_INDEXED_AXIS, axis);
+    fl_tensor *spread = EXPR_CALL(expr, &a, index_select, fl_of(x), fl_of(windows));
+    if (expr->status != FL_OK) return NULL;
+    fl_shape shape = spread->meta->shape;
+    for (int i = shape.ndim++; i > axis + 1; i--) shape.dims[i] = shape.dims[i - 1];
+    shape.dims[axis] = size;
+    shape.dims[axis + 1] = longest;
+    fl_attrs_init(&a, FL_OP_REF(max_axis));
+    fl_attr_set(&a, 0, axis + 1);
+    fl_tensor *y = EXPR_CALL(expr, &a, max_axis, fl_of(expr_reshape(expr, spread, &shape)));
+    if (expr->status != FL_OK) return NULL;
+    fl_tensor *which = expr->owned[expr->count - 1];
+    int ndim = y->meta->shape.ndim;
+    fl_tensor *begin = EXPR_CALL(expr, NULL, floor_divide, fl_of(expr_line(expr, x, 0, size, n, axis, ndim)),
+                                 fl_of_integer(size));
+    *positions = expr_add(expr, begin, which);
+    return y;
+}
+
+static fl_status adaptive_max(fl_tensor **out, const fl_op *op, int axes, const fl_operand *in, const fl_attr *sizes)
+{
+    fl_expr c = {0};
+    struct window w = {.who = op->name, .axes = axes};
+    int64_t size[MOST_AXES], step = 1;
+    fl_tensor *y = in[0].tensor, *places = NULL, *here = NULL;
+    FL_TRY(check_x(&w, y));
+    FL_TRY(read_sizes(size, &w, sizes, "output_size", 1));
+    const fl_shape *shape = &in[0].tensor->meta->shape;
+    for (int d = 0; d < axes; d++)
+        if (shape->dims[w.first + d] == 0)
+            return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x has size 0", op->name, w.first + d);
+    for (int d = axes - 1; d >= 0; d--) {
+        y = expr_max_windows(&c, &here, y, w.first + d, size[d]);
+        if (op->nout == 2) {
+            fl_tensor *before = places ? expr_gathered(&c, places, here, w.first + d) : NULL;
+            fl_tensor *steps = expr_times(&c, here, step);
+            places = before ? expr_add(&c, before, steps) : steps;
+        }
+        step *= shape->dims[w.first + d];
+    }
+    out[0] = fl_expr_take(&c, y);
+    if (op->nout == 2) out[1] = fl_expr_take(&c, places);
+    return fl_expr_end(&c);
+}
+
+#define ADAPTIVE_MAX(name_, axes_, nout_, doc_, ...)                                                     \
+    static fl_status body_##name_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs) \
+    {                                                                                                    \
+        return adaptive_max(out, FL_OP_REF(name_), axes_, in, &attrs->at[0]);                            \
+    }                                                                                                    \
+    FL_OP(name_) = {                                                                                     \
+        .name = #name_,                                                                                  \
+        .sig = #name_ "(x, output_size: ints)",                                                          \
+        .nout = nout_,                                                                                   \
+        .flags = FL_OP_FUNCTION_ONLY,                                                                    \
+        .doc = doc_,                                                                                     \
+        .body = body_##name_,                                                                            \
+        FL_SAMPLES(__VA_ARGS__),                                                                         \
+    }
+
+ADAPTIVE_MAX(adaptive_max_pool1d, 1, 1,
+             "Maxima of x [n, channels, length] over output_size windows of nearly equal length.",
+             "flow.randn(2, 3, 7), 3");
+ADAPTIVE_MAX(adaptive_max_pool2d, 2, 1,
+             "Maxima of x [n, channels, height, width] over output_size windows of nearly equal size.",
+             "flow.randn(2, 3, 5, 7), {2, 3}");
+ADAPTIVE_MAX(adaptive_max_pool3d, 3, 1,
+             "Maxima of x [n, channels, depth, height, width] over output_size windows of nearly equal size.",
+             "flow.randn(2, 2, 3, 4, 5), {2, 3, 2}");
+ADAPTIVE_MAX(adaptive_max_pool1d_with_indices, 1, 2,
+             "adaptive_max_pool1d, and the position of each maximum on its line.", "flow.randn(2, 3, 7), 3");
+ADAPTIVE_MAX(adaptive_max_pool2d_with_indices, 2, 2,
+             "adaptive_max_pool2d, and the position of each maximum in its plane.", "flow.randn(2, 3, 5, 7), {2, 3}");
+ADAPTIVE_MAX(adaptive_max_pool3d_with_indices, 3, 2,
+             "adaptive_max_pool3d, and the position of each maximum in its volume.",
+             "flow.randn(2, 2, 3, 4, 5), {2, 3, 2}");
+
+/* ---- back ---- */
+
+enum { UNPOOL_KERNEL, UNPOOL_STRIDE, UNPOOL_PADDING, UNPOOL_SIZE };
+
+static fl_status unpool(fl_tensor **out, const char *who, int axes, const fl_operand *in, const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    fl_attrs a;
+    char tx[FL_META_TEXT], ti[FL_META_TEXT];
+    struct window w = {.who = who, .axes = axes};
+    const fl_meta *x = in[0].tensor->meta, *index = in[1].tensor->meta;
+    int64_t size[MOST_AXES];
+    FL_TRY(check_x(&w, in[0].tensor));
+    if (index->dtype != FL_INT64 || !fl_shape_equal(&x->shape, &index->shape))
+        return fl_fail(FL_ERR_SHAPE, "%s: indices must be int64 of the shape of x, %s, got %s", who,
+                       fl_meta_text(tx, x), fl_meta_text(ti, index));
+    FL_TRY(read_sizes(w.size, &w, &attrs->at[UNPOOL_KERNEL], "kernel_size", 1));
+    memcpy(w.stride, w.size, sizeof w.stride);
+    if (attrs->at[UNPOOL_STRIDE].count > 0) FL_TRY(read_sizes(w.stride, &w, &attrs->at[UNPOOL_STRIDE], "stride", 1));
+    FL_TRY(read_sizes(w.padding, &w, &attrs->at[UNPOOL_PADDING], "padding", 0));
+    for (int d = 0; d < axes; d++)
+        size[d] = (x->shape.dims[w.first + d] - 1) * w.stride[d] - 2 * w.padding[d] + w.size[d];
+    if (attrs->at[UNPOOL_SIZE].count > 0) FL_TRY(read_sizes(size, &w, &attrs->at[UNPOOL_SIZE], "output_size", 1));
+    fl_shape lines = {w.first + 1, {0}}, room;
+    memcpy(lines.dims, x->shape.dims, sizeof *lines.dims * (size_t)w.first);
+    lines.dims[w.first] = 1;
+    for (int d = 0; d < axes; d++) lines.dims[w.first] *= x->shape.dims[w.first + d];
+    room = lines;
+    room.dims[w.first] = 1;
+    for (int d = 0; d < axes; d++) {
+        if (size[d] < 1) return fl_fail(FL_ERR_SHAPE, "%s: the result would have size %lld", who, (long long)size[d]);
+        room.dims[w.first] *= size[d];
+    }
+    fl_shape checked;
+    FL_TRY(fl_shape_make(&checked, who, room.dims, room.ndim));
+    fl_attrs_init(&a, FL_OP_REF(scatter));
+    fl_attr_set(&a, FL_INDEXED_AXIS, w.first);
+    fl_tensor *y = EXPR_CALL(&c, &a, scatter, fl_of(expr_zeros_of(&c, in[0].tensor, &checked)),
+                             fl_of(expr_reshape(&c, in[1].tensor, &lines)),
+                             fl_of(expr_reshape(&c, in[0].tensor, &lines)));
+    *out = fl_expr_take(&c, expr_sized(&c, y, &x->shape, w.first, size, axes));
+    return fl_expr_end(&c);
+}
+
+#define UNPOOL(name_, axes_, doc_, ...)                                                                  \
+    static fl_status body_##name_(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs) \
+    {                                                                                                    \
+        return unpool(out, #name_, axes_, in, attrs);                                                    \
+    }                                                                                                    \
+    FL_OP(name_) = {                                                                                     \
+        .name = #name_,                                                                                  \
+        .sig = #name_ "(x, indices, kernel_size: ints, stride: ints = nil, padding: ints = 0, "          \
+                      "output_size: ints = nil)",                                                        \
+        .nout = 1,                                                                                       \
+        .flags = FL_OP_FUNCTION_ONLY,                                                                    \
+        .doc = doc_,                                                                                     \
+        .body = body_##name_,                                                                            \
+        FL_SAMPLES(__VA_ARGS__),                                                                         \
+    }
+
+UNPOOL(max_unpool1d, 1,
+       "Zeros with each element of x at its position on a line, as max_pool1d_with_indices gives them.",
+       "flow.randn(2, 3), flow.tensor({{0, 2, 5}, {1, 3, 4}}), 2");
+UNPOOL(max_unpool2d, 2,
+       "Zeros with each element of x at its position in a plane, as max_pool2d_with_indices gives them.",
+       "flow.randn(1, 1, 2), flow.tensor({{{5, 2}}}), 2",
+       "flow.randn(1, 1, 2), flow.tensor({{{5, 2}}}), 2, {output_size = {2, 5}}");
+UNPOOL(max_unpool3d, 3,
+       "Zeros with each element of x at its position in a volume, as max_pool3d_with_indices gives them.",
+       "flow.randn(1, 1, 1, 2), flow.tensor({{{{9, 2}}}}), 2");

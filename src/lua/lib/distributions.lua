@@ -1,0 +1,346 @@
+-- distributions.lua -- flow.distributions: probability distributions under the names of torch.distributions.
+--
+-- A distribution has parameters that are broadcast to batch_shape, and samples of event_shape each. What PyTorch has as
+-- properties are fields here (d.mean, d.variance, d.batch_shape). This file has what all share; the families lie in
+-- files that are loaded at the first use of a name.
+
+local flow = require "flow"
+local check = require "flow.check"
+local lazy_names = require "flow.lazy_names"
+
+local M = {}
+
+-- ---- shapes and parameters ----
+
+local shapes = {}
+M._shapes = shapes
+
+---Lists one after the other, as one.
+---@return integer[]
+function shapes.join(...)
+    local all = {}
+    for _, list in ipairs {...} do table.move(list, 1, #list, #all + 1, all) end
+    return all
+end
+
+---The entries i to j of a list.
+---@return integer[]
+function shapes.part(list, i, j) return table.move(list, i, j or #list, 1, {}) end
+
+---What two shapes broadcast to.
+---@return integer[]
+function shapes.broadcast(a, b, who)
+    local result, n = {}, math.max(#a, #b)
+    for i = 1, n do
+        local x, y = a[#a - n + i] or 1, b[#b - n + i] or 1
+        if x ~= y and x ~= 1 and y ~= 1 then
+            check.fail("%s: parameters of shapes [%s] and [%s] do not broadcast", who, table.concat(a, ", "),
+                table.concat(b, ", "))
+        end
+        result[i] = x == 1 and y or x
+    end
+    return result
+end
+
+---The shape of a tensor as a list.
+---@return integer[]
+function shapes.of(x) return table.move(x.shape, 1, x.ndim, 1, {}) end
+
+-- Numbers as tensors like the tensors among the values.
+local function as_tensors(values)
+    local like
+    for i = 1, values.n do
+        if check.is_tensor(values[i]) then like = like or values[i] end
+    end
+    local opts = {dtype = like and (like.dtype:find "float" and like.dtype) or "float32"}
+    if like and like.is_global then
+        opts.placement, opts.sbp = like.placement, "B"
+    elseif like then
+        opts.device = like.device
+    end
+    for i = 1, values.n do
+        if type(values[i]) == "number" then values[i] = flow.full({}, values[i], opts) end
+    end
+end
+
+---Tensors and numbers as tensors of one shape.
+---@return table ...
+function shapes.together(who, ...)
+    local values, shape = table.pack(...), {}
+    as_tensors(values)
+    for i = 1, values.n do shape = shapes.broadcast(shape, shapes.of(values[i]), who) end
+    for i = 1, values.n do values[i] = values[i]:expand(shape) end
+    return table.unpack(values, 1, values.n)
+end
+
+---The sum over the last n axes.
+---@return table
+function shapes.sum_last(x, n)
+    if n == 0 then return x end
+    local axes = {}
+    for i = 1, n do axes[i] = -i end
+    return x:sum(axes)
+end
+
+-- ---- constraints ----
+
+-- A constraint says which values are allowed: test(x) is a tensor of bools, one per event of `event_dim` axes.
+local constraints = {}
+M.constraints = constraints
+
+local function constraint(text, test, event_dim, discrete)
+    local function check_value(x)
+        if not check.is_tensor(x) then check.fail("constraints.check: value must be a tensor, got %s", check.got(x)) end
+        return test(x)
+    end
+    return {text = text, check = check_value, event_dim = event_dim or 0, is_discrete = discrete or false}
+end
+
+local function is_constraint(value) return type(value) == "table" and rawget(value, "check") ~= nil end
+check.define_type("constraint", "a constraint", is_constraint)
+
+local function whole(x) return x:eq(x:floor()) end
+
+constraints.real = constraint("a real number", function(x) return x:eq(x) end)
+constraints.real_vector = constraint("a real vector", function(x) return x:eq(x):all(-1) end, 1)
+constraints.positive = constraint("positive", function(x) return x:gt(0) end)
+constraints.nonnegative = constraint("not negative", function(x) return x:ge(0) end)
+constraints.unit_interval = constraint("in [0, 1]", function(x) return x:ge(0):logical_and(x:le(1)) end)
+constraints.boolean = constraint("0 or 1", function(x) return x:eq(0):logical_or(x:eq(1)) end, 0, true)
+constraints.nonnegative_integer = constraint("a whole number from 0 on",
+    function(x) return whole(x):logical_and(x:ge(0)) end, 0, true)
+constraints.positive_integer = constraint("a whole number from 1 on",
+    function(x) return whole(x):logical_and(x:ge(1)) end, 0, true)
+constraints.simplex = constraint("not negative with sum 1", function(x)
+    return x:ge(0):all(-1):logical_and((x:sum(-1) - 1):abs():lt(1e-6))
+end, 1)
+constraints.one_hot = constraint("one 1 among zeros", function(x)
+    return x:eq(0):logical_or(x:eq(1)):all(-1):logical_and(x:sum(-1):eq(1))
+end, 1, true)
+constraints.lower_cholesky = constraint("a lower triangular matrix with a positive diagonal", function(x)
+    return x:tril():eq(x):all(-1):all(-1):logical_and(x:diagonal(0, -2, -1):gt(0):all(-1))
+end, 2)
+constraints.positive_definite = constraint("a positive definite matrix", function(x)
+    local _, info = flow.linalg.cholesky_ex(x)
+    return (x - x:transpose(-1, -2)):abs():amax({-1, -2}):le(1e-6):logical_and(info:eq(0))
+end, 2)
+
+---Between two bounds, both included.
+function constraints.interval(low, high)
+    return constraint("in the support", function(x) return x:ge(low):logical_and(x:le(high)) end)
+end
+---From `low` on.
+function constraints.greater_than_eq(low) return constraint("in the support", function(x) return x:ge(low) end) end
+---Above `low`.
+function constraints.greater_than(low) return constraint("in the support", function(x) return x:gt(low) end) end
+---Whole numbers between two bounds, both included.
+function constraints.integer_interval(low, high)
+    return constraint("a whole number in the support",
+        function(x) return whole(x):logical_and(x:ge(low)):logical_and(x:le(high)) end, 0, true)
+end
+---The last n axes of a value of `base` are one event.
+function constraints.independent(base, n)
+    return constraint(base.text, function(x)
+        local good = base.check(x)
+        for _ = 1, n do good = good:all(-1) end
+        return good
+    end, base.event_dim + n, base.is_discrete)
+end
+check.takes(constraints, {
+    "constraints.interval(low: number or tensor, high: number or tensor)",
+    "constraints.greater_than_eq(low: number or tensor)", "constraints.greater_than(low: number or tensor)",
+    "constraints.integer_interval(low: number or tensor, high: number or tensor)",
+    "constraints.independent(base: constraint, n: integer >= 0)",
+})
+
+-- ---- the class of all ----
+
+local default_validate = true
+
+---Whether distributions check parameters and values by default, which reads them.
+---@param value boolean
+function M.set_default_validate_args(value) default_validate = value end
+
+local Distribution = {name = "Distribution", has_rsample = false, has_enumerate_support = false}
+M.Distribution = Distribution
+
+-- A field that is no method: what get_name gives.
+local function index_of(class)
+    return function(self, key)
+        local value = class[key]
+        if value ~= nil then return value end
+        local get = type(key) == "string" and class["get_" .. key]
+        if get then return get(self) end
+        if type(key) ~= "string" or key:sub(1, 1) == "_" or key == "is_global" then return nil end
+        check.fail("%s has no '%s'", class.name, key)
+    end
+end
+
+---A class of distributions below `parent`. params: names of parameters and how many axes of each are of the event.
+---@param name string
+---@param parent table?
+---@return table
+function M._class(name, parent, params)
+    local class = {name = name, params = params}
+    class.__index = index_of(class)
+    class.__name = "distributions." .. name
+    class.__tostring = function(self) return self:_text() end
+    return setmetatable(class, {__index = parent or Distribution, __call = function(self, ...)
+        local d = setmetatable({}, self)
+        d:init(...)
+        return d
+    end})
+end
+
+-- Reads a tensor of bools; what has no values passes.
+local function all_true(x)
+    return x.device == "meta" or x:numel() == 0 or x:all():item()
+end
+
+---Sets shapes, and checks the parameters that `wanted` has constraints for.
+function Distribution:_open(batch_shape, event_shape, validate, wanted)
+    self.batch_shape, self.event_shape = batch_shape, event_shape or {}
+    if validate == nil then validate = default_validate end
+    self._validate = validate
+    if not validate then return end
+    for _, name in ipairs(check.sorted_keys(wanted or {})) do
+        local value = rawget(self, name)
+        if value and not all_true(wanted[name].check(value)) then
+            check.fail("%s: %s must be %s", self.name, name, wanted[name].text)
+        end
+    end
+end
+
+-- Sample shapes: a list, or nothing for one sample.
+local function sample_shape(shape)
+    if math.type(shape) == "integer" then return {shape} end
+    return shape or {}
+end
+
+---The shape of samples.
+function Distribution:_extended(shape)
+    return shapes.join(sample_shape(shape), self.batch_shape, self.event_shape)
+end
+
+---An error where a value is not in the support.
+function Distribution:_check_value(value)
+    if not self._validate then return end
+    local shape, own = shapes.of(value), shapes.join(self.batch_shape, self.event_shape)
+    local events = #self.event_shape
+    for i = 1, events do
+        if shape[#shape - i + 1] ~= self.event_shape[events - i + 1] then
+            check.fail("%s: a value of shape [%s] does not have the event shape [%s]", self.name,
+                table.concat(shape, ", "), table.concat(self.event_shape, ", "))
+        end
+    end
+    shapes.broadcast(shape, own, self.name .. ": value and distribution")
+    local support = self.support
+    if support and not all_true(support.check(value)) then
+        check.fail("%s: a value must be %s", self.name, support.text)
+    end
+end
+
+function Distribution.get_support() return nil end
+
+---Samples without gradients.
+function Distribution:sample(shape)
+    return flow.no_grad(function() return self:rsample(shape) end)
+end
+
+---Samples that are differentiable in the parameters.
+function Distribution:rsample()
+    check.fail("%s: has no rsample; sample has no gradients", self.name)
+end
+
+for _, name in ipairs {"log_prob", "entropy", "cdf", "icdf", "enumerate_support"} do
+    Distribution[name] = function(self) check.fail("%s: has no %s", self.name, name) end
+end
+for _, name in ipairs {"mean", "variance", "mode"} do
+    Distribution["get_" .. name] = function(self) check.fail("%s: has no %s", self.name, name) end
+end
+function Distribution:get_stddev() return self.variance:sqrt() end
+
+---exp of the entropy.
+function Distribution:perplexity() return self:entropy():exp() end
+
+---The same distribution for a larger batch.
+function Distribution:expand(batch_shape)
+    batch_shape = sample_shape(batch_shape)
+    local other = setmetatable({}, getmetatable(self))
+    for key, value in next, self do other[key] = value end
+    for name, events in next, self.params do
+        local value = rawget(self, name)
+        if value then
+            local shape = shapes.of(value)
+            other[name] = value:expand(shapes.join(batch_shape, shapes.part(shape, #shape - events + 1)))
+        end
+    end
+    other.batch_shape = batch_shape
+    if other._expanded then other:_expanded(self) end
+    return other
+end
+
+function Distribution:_text()
+    return ("%s(batch_shape = {%s}, event_shape = {%s})"):format(self.name, table.concat(self.batch_shape, ", "),
+        table.concat(self.event_shape, ", "))
+end
+
+check.methods(Distribution, "distribution", {
+    "sample(shape: any?)", "rsample(shape: any?)", "log_prob(value: any?)", "entropy()", "cdf(value: any?)",
+    "icdf(value: any?)", "enumerate_support(expand: any?)", "perplexity()", "expand(batch_shape: any)",
+    "get_mean()", "get_variance()", "get_mode()", "get_stddev()",
+})
+
+-- ---- Kullback and Leibler's divergence ----
+
+local rules = {}
+
+---Registers f(p, q) as the divergence of a class of distributions from another; the most special pair counts.
+---@param p table class
+---@param q table class
+---@param f function
+function M.register_kl(p, q, f)
+    rules[p] = rules[p] or {}
+    rules[p][q] = f
+end
+
+local function parent_of(class)
+    local meta = getmetatable(class)
+    return meta and meta.__index
+end
+
+---The Kullback-Leibler divergence of p from q.
+---@param p table distribution
+---@param q table distribution
+---@return table
+function M.kl_divergence(p, q)
+    require "flow.distributions_kl"
+    local first = getmetatable(p)
+    while first do
+        local second = rules[first] and getmetatable(q)
+        while second do
+            if rules[first][second] then return rules[first][second](p, q) end
+            second = parent_of(second)
+        end
+        first = parent_of(first)
+    end
+    check.fail("kl_divergence: there is no rule for %s and %s; write flow.distributions.register_kl(P, Q, f)",
+        check.got(p), check.got(q))
+end
+
+check.takes(M, {
+    "distributions.set_default_validate_args(value: boolean)",
+    "distributions.register_kl(p: any, q: any, f: function)",
+    "distributions.kl_divergence(p: any, q: any)",
+})
+
+return lazy_names.add(M, {
+    distributions_normal = "Normal LogNormal HalfNormal Laplace Cauchy HalfCauchy StudentT Uniform Gumbel",
+    distributions_gamma = "Gamma Chi2 Exponential Beta Dirichlet Weibull Pareto Kumaraswamy VonMises",
+    distributions_discrete = "Bernoulli Geometric Poisson Binomial NegativeBinomial ContinuousBernoulli",
+    distributions_categorical = "Categorical OneHotCategorical OneHotCategoricalStraightThrough Multinomial "
+        .. "RelaxedBernoulli RelaxedOneHotCategorical",
+    distributions_multivariate = "MultivariateNormal LowRankMultivariateNormal",
+    distributions_compound = "Independent MixtureSameFamily TransformedDistribution",
+    distributions_transforms = "transforms",
+})

@@ -1,0 +1,247 @@
+-- distributions_transforms.lua -- flow.distributions.transforms: invertible functions that carry distributions.
+--
+-- A transform t has t(x), t.inv, and the logarithm of the volume it gives to a small cube at x:
+-- t:log_abs_det_jacobian(x, y) with y = t(x). Its events have t.domain_dim axes before and t.codomain_dim after it.
+
+local flow = require "flow"
+local check = require "flow.check"
+local D = require "flow.distributions"
+
+local shapes = D._shapes
+
+local M = {}
+
+local Transform = {name = "Transform", domain_dim = 0, codomain_dim = 0, bijective = true}
+M.Transform = Transform
+
+local Inverse
+
+local function index_of(class)
+    return function(self, key)
+        if key == "inv" then return Inverse(self) end
+        return class[key]
+    end
+end
+
+local function class(name)
+    local new = {name = name, __name = "transforms." .. name}
+    new.__index = index_of(new)
+    new.__call = function(self, x) return self:_call(x) end
+    M[name] = new
+    return setmetatable(new, {__index = Transform, __call = function(self, ...)
+        local t = setmetatable({}, self)
+        if self.init then t:init(...) end
+        return t
+    end})
+end
+
+function Transform.forward_shape(_, shape) return shape end
+function Transform.inverse_shape(_, shape) return shape end
+function Transform:_inverse() check.fail("%s: has no inverse", self.name) end
+function Transform:log_abs_det_jacobian() check.fail("%s: has no log_abs_det_jacobian", self.name) end
+
+-- The inverse of a transform.
+Inverse = class "InverseTransform"
+function Inverse:init(base)
+    self.base, self.domain_dim, self.codomain_dim = base, base.codomain_dim, base.domain_dim
+    self.bijective, self.sign = base.bijective, base.sign
+end
+Inverse.__index = function(self, key)
+    if key == "inv" then return rawget(self, "base") end
+    return Inverse[key]
+end
+function Inverse:_call(y) return self.base:_inverse(y) end
+function Inverse:_inverse(x) return self.base(x) end
+function Inverse:log_abs_det_jacobian(y, x) return -self.base:log_abs_det_jacobian(x, y) end
+function Inverse:forward_shape(shape) return self.base:inverse_shape(shape) end
+function Inverse:inverse_shape(shape) return self.base:forward_shape(shape) end
+
+-- ---- of each number ----
+
+-- A transform of each number without parameters.
+local function simple(name, forward, backward, volume, sign)
+    local new = class(name)
+    new.sign = sign or 1
+    function new._call(_, x) return forward(x) end
+    function new._inverse(_, y) return backward(y) end
+    function new.log_abs_det_jacobian(_, x, y) return volume(x, y) end
+end
+
+local function softplus(x) return x:clamp(0) + (-x:abs()):exp():log1p() end
+local LOG_2 = math.log(2)
+
+simple("ExpTransform", function(x) return x:exp() end, function(y) return y:log() end, function(x) return x end)
+simple("SigmoidTransform", function(x) return x:sigmoid() end, function(y) return y:log() - (-y):log1p() end,
+    function(x) return -softplus(-x) - softplus(x) end)
+simple("TanhTransform", function(x) return x:tanh() end, function(y) return (y:log1p() - (-y):log1p()) * 0.5 end,
+    function(x) return (LOG_2 - x - softplus(x * -2)) * 2 end)
+simple("SoftplusTransform", softplus, function(y) return (-(-y):expm1()):log() + y end,
+    function(x) return -softplus(-x) end)
+
+local Abs = class "AbsTransform"
+Abs.bijective = false
+function Abs._call(_, x) return x:abs() end
+function Abs._inverse(_, y) return y end
+
+local Affine = class "AffineTransform"
+function Affine:init(loc, scale, event_dim)
+    self.loc, self.scale = loc, scale
+    self.domain_dim, self.codomain_dim = event_dim, event_dim
+    self.sign = type(scale) == "number" and (scale > 0 and 1 or scale < 0 and -1 or 0) or scale
+end
+check.constructor(Affine,
+    "AffineTransform(loc: tensor or number, scale: tensor or number, event_dim: integer >= 0 = 0)")
+function Affine:_call(x) return x * self.scale + self.loc end
+function Affine:_inverse(y) return (y - self.loc) / self.scale end
+function Affine:log_abs_det_jacobian(x)
+    local log = type(self.scale) == "number" and flow.full_like(x, math.log(math.abs(self.scale)))
+        or self.scale:abs():log():expand(shapes.broadcast(shapes.of(x), shapes.of(self.scale), "AffineTransform"))
+    return shapes.sum_last(log, self.domain_dim)
+end
+
+local Power = class "PowerTransform"
+function Power:init(exponent) self.exponent = exponent end
+check.constructor(Power, "PowerTransform(exponent: tensor or number)")
+Power.sign = 1
+function Power:_call(x) return x ^ self.exponent end
+function Power:_inverse(y) return y ^ (1 / self.exponent) end
+function Power:log_abs_det_jacobian(x, y) return (y * self.exponent / x):abs():log() end
+
+local Cumulative = class "CumulativeDistributionTransform"
+Cumulative.sign = 1
+function Cumulative:init(distribution) self.distribution = distribution end
+function Cumulative:_call(x) return self.distribution:cdf(x) end
+function Cumulative:_inverse(y) return self.distribution:icdf(y) end
+function Cumulative:log_abs_det_jacobian(x) return self.distribution:log_prob(x) end
+
+-- ---- of vectors and matrices ----
+
+local Softmax = class "SoftmaxTransform"
+Softmax.domain_dim, Softmax.codomain_dim, Softmax.bijective = 1, 1, false
+function Softmax._call(_, x) return x:softmax(-1) end
+function Softmax._inverse(_, y) return y:log() end
+
+-- n real numbers as n + 1 shares: each takes a part of what is left.
+local Stick = class "StickBreakingTransform"
+Stick.domain_dim, Stick.codomain_dim = 1, 1
+-- The logarithm of how many shares each number begins.
+local function offsets(x, n)
+    return (n - flow.arange(n)):to(x.dtype):to(x.device):log()
+end
+function Stick._call(_, x)
+    local z = (x - offsets(x, x:size(-1))):sigmoid()
+    local left = (-z):log1p():cumsum(-1):exp()
+    local one = flow.ones_like(x:narrow(-1, 0, 1))
+    return flow.cat({z, one}, -1) * flow.cat({one, left}, -1)
+end
+function Stick._inverse(_, y)
+    local n = y:size(-1) - 1
+    local front = y:narrow(-1, 0, n)
+    local left = (1 - front:cumsum(-1)):clamp(1.1754943508222875e-38)
+    return front:log() - left:log() + offsets(y, n)
+end
+function Stick.log_abs_det_jacobian(_, x, y)
+    local n = x:size(-1)
+    x = x - offsets(x, n)
+    return (-x - softplus(-x) + y:narrow(-1, 0, n):log()):sum(-1)
+end
+function Stick.forward_shape(_, shape)
+    return shapes.join(shapes.part(shape, 1, #shape - 1), {shape[#shape] + 1})
+end
+function Stick.inverse_shape(_, shape)
+    return shapes.join(shapes.part(shape, 1, #shape - 1), {shape[#shape] - 1})
+end
+
+-- The lower half of a matrix, with the exponentials of its diagonal.
+local Lower = class "LowerCholeskyTransform"
+Lower.domain_dim, Lower.codomain_dim = 2, 2
+local function with_diagonal(x, diagonal)
+    local unit = flow.eye(x:size(-1), {dtype = x.dtype}):to(x.device)
+    return x:tril(-1) + diagonal:unsqueeze(-1) * unit
+end
+function Lower._call(_, x) return with_diagonal(x, x:diagonal(0, -2, -1):exp()) end
+function Lower._inverse(_, y) return with_diagonal(y, y:diagonal(0, -2, -1):log()) end
+function Lower.log_abs_det_jacobian(_, x) return x:diagonal(0, -2, -1):sum(-1) end
+
+-- ---- of transforms ----
+
+local Independent = class "IndependentTransform"
+function Independent:init(base_transform, reinterpreted_batch_ndims)
+    self.base, self.count = base_transform, reinterpreted_batch_ndims
+    self.domain_dim = base_transform.domain_dim + self.count
+    self.codomain_dim, self.bijective = base_transform.codomain_dim + self.count, base_transform.bijective
+    self.sign = base_transform.sign
+end
+check.constructor(Independent, "IndependentTransform(base_transform: any, reinterpreted_batch_ndims: integer >= 0)")
+function Independent:_call(x) return self.base(x) end
+function Independent:_inverse(y) return self.base:_inverse(y) end
+function Independent:log_abs_det_jacobian(x, y)
+    return shapes.sum_last(self.base:log_abs_det_jacobian(x, y), self.count)
+end
+function Independent:forward_shape(shape) return self.base:forward_shape(shape) end
+function Independent:inverse_shape(shape) return self.base:inverse_shape(shape) end
+
+local Reshape = class "ReshapeTransform"
+function Reshape:init(in_shape, out_shape)
+    self.in_shape, self.out_shape = in_shape, out_shape
+    self.domain_dim, self.codomain_dim = #in_shape, #out_shape
+end
+check.constructor(Reshape, "ReshapeTransform(in_shape: list, out_shape: list)")
+function Reshape:forward_shape(shape)
+    return shapes.join(shapes.part(shape, 1, #shape - #self.in_shape), self.out_shape)
+end
+function Reshape:inverse_shape(shape)
+    return shapes.join(shapes.part(shape, 1, #shape - #self.out_shape), self.in_shape)
+end
+function Reshape:_call(x) return x:reshape(self:forward_shape(shapes.of(x))) end
+function Reshape:_inverse(y) return y:reshape(self:inverse_shape(shapes.of(y))) end
+function Reshape:log_abs_det_jacobian(x)
+    local batch = shapes.part(shapes.of(x), 1, x.ndim - #self.in_shape)
+    return shapes.sum_last(flow.zeros_like(x), #self.in_shape):reshape(batch)
+end
+
+local Compose = class "ComposeTransform"
+function Compose:init(parts)
+    self.parts, self.bijective, self.sign = parts, true, 1
+    -- the axes of an event before and after all, where each part may have more than the one before it
+    local before, after = 0, 0
+    for i = #parts, 1, -1 do
+        before = math.max(before + parts[i].domain_dim - parts[i].codomain_dim, parts[i].domain_dim)
+        self.bijective = self.bijective and parts[i].bijective
+        if type(self.sign) == "number" and parts[i].sign then self.sign = parts[i].sign * self.sign end
+    end
+    for _, part in ipairs(parts) do
+        after = math.max(after + part.codomain_dim - part.domain_dim, part.codomain_dim)
+    end
+    self.domain_dim, self.codomain_dim = before, after
+end
+check.constructor(Compose, "ComposeTransform(parts: list)")
+function Compose:_call(x)
+    for _, part in ipairs(self.parts) do x = part(x) end
+    return x
+end
+function Compose:_inverse(y)
+    for i = #self.parts, 1, -1 do y = self.parts[i]:_inverse(y) end
+    return y
+end
+function Compose:log_abs_det_jacobian(x)
+    local total, dim = nil, self.domain_dim
+    for _, part in ipairs(self.parts) do
+        local y = part(x)
+        local term = shapes.sum_last(part:log_abs_det_jacobian(x, y), dim - part.domain_dim)
+        total = total and total + term or term
+        dim = dim + part.codomain_dim - part.domain_dim
+        x = y
+    end
+    return total
+end
+function Compose:forward_shape(shape)
+    for _, part in ipairs(self.parts) do shape = part:forward_shape(shape) end
+    return shape
+end
+function Compose:inverse_shape(shape)
+    for i = #self.parts, 1, -1 do shape = self.parts[i]:inverse_shape(shape) end
+    return shape
+end
+
+return {transforms = M}

@@ -1,0 +1,385 @@
+-- optim_base.lua -- what all optimizers share: groups of parameters, steps and their state.
+--
+-- A step is one op per group over all its parameters at once (parameters that differ in placement or number of steps
+-- go in separate ones). State has its parameter's SBP, so no step moves it, and belongs to parameters by position, so a
+-- state dict means the same in another process. Parameters without a gradient are left alone.
+
+local flow = require "flow"
+local check = require "flow.check"
+local checkpoint = require "flow.checkpoint"
+local groups = require "flow.optim_groups"
+
+local program = flow._program
+
+---@class flow.optim.Optimizer
+---@field groups table[] each with `params` and its options (lr, weight_decay, ...)
+local Optimizer = {}
+Optimizer.__index = Optimizer
+
+local function new_state(self, group, p)
+    local state = {step = 0, place = groups.place_of(p), tensors = {}}
+    for i, name in ipairs(self._kept(group, p)) do
+        state.tensors[i] = self._make and self._make(p:detach(), name) or flow.zeros_like(p:detach())
+        local first = self._initial and self._initial(group, name) or 0
+        if first ~= 0 then state.tensors[i]:fill_(first) end
+    end
+    return state
+end
+
+-- State of one parameter, made at its first step.
+local function state_of(self, group, p)
+    local state = self.state[p]
+    if not state then
+        state = new_state(self, group, p)
+        self.state[p] = state
+    end
+    return state
+end
+
+-- Parameters with a gradient, in batches that one op can update; lists: params, grads, first kept tensors, ...
+local function batches(self, group)
+    local result, by_key = {}, {}
+    for _, p in ipairs(group.params) do
+        local grad = p.grad
+        if grad then
+            local state = state_of(self, group, p)
+            state.step = state.step + 1
+            local key = state.place .. state.step
+            local batch = by_key[key]
+            if not batch then
+                batch = {states = {}, lists = {{}, {}}}
+                by_key[key] = batch
+                result[#result + 1] = batch
+            end
+            local lists = batch.lists
+            local n = #lists[1] + 1
+            batch.states[n] = state
+            lists[1][n], lists[2][n] = p, grad
+            for i, t in ipairs(state.tensors) do
+                lists[i + 2] = lists[i + 2] or {}
+                lists[i + 2][n] = t
+            end
+        end
+    end
+    return result
+end
+
+local function flatten(lists)
+    local all = {}
+    for _, list in ipairs(lists) do table.move(list, 1, #list, #all + 1, all) end
+    return all
+end
+
+-- What runs the ops of a batch's step: run(op, lists) with the options of its rule, or of options_of(group, step).
+-- When a step is captured, its replays count once and read the options anew.
+local function runner(self, group, states)
+    local counts = true
+    local function of_rule(...) return (select(2, self._options(...))) end
+    return function(op, lists, options_of)
+        options_of = options_of or of_rule
+        local options = options_of(group, states[1].step)
+        if not program.recording then return op(flatten(lists), options) end
+        local mine = counts
+        counts = false
+        return program.live(op, flatten(lists), options, function()
+            for _, state in ipairs(mine and states or {}) do state.step = state.step + 1 end
+            return options_of(group, states[1].step)
+        end)
+    end
+end
+
+-- Updates the parameters of a batch.
+local function update(self, group, batch)
+    local run = runner(self, group, batch.states)
+    if self._compose then return self._compose(group, run, batch.lists) end
+    run((self._options(group, batch.states[1].step)), batch.lists)
+end
+
+-- A function that tells whether the group is updated by the op and in the batches (taken before their lists are used)
+-- that it has now: with as many parameters, whose states have counted alike.
+local function guard(self, group, list)
+    local count, step, parts = #group.params, self._options(group, 1), {}
+    for i, batch in ipairs(list) do
+        parts[i] = {params = table.move(batch.lists[1], 1, #batch.states, 1, {}), states = batch.states}
+    end
+    return function()
+        if #group.params ~= count or self._options(group, 1) ~= step then return false end
+        for _, part in ipairs(parts) do
+            local params, states = part.params, part.states
+            for i = 1, #states do
+                if self.state[params[i]] ~= states[i] or states[i].step ~= states[1].step then return false end
+            end
+        end
+        return true
+    end
+end
+
+local function call_hooks(self, list)
+    for _, hook in ipairs(list or {}) do hook(self) end
+end
+
+local function step_groups(self)
+    local _ <close> = flow.no_grad()
+    if program.recording then
+        local count = #self.groups
+        program.guard(function() return #self.groups == count end)
+    end
+    for _, group in ipairs(self.groups) do
+        local list = batches(self, group)
+        if program.recording then program.guard(guard(self, group, list)) end
+        for _, batch in ipairs(list) do update(self, group, batch) end
+    end
+end
+
+---One step with the current gradients; with a function, with those that it computes. It returns the loss, and so does
+---the step.
+---@param closure function?
+function Optimizer:step(closure)
+    call_hooks(self, rawget(self, "_before"))
+    local loss
+    if closure then
+        local _ <close> = flow.enable_grad()
+        loss = closure()
+    end
+    step_groups(self)
+    call_hooks(self, rawget(self, "_after"))
+    return loss
+end
+
+local function register(self, key, hook)
+    local list = rawget(self, key) or {}
+    rawset(self, key, list)
+    list[#list + 1] = hook
+    return {remove = function()
+        for i = #list, 1, -1 do if list[i] == hook then table.remove(list, i) end end
+    end}
+end
+
+---hook(optimizer) runs before each step. Returns an object whose remove() takes it away.
+---@param hook function
+function Optimizer:register_step_pre_hook(hook) return register(self, "_before", hook) end
+
+---hook(optimizer) runs after each step.
+---@param hook function
+function Optimizer:register_step_post_hook(hook) return register(self, "_after", hook) end
+
+---Adds a group of parameters, as in a list of groups: {params = ..., lr = ...}; one tensor stands for a list of it.
+---A captured step is recorded again with it.
+---@param group table
+function Optimizer:add_param_group(group)
+    if not groups.is_group(group) then
+        check.fail("%s:add_param_group: takes {params = ...}, got %s", self.name, check.got(group))
+    end
+    local item = {}
+    for key, value in pairs(group) do item[key] = value end
+    if check.is_tensor(item.params) then item.params = {item.params} end
+    groups.append(self, item)
+end
+
+---Drops all gradients, or sets those there are to 0.
+---@param set_to_none boolean? true if absent
+function Optimizer:zero_grad(set_to_none)
+    for _, group in ipairs(self.groups) do
+        for _, p in ipairs(group.params) do
+            if set_to_none ~= false then p.grad = nil
+            elseif p.grad then p.grad:detach():zero_() end
+        end
+    end
+end
+
+---Sets the learning rate of all groups.
+---@param lr number
+function Optimizer:set_lr(lr)
+    for _, group in ipairs(self.groups) do group.lr = lr end
+end
+
+---A table for flow.save: groups with their options, and the state of each parameter by its position.
+function Optimizer:state_dict()
+    local result, count = {groups = {}, state = {}}, 0
+    for i, group in ipairs(self.groups) do
+        local saved = {params = {}}
+        for key in pairs(self.defaults) do saved[key] = group[key] end
+        for j, p in ipairs(group.params) do
+            count = count + 1
+            saved.params[j] = count
+            local state = self.state[p]
+            local entry = {step = state and state.step or 0}
+            for k, name in ipairs(self._kept(group, p)) do entry[name] = state and state.tensors[k] end
+            result.state[count] = entry
+        end
+        result.groups[i] = saved
+    end
+    return result
+end
+
+-- A state dict of another kind of optimizer has options or tensors that this one lacks.
+local function check_names(self, who, saved, known, what)
+    for _, key in ipairs(check.sorted_keys(saved)) do
+        if known[key] == nil then
+            check.fail("%s: the state has %s %s, which %s does not have; was it saved by another optimizer?", who, what,
+                check.quote(tostring(key)), self.name)
+        end
+    end
+end
+
+-- Checks that the saved state `entry` fits parameter number `count`.
+local function check_entry(self, who, group, p, entry, count)
+    if type(entry) ~= "table" or math.type(entry.step) ~= "integer" or entry.step < 0 then
+        check.fail("%s: the state of parameter %d is missing", who, count)
+    end
+    local known = {step = true}
+    for _, name in ipairs(self._kept(group, p)) do known[name] = true end
+    check_names(self, who, entry, known, "a tensor")
+    for _, name in ipairs(self._kept(group, p)) do
+        local t = entry[name]
+        if t == nil and entry.step > 0 then check.fail("%s: %s of parameter %d is missing", who, name, count) end
+        if t ~= nil and not checkpoint.is_stored(t) then check.tensor(who, name, t) end
+        local like = self._make and t ~= nil and self._make(p:detach(), name) or p
+        if t ~= nil and check.shape(t) ~= check.shape(like) then
+            check.fail("%s: %s of parameter %d has shape %s, %s %s", who, name, count, check.shape(t),
+                like == p and "the parameter" or "it must be", check.shape(like))
+        elseif check.is_tensor(t) and t.is_global and not p.is_global then
+            check.fail("%s: %s of parameter %d is global, the parameter is local", who, name, count)
+        end
+    end
+end
+
+-- The options of a group with those that were saved.
+local function saved_options(self, who, group, saved)
+    local result = {}
+    for _, key in ipairs(check.sorted_keys(self.defaults)) do
+        local value = saved[key]
+        if value == nil then value = group[key] end
+        if type(value) ~= type(self.defaults[key]) and self.defaults[key] ~= check.none then
+            check.fail("%s: %s must be a %s, got %s", who, key, type(self.defaults[key]), check.got(value))
+        end
+        result[key] = value
+    end
+    groups.check_group(who, result)
+    return result
+end
+
+-- The options of each group of a state dict that fits.
+local function check_state(self, state)
+    local who, options, count = self.name .. ":load_state_dict", {}, 0
+    if type(state.groups) ~= "table" or type(state.state) ~= "table" then
+        check.fail("%s: takes a table from state_dict", who)
+    end
+    if #state.groups ~= #self.groups then
+        check.fail("%s: the state has %d groups, the optimizer %d", who, #state.groups, #self.groups)
+    end
+    for i, group in ipairs(self.groups) do
+        local saved = state.groups[i]
+        if type(saved) ~= "table" or type(saved.params) ~= "table" or #saved.params ~= #group.params then
+            check.fail("%s: group %d of the state does not have the optimizer's %d parameters", who, i, #group.params)
+        end
+        local known = {params = true}
+        for key in pairs(self.defaults) do known[key] = true end
+        check_names(self, who, saved, known, "an option")
+        options[i] = saved_options(self, who, group, saved)
+        for _, p in ipairs(group.params) do
+            count = count + 1
+            check_entry(self, who, options[i], p, state.state[count], count)
+        end
+    end
+    return options
+end
+
+-- Puts the state in the place of the one that p has; its tensors stay, for captured steps hold them.
+local function adopt(states, p, mine)
+    local old = states[p]
+    if not old or #old.tensors ~= #mine.tensors then
+        states[p] = mine
+        return
+    end
+    old.step = mine.step
+    for k, t in ipairs(old.tensors) do t:copy_(mine.tensors[k]) end
+end
+
+---Takes the state (copied) and the options of a state dict; if it does not fit, nothing is changed. Of lazy tensors
+---(flow.load) each rank reads only its own part.
+---@param state table
+function Optimizer:load_state_dict(state)
+    local options = check_state(self, state)
+    local _ <close> = flow.no_grad()
+    local made, count = {}, 0
+    for i, group in ipairs(self.groups) do
+        for _, p in ipairs(group.params) do
+            count = count + 1
+            local entry = state.state[count]
+            if entry.step > 0 or self.state[p] then
+                local mine = new_state(self, options[i], p)
+                mine.step = entry.step
+                for k, name in ipairs(entry.step > 0 and self._kept(options[i], p) or {}) do
+                    checkpoint.copy(mine.tensors[k], entry[name])
+                end
+                made[p] = mine
+            end
+        end
+    end
+    for p, mine in pairs(made) do adopt(self.state, p, mine) end
+    for i, group in ipairs(self.groups) do
+        for key, value in pairs(options[i]) do group[key] = value end
+    end
+end
+
+-- opt.lr = 0.1 would change nothing.
+function Optimizer:__newindex(key, value)
+    if key == nil or key ~= key then check.fail("%s: a field cannot have the key %s", self.name, check.got(key)) end
+    if self.defaults[key] ~= nil then
+        check.fail("%s: '%s' is an option of its groups: optimizer.groups[1].%s = value%s", self.name, key, key,
+            key == "lr" and ", or optimizer:set_lr(value) for all" or "")
+    end
+    rawset(self, key, value)
+end
+
+function Optimizer:__tostring()
+    local lines = {}
+    for i, group in ipairs(self.groups) do
+        local parts = {}
+        for _, key in ipairs(check.sorted_keys(self.defaults)) do
+            local value = group[key]
+            if type(value) == "table" then value = ("%s/%s"):format(value[1], value[2]) end
+            parts[#parts + 1] = ("%s=%s"):format(key, value)
+        end
+        lines[i] = ("  group %d: %d parameters, %s"):format(i, #group.params, table.concat(parts, ", "))
+    end
+    return self.name .. "(\n" .. table.concat(lines, "\n") .. "\n)"
+end
+
+-- ---- kinds of optimizers ----
+
+local M = {}
+
+local function new(class, params, opts, ...)
+    check.refuse_colon(class.name, params, "class")
+    if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
+    local self = setmetatable({state = {}}, class)
+    groups.make(self, params, opts)
+    return self
+end
+
+---A kind of optimizer, by a rule: see optim_rules.lua. check(group) raises where options or parameters do not fit,
+---make(p, name) gives a kept tensor that is not like p, methods are added to those of all.
+---@param name string
+---@param rule table
+---@return table class
+function M.define(name, rule)
+    local class = {
+        name = name, defaults = rule.defaults, _kept = rule.kept, _options = rule.options, _initial = rule.initial,
+        _compose = rule.compose, _make = rule.make, _check = rule.check,
+    }
+    for key, f in pairs(rule.methods or {}) do class[key] = f end
+    class.__index, class.__newindex, class.__tostring = class, Optimizer.__newindex, Optimizer.__tostring
+    return setmetatable(class, {__index = Optimizer, __call = new})
+end
+
+local is_optimizer = check.methods(Optimizer, "optimizer", {
+    "step(closure: function?)", "zero_grad(set_to_none: boolean?)", "add_param_group(group: any)",
+    "register_step_pre_hook(hook: function)", "register_step_post_hook(hook: function)",
+    "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
+})
+check.define_type("optimizer", "an optimizer", is_optimizer)
+check.strict("Optimizer", Optimizer)
+
+return M
