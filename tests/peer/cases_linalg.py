@@ -224,3 +224,12 @@ for name, function in (("inv", L.inv), ("det", L.det), ("cholesky", L.cholesky),
         dtypes=half + (torch.int64,))
 add("mm of 16 bits", "a:mm(b)", torch.mm, general((3, 4), (4, 2)), order=1, dtypes=half)
 add("trace of 16 bits", "a:trace()", torch.trace, general((3, 3)), order=1, dtypes=half)
+for order in ["'fro'", "'nuc'", 1, -1, 2, -2, "math.huge", "-math.huge"]:
+    value = {"'fro'": "fro", "'nuc'": "nuc", "math.huge": float("inf"), "-math.huge": -float("inf")}.get(order, order)
+    add(f"matrix_norm {order}", f"flow.linalg.matrix_norm(a, {order})", lambda a, p=value: L.matrix_norm(a, p), spread((3, 4)), spread((2, 3, 3)))
+    add(f"cond {order}", f"flow.linalg.cond(a, {order})", lambda a, p=value: L.cond(a, p), spread((3, 3)), spread((2, 3, 3)))
+for order in [0.5, 1, 2, 3, "math.huge"]:
+    value = float("inf") if order == "math.huge" else order
+    add(f"vector_norm {order}", f"flow.linalg.vector_norm(a, {order}, -1, true)", lambda a, p=value: L.vector_norm(a, p, -1, True),
+        general((3, 4)), general((5,)))
+add("norm", "flow.linalg.norm(a)", L.norm, general((3, 4)), general((2, 3, 4)), general(()))

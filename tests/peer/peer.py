@@ -86,7 +86,7 @@ def expected(case, inputs):
         results = case.function(*args)
         results = list(results) if isinstance(results, (tuple, list)) else [results]
         found = {f"y{j}": y for j, y in enumerate(results, 1)}
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as problem:
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError) as problem:
         return None, str(problem).split("\n")[0]
     slopes = results
     try:
@@ -96,7 +96,7 @@ def expected(case, inputs):
                 break
             slopes = torch.autograd.grad(total, leaves, create_graph=order < case.order, allow_unused=True)
             found.update({f"{'gh'[order - 1]}{i}": g for i, g in enumerate(slopes, 1) if g is not None})
-    except (RuntimeError, NotImplementedError) as problem:
+    except (RuntimeError, NotImplementedError, IndexError) as problem:
         return found, str(problem).split("\n")[0]
     return found, None
 
@@ -158,7 +158,7 @@ def judge(entry, case, inputs, dtype, answer, tensors):
         if case.same:
             y, got = case.same(y, key), case.same(got, key)
         looser = {"y": 1, "g": 10, "h": 100}[key[0]]
-        text = difference(y, got, TOLERANCE.get(dtype, 0) * case.tolerance * looser)
+        text = difference(y, got, (TOLERANCE.get(dtype) or TOLERANCE.get(y.dtype, 0)) * case.tolerance * looser)
         if text:
             wrong.append(f"{key}: {text}")
     return wrong
