@@ -2,7 +2,6 @@
 local flow = require "flow"
 local nn = flow.nn
 local support = require "tests.support"
-local testing = flow._testing
 
 local capture, error_of, same_bits = flow.capture, support.error_of, support.same_bits
 
@@ -11,7 +10,7 @@ describe("every op", function()
 
     -- Those whose results depend on values in a way that no list of kernels can: what they are called with.
     local refused = {}
-    for name in ("nonzero index index_put masked_select unique"):gmatch "%S+" do refused[name] = true end
+    for name in ("nonzero index index_put masked_select unique unique_consecutive bincount repeat_interleave"):gmatch "%S+" do refused[name] = true end
 
     local function of_list(op, args)
         return function(...)
@@ -30,10 +29,10 @@ describe("every op", function()
         return result
     end
 
-    for _, op in ipairs(testing.ops()) do
+    for _, op in ipairs(support.ops()) do
         for number, sample in ipairs(op.samples) do
             it(op.name .. " sample " .. number .. " gives the same bits in a replay", function()
-                if support.has_no_kernel(op, sample) then return end
+                if support.has_no_kernel(op, sample) then return pending "no kernel on this device" end
                 local args = support.arguments(op, sample)
                 local list = tensors_of(args)
                 if #list > 32 then return end

@@ -68,6 +68,8 @@ describe("data.csv", function()
         {"finds semicolons", "a;b, c;d\n1;2;3\n", {{"a", "int64", {1}}, {"b, c", "int64", {2}}, {"d", "int64", {3}}}},
         {"finds bars", "a|b\n1|2\n", {{"a", "int64", {1}}, {"b", "int64", {2}}}},
         {"finds blanks between numbers", "  1   2.5\n 3\t-4 \n", {{"c0", "int64", {1, 3}}, {"c1", "float64", {2.5, -4}}}},
+        {"finds blanks in a line without an end", "1 2.5", {{"c0", "int64", {1}}, {"c1", "float64", {2.5}}}},
+        {"takes an open quote behind a blank for a character", '1 "2\n3 4\n', {{'1 "2', "text", {"3 4"}}}, {header = true}},
         {"takes blanks as the delimiter", 'a  b\n x   "y z" \n', {{"a", "text", {"x"}}, {"b", "text", {"y z"}}}, {delimiter = " "}},
         {"takes lines of text as one column", "text\nhello world\nno comma here\n", {{"text", "text", {"hello world", "no comma here"}}}},
         {"takes a comma for the point", "a;b\n1,5;-2,25e1\n", {{"a", "float64", {1.5}}, {"b", "float64", {-22.5}}}, {decimal = ",", delimiter = ";"}},

@@ -71,6 +71,17 @@ local unary = {
     {"relu", function(x) return x < 0 and 0 or x end},
     {"leaky_relu", function(x) return x > 0 and x or x * 0.125 end, {0, 0}, {args = {0.125}}},
     {"elu", function(x) return x > 0 and x or 2 * ref.expm1(x) end, {3, 4}, {args = {2}}},
+    {"celu", function(x) return x > 0 and x or 2 * ref.expm1(x / 2) end, {3, 4}, {args = {2}}},
+    {"selu", function(x) return 1.0507009873554805 * (x > 0 and x or 1.6732632423543772 * ref.expm1(x)) end, {4, 5}},
+    {"hardtanh", function(x) return x ~= x and x or math.max(-1.5, math.min(x, 2)) end, {0, 0}, {args = {-1.5, 2}}},
+    {"relu6", function(x) return x < 0 and 0 or x > 6 and 6 or x end},
+    {"hardsigmoid", function(x) return x ~= x and x or math.max(0, math.min(x + 3, 6)) / 6 end, {1, 1}, {slack = 1e-7}},
+    {"hardswish", function(x) return x == -inf and nan or x * ((x ~= x and x or math.max(0, math.min(x + 3, 6))) / 6) end, {2, 2}, {slack = 1e-7}},
+    {"hardshrink", function(x) return x >= -1.5 and x <= 1.5 and 0 or x end, {0, 0}, {args = {1.5}}},
+    {"softshrink", function(x) return x > 1.5 and x - 1.5 or x < -1.5 and x + 1.5 or x ~= x and x or 0 end, {0, 0}, {args = {1.5}}},
+    {"softsign", function(x) return x / (1 + math.abs(x)) end, {1, 1}},
+    {"logsigmoid", function(x) return (x < 0 and x or 0) - ref.log1p(math.exp(-math.abs(x))) end, {3, 4}},
+    {"threshold", function(x) return x <= 0.5 and -2 or x end, {0, 0}, {args = {0.5, -2}}},
     {"softplus", function(x) return x > 20 and x or ref.log1p(math.exp(x)) end, {4, 4}},
     {"softplus", function(x) return 2 * x > 3 and x or ref.log1p(math.exp(2 * x)) / 2 end, {4, 4}, {args = {2, 3}}},
     {"gelu", gelu, {4, 8}, {slack = 2}},
@@ -189,7 +200,9 @@ describe("integers:", function()
     -- Float functions of integers and booleans give float32.
     local float_functions = {}
     for _, case in ipairs(unary) do float_functions[case[1]] = case end
-    for _, name in ipairs {"neg", "abs", "square", "sign", "relu", "clamp", "floor", "ceil", "round", "trunc"} do float_functions[name] = nil end
+    for _, name in ipairs {
+        "neg", "abs", "square", "sign", "relu", "clamp", "floor", "ceil", "round", "trunc", "relu6", "hardtanh", "threshold",
+    } do float_functions[name] = nil end
     for name, case in pairs(float_functions) do
         it(name .. " gives float32", function()
             for _, dtype in ipairs {"bool", "uint8", "int8", "int32", "int64"} do
@@ -210,6 +223,9 @@ describe("integers:", function()
         {"clamp", function(x) return x < 2 and 2 or x > 9 and 9 or x end, nil, {args = {2, 9}}},
         {"clamp", function(x) return x < 9 and 9 or x end, nil, {args = {9}}},
         {"clamp", function(x) return x > 9 and 9 or x end, nil, {args = {nil, 9, n = 2}}},
+        {"relu6", function(x) return x < 0 and 0 or x > 6 and 6 or x end},
+        {"hardtanh", function(x) return x < 2 and 2 or x > 9 and 9 or x end, nil, {args = {2, 9}}},
+        {"threshold", function(x) return x <= 3 and 7 or x end, nil, {args = {3, 7}}},
         {"floor", same}, {"ceil", same}, {"round", same}, {"trunc", same},
         {"bitwise_not", function(x) return ~x end},
     }

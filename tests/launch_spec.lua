@@ -247,17 +247,21 @@ describe("--ranks", function()
                 while os.clock() - start < 0.001 do end
             end]])
         for rank = 0, 2 do
-            local start = os.time()
-            local _, code = run(("@ --ranks 3 %s %d >%%/out 2>%%/err"):format(script, rank))
-            assert.are.equal(137, code)
-            assert.is_true(os.time() - start < 20)
+            local told = ("rank %d was killed (SIGKILL? out of memory?)"):format(rank)
+            for _ = 1, 3 do     -- on a busy machine mpirun may end before it has passed on what is said last
+                local start = os.time()
+                local _, code = run(("@ --ranks 3 %s %d >%%/out 2>%%/err"):format(script, rank))
+                assert.are.equal(137, code)
+                assert.is_true(os.time() - start < 20)
+                if process.read(folder .. "/err"):find(told, 1, true) then break end
+            end
             local broken, count = 0, 0
             for line in io.lines(folder .. "/out") do
                 count = count + 1
                 if #line ~= 50000 or line ~= line:sub(1, 1):rep(50000) then broken = broken + 1 end
             end
             assert.is_true(count > 3 and broken <= 3, ("%d of %d lines are broken"):format(broken, count)) -- the ends of the ranks
-            assert.truthy(process.read(folder .. "/err"):find(("rank %d was killed (SIGKILL? out of memory?)"):format(rank), 1, true))
+            assert.truthy(process.read(folder .. "/err"):find(told, 1, true))
         end
     end)
 

@@ -12,6 +12,18 @@ local function names(map)
 end
 
 describe("layers", function()
+    it("say what they are, copy themselves and go from training to evaluation", function()
+        for name, how in pairs(require "tests.layers") do
+            if how[1] and name ~= "Module" then
+                local net = nn[name](table.unpack(how[1]))
+                assert.are.equal(name, tostring(net):match "^%w+", name)
+                local copy = net:clone():eval()
+                assert.are.equal(tostring(net), tostring(copy), name)
+                assert.are.same({net.training, copy.training}, {true, false}, name)
+            end
+        end
+    end)
+
     it("Linear is x W^T + b, initialised as PyTorch does", function()
         local net = nn.Linear(100, 50)
         local x = flow.randn(3, 100)
@@ -29,6 +41,13 @@ describe("layers", function()
         assert.are.equal("weight bias", names(net:named_parameters()))
         assert.are.equal("weight", names(nn.LayerNorm(8, {bias = false}):named_parameters()))
         assert.are.equal("", names(nn.LayerNorm(8, {affine = false}):named_parameters()))
+    end)
+
+    it("layers that normalise have weight and bias in this order", function()
+        for name, net in pairs {BatchNorm = nn.BatchNorm2d(4), InstanceNorm = nn.InstanceNorm1d(4, {affine = true}),
+                GroupNorm = nn.GroupNorm(2, 4)} do
+            assert.are.equal("weight bias", names(net:named_parameters()), name)
+        end
     end)
 
     it("Linear applies its activation", function()

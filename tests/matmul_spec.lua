@@ -69,6 +69,34 @@ describe("matmul", function()
         end
     end)
 
+    it("multiplies rows, columns and matrices of 16 bits as they lie", function()
+        flow.manual_seed(5)
+        for _, dtype in ipairs {"bfloat16", "float16"} do
+            for _, size in ipairs {{1, 768, 300}, {1, 33, 7}, {300, 768, 1}, {70, 80, 90}, {1, 1, 1}} do
+                local m, k, n = table.unpack(size)
+                for _, x in ipairs {flow.randn(m, k):to(dtype), flow.randn(k, m):to(dtype):t()} do
+                    for _, y in ipairs {flow.randn(k, n):to(dtype), flow.randn(n, k):to(dtype):t()} do
+                        local want = x:to("float32"):matmul(y:to("float32"))
+                        local limit = 0.01 * (1 + want:abs():amax():item())
+                        assert.is_true((x:matmul(y):to("float32") - want):abs():amax():item() < limit)
+                    end
+                end
+            end
+        end
+    end)
+
+    it("multiplies integers exactly, and wraps around", function()
+        flow.manual_seed(6)
+        for _, dtype in ipairs {"int64", "int32", "int8", "uint8"} do
+            local x, y = flow.randint(0, 100, {37, 45}):to(dtype), flow.randint(0, 100, {29, 45}):to(dtype):t()
+            local want = (x:to("int64"):unsqueeze(2) * y:to("int64"):unsqueeze(0)):sum(1):to(dtype)
+            assert.are.same(want:totable(), x:matmul(y):totable())
+            assert.are.same(want[{{}, 3}]:totable(), x:matmul(y[{{}, 3}]):totable())
+        end
+        local x = flow.tensor {{math.maxinteger, 2}, {3, 4}}
+        assert.are.same({{7, 6}, {math.maxinteger * 3 + 12, 22}}, x:matmul(x):totable())
+    end)
+
     it("multiplies every matrix of a batch, broadcast or strided", function()
         flow.manual_seed(4)
         local x, y = flow.randn(3, 1, 4, 6), flow.randn(2, 6, 5)

@@ -162,7 +162,7 @@ describe("results that are computed when they are needed", function()
     for _, size in ipairs {1 << 18, 1 << 20, 1 << 22} do
         it(("need few tensors in a loop, of %d floats"):format(size), function()
             local most = most_in_loop(size, "y * 1.01 + 1")
-            assert.is_true(most <= 4, ("%d tensors"):format(most))
+            assert.is_true(most <= 6, ("%d tensors"):format(most))     -- when the first collection comes depends on Lua's heap
         end)
     end
 

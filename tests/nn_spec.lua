@@ -243,7 +243,7 @@ Sequential(
             "Sequential: item 2 must be a module, got 3"},
         {"no argument", function() nn.Linear() end, "Linear: missing argument 'inputs'"},
         {"an argument too many", function() nn.Embedding(2, 3, 4) end,
-            "Embedding: too many arguments: Embedding(count: integer >= 1, width: integer >= 1)"},
+            "Embedding: options must be a table with names, got 4"},
         {"options that are no table", function() nn.Linear(2, 3, true) end, "Linear: options must be a table with names, got true"},
         {"a list for options", function() nn.Linear(2, 3, {false}) end,
             "Linear: options must be a table with names, got table"},

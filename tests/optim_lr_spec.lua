@@ -27,6 +27,8 @@ local makers = {
         return S.CyclicLR(o, {0.01, 0.02}, {0.3, 0.4}, 4, {mode = "triangular2", cycle_momentum = false})
     end,
     ["CyclicLR exp_range"] = function(o) return S.CyclicLR(o, 0.01, 0.3, 3, {mode = "exp_range", gamma = 0.9}) end,
+    SWALR = function(o) return S.SWALR(o, 0.02, 6) end,
+    ["SWALR linear"] = function(o) return S.SWALR(o, {0.1, 0.01}, 4, "linear") end,
     OneCycleLR = function(o) return S.OneCycleLR(o, 0.4, 14) end,
     ["OneCycleLR linear"] = function(o)
         return S.OneCycleLR(o, {0.4, 0.2}, {

@@ -255,7 +255,7 @@ SGD(
             "SGD: 'lr' is an option of its groups: optimizer.groups[1].lr = value, or optimizer:set_lr(value) for all"},
         {"step with a dot", function() optim.SGD({p}).step() end,
             "step: a method is called with a colon, optimizer:step(); got nil as the optimizer"},
-        {"a closure", function() optim.SGD({p}):step(print) end, "step: too many arguments: step()"},
+        {"a closure that is none", function() optim.SGD({p}):step(3) end, "step: closure must be a function, got 3"},
         {"a state that is none", function() optim.SGD({p}):load_state_dict({}) end,
             "SGD:load_state_dict: takes a table from state_dict"},
         {"no state", function() optim.SGD({p}):load_state_dict() end, "load_state_dict: missing argument 'state'"},

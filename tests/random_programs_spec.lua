@@ -20,11 +20,11 @@ describe("random programs on global tensors of one rank give what they give on l
         assert.is_true(programs.captured.captured > 150)
     end)
 
-    it("nearly all ops are called", function()
+    it("most ops are called", function()
         local missing = {}
         for _, op in ipairs(programs.ops) do
             if not op.host_only and not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
         end
-        assert.is_true(#missing < 30, table.concat(missing, " "))
+        assert.is_true(#missing < #programs.ops * 0.3, table.concat(missing, " "))
     end)
 end)

@@ -164,7 +164,7 @@ describe("indexing", function()
         {"mask of rows", function() return flow.arange(6):reshape(3, 2):index(flow.tensor {true, false, true}) end, "{{0,1},{4,5}}"},
         {"mask of two axes", function() return flow.arange(8):reshape(2, 2, 2):index(flow.tensor {{true, false}, {false, true}}) end, "{{0,1},{6,7}}"},
         {"writing rows", function() return written(function(x) x:index_put_(flow.tensor {1, -1}, flow.tensor {{1, 2}, {3, 4}}) end) end, "{{0,0},{1,2},{0,0},{3,4}}"},
-        {"writing a number", function() return written(function(x) x:index_put_(flow.tensor {0}, 5, 1) end) end, "{{5,0},{5,0},{5,0},{5,0}}"},
+        {"writing a number", function() return written(function(x) x[{{}, flow.tensor {0}}] = 5 end) end, "{{5,0},{5,0},{5,0},{5,0}}"},
         {"writing by a mask", function() return written(function(x) x:index_put_(flow.tensor {true, false, false, true}, flow.tensor {{7, 8}, {9, 10}}) end) end,
             "{{7,8},{0,0},{0,0},{9,10}}"},
         {"writing through a mask of two axes that is no view", function()

@@ -61,10 +61,10 @@ describe("on the GPU sums at positions", function()
             for _, width in ipairs {1, 5, 16} do
                 local index = flow.randint(0, 40, {90, 3})
                 equal(("embedding_backward %s %d"):format(dtype, width), hidden.embedding_backward, randn(dtype, 90, 3, width), index, 60)
-                equal("index_add", hidden.index_add, randn(dtype, 3, 100, width), 1, flow.randint(0, 9, {100}):to("int32"), 9)
+                equal("index_select_backward", hidden.index_select_backward, randn(dtype, 3, 100, width), 1, flow.randint(0, 9, {100}):to("int32"), 9)
             end
-            equal("strided", hidden.index_add, support.strided(randn(dtype, 20, 4)), 0, flow.randint(0, 9, {20}), 300)
-            equal("none", hidden.index_add, randn(dtype, 0, 4), 0, flow.zeros(0, {dtype = "int64"}), 5)
+            equal("strided", hidden.index_select_backward, support.strided(randn(dtype, 20, 4)), 0, flow.randint(0, 9, {20}), 300)
+            equal("none", hidden.index_select_backward, randn(dtype, 0, 4), 0, flow.zeros(0, {dtype = "int64"}), 5)
         end
     end)
 
@@ -196,7 +196,7 @@ describe("parts of global tensors on the GPU", function()
         {"embedding_backward", function(o)
             return hidden.embedding_backward(given(o, "S(0)", 20, 4):to("float32"), given(o, "S(0)", 20), 7)
         end},
-        {"index_add", function(o) return hidden.index_add(given(o, "S(1)", 20, 4):to("float32"), 0, given(o, "B", 20), 7) end},
+        {"index_select_backward", function(o) return hidden.index_select_backward(given(o, "S(1)", 20, 4):to("float32"), 0, given(o, "B", 20), 7) end},
         {"gather_backward", function(o) return hidden.gather_backward(given(o, "S(1)", 4, 50):to("float32"), 1, given(o, "S(1)", 4, 50), {4, 9}) end},
         {"gather_backward of lines split", function(o)
             return hidden.gather_backward(given(o, "S(0)", 4, 50):to("float32"), 1, given(o, "S(0)", 4, 50), {4, 9})

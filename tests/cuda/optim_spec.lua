@@ -12,7 +12,7 @@ local function tensors(sizes, groups, dtypes)
     for g = 1, groups do
         for _, size in ipairs(sizes) do
             local t = flow.randn(size)
-            list[#list + 1] = (g == 4 and t * t or t):to(dtypes[g] or dtypes[1])
+            list[#list + 1] = (g >= 3 and t * t or t):to(dtypes[g] or dtypes[1])
         end
     end
     return list
@@ -32,6 +32,21 @@ for i = 1, 70 do MANY[i] = i * 7 % 40 + (i == 30 and 9000 or 0) end
 local steps = {
     {"adamw_step", 4, function(list) hidden.adamw_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 3) end},
     {"adam", 4, function(list) hidden.adamw_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 3, false, true) end},
+    {"amsgrad_step", 5, function(list) hidden.amsgrad_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 3) end},
+    {"adamax_step", 4, function(list) hidden.adamax_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 3, false) end},
+    {"nadam_step", 4, function(list) hidden.nadam_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 3, false, true) end},
+    {"radam_step", 4, function(list) hidden.radam_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 9) end},
+    {"the first radam_step", 4, function(list) hidden.radam_step(list, 0.1, 0.9, 0.99, 1e-8, 0.1, 1) end},
+    {"lion_step", 3, function(list) hidden.lion_step(list, 0.1, 0.9, 0.99, 0, 0.1, 1) end},
+    {"rmsprop_step", 3, function(list) hidden.rmsprop_step(list, 0.1, 0.9, 1e-8, 0.1, 0) end},
+    {"rmsprop_momentum_step", 4, function(list) hidden.rmsprop_momentum_step(list, 0.1, 0.9, 1e-8, 0.1, 0.9, true) end},
+    {"rmsprop_centered_step", 4, function(list) hidden.rmsprop_centered_step(list, 0.1, 0.9, 1e-8, 0.1, 0) end},
+    {"rmsprop_both_step", 5, function(list) hidden.rmsprop_both_step(list, 0.1, 0.9, 1e-8, 0.1, 0.9) end},
+    {"adagrad_step", 3, function(list) hidden.adagrad_step(list, 0.1, 0.1, 0.1, 1e-10, 3) end},
+    {"adadelta_step", 4, function(list) hidden.adadelta_step(list, 0.5, 0.9, 1e-6, 0.1) end},
+    {"rprop_step", 4, function(list) hidden.rprop_step(list, 0.5, 1.2, 0.1, 2) end},
+    {"asgd_step", 3, function(list) hidden.asgd_step(list, 0.1, 0.01, 0.75, 1, 0.1, 4) end},
+    {"lamb_moments_step", 4, function(list) hidden.lamb_moments_step(list, 0.1, 0.9, 0.99, 1e-6, 0.1, 2, false) end},
     {"sgd_plain_step", 2, function(list) hidden.sgd_plain_step(list, 0.1, 0.01, true) end},
     {"sgd_step", 3, function(list) hidden.sgd_step(list, 0.1, 0.9, 0.2, 0.01, true) end},
     {"the first sgd_step", 3, function(list) hidden.sgd_step(list, 0.1, 0.9, 0.2, 0.01, false, true, true) end},
@@ -77,7 +92,7 @@ describe("on the GPU", function()
     end)
 
     cuda.it("optimizers go the same way as on the CPU", function()
-        for _, name in ipairs {"SGD", "Adam", "AdamW"} do
+        for _, name in ipairs {"SGD", "Adam", "AdamW", "Adagrad", "LAMB", "LARS", "Lion", "RMSprop"} do
             local function run(device)
                 flow.manual_seed(8)
                 local parameters = {flow.nn.Parameter(flow.randn(5, 3):to(device)), flow.nn.Parameter(flow.randn(70):to(device))}
@@ -90,7 +105,7 @@ describe("on the GPU", function()
                 end
                 return flow.cat{parameters[1]:reshape(-1), parameters[2]}:detach():to("cpu")
             end
-            support.same(run "cpu", run "cuda", name, 0)
+            support.same(run "cpu", run "cuda", name, name:find "^LA" and 1e-6 or 0)
         end
     end)
 end)

@@ -560,17 +560,40 @@ function kinds.write(d)
     if d:emit(text, place, {op = op, statement = true, writes = writes, touched = touched}) then d:forget(touched, base) end
 end
 
+local function moments(most)
+    return function()
+        return ("0.1, 0.9, 0.99, 1e-8, %g, %d, %s, %s"):format(pick {0, 0.1}, random(most or 5), chance(50), chance(30))
+    end
+end
+local function rmsprop() return ("0.1, 0.9, 1e-4, %g, 0.9, %s"):format(pick {0, 0.1}, chance(30)) end
+
+-- lists: all of them; written: those that a step writes; squares: those that cannot be negative.
 local steps = {
     sgd_plain_step = {lists = 2, written = {1}, options = function() return ("%g, %g, %s"):format(pick {0.1, 0.5}, pick {0, 0.01}, chance(30)) end},
     sgd_step = {lists = 3, written = {1, 3}, options = function()
         return ("%g, 0.9, %g, %g, %s, %s, %s"):format(pick {0.1, 0.5}, pick {0, 0.1}, pick {0, 0.01}, chance(50), chance(30), chance(30))
     end},
-    adamw_step = {lists = 4, written = {1, 3, 4}, squares = 4, options = function()
-        return ("0.1, 0.9, 0.99, 1e-8, %g, %d, %s, %s"):format(pick {0, 0.1}, random(5), chance(50), chance(30))
+    adamw_step = {lists = 4, written = {1, 3, 4}, squares = {[4] = true}, options = moments()},
+    amsgrad_step = {lists = 5, written = {1, 3, 4, 5}, squares = {[4] = true, [5] = true}, options = moments()},
+    adamax_step = {lists = 4, written = {1, 3, 4}, squares = {[4] = true}, options = moments()},
+    nadam_step = {lists = 4, written = {1, 3, 4}, squares = {[4] = true}, options = moments()},
+    radam_step = {lists = 4, written = {1, 3, 4}, squares = {[4] = true}, options = moments(12)},
+    rmsprop_step = {lists = 3, written = {1, 3}, squares = {[3] = true}, options = rmsprop},
+    rmsprop_momentum_step = {lists = 4, written = {1, 3, 4}, squares = {[3] = true}, options = rmsprop},
+    adagrad_step = {lists = 3, written = {1, 3}, squares = {[3] = true}, options = function()
+        return ("0.1, 0.1, %g, 1e-8, %d, %s"):format(pick {0, 0.1}, random(5), chance(30))
+    end},
+    adadelta_step = {lists = 4, written = {1, 3, 4}, squares = {[3] = true, [4] = true}, options = function()
+        return ("0.5, 0.9, 1e-6, %g, %s"):format(pick {0, 0.1}, chance(30))
+    end},
+    asgd_step = {lists = 3, written = {1, 3}, options = function()
+        return ("0.1, 0.01, 0.75, 2, %g, %d, %s"):format(pick {0, 0.1}, random(5), chance(30))
     end},
     clip_scale_ = {lists = 1, written = {1}, norm = true, options = function() return tostring(pick {0.5, 2, 100}) end},
 }
-local step_names = {"adamw_step", "clip_scale_", "sgd_plain_step", "sgd_step"}
+local step_names = {}
+for name in pairs(steps) do step_names[#step_names + 1] = name end
+table.sort(step_names)
 
 -- A step of an optimizer over a few parameters, each with what belongs to it in the same SBP.
 function kinds.step(d)
@@ -582,7 +605,7 @@ function kinds.step(d)
         local sbp = random_sbp(d.list[place], #shape, dtype, false)
         for k = 1, step.lists do
             local source = d:fresh_input(shape, k > 1 and chance(20) and pick(float_names) or dtype, place)
-            local copy = k == step.squares and ":square()" or ":clone()"
+            local copy = step.squares and step.squares[k] and ":square()" or ":clone()"
             local own = d:emit(("move(%s%s, %d, %s)"):format(source, copy, place, plain(sbp)), place, {op = "clone", fresh = true})
             if not own then return end
             lists[k] = lists[k] or {}

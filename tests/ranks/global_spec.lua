@@ -403,6 +403,18 @@ describe("operands", function()
         end
     end)
 
+    it("reshaped are views where one rank's would be, also in parts of one column", function()
+        if world == 1 then return end
+        for columns = world, 2 * world, world do
+            local x = flow.ones({3, columns}, {placement = all.value, sbp = "S(1)"})
+            x:t():reshape(-1):add_(1)                           -- a copy
+            assert.are.equal(3 * columns, x:sum():item())
+            assert.is_false((pcall(function() return x:t():view(-1) end)))
+            x:unsqueeze(0):view(1, 3, columns, 1):add_(1)       -- a view
+            assert.are.equal(6 * columns, x:sum():item())
+        end
+    end)
+
     it("written in place keep their SBP", function()
         local x = flow.zeros(6, 4, {placement = all.value, sbp = "S(0)"})
         local whole = flow.arange(24):to "float32":reshape(6, 4)

@@ -231,8 +231,7 @@ end)
 
 ---- every registered op ----
 
-local ops = testing.ops()
-table.sort(ops, function(a, b) return a.name < b.name end)
+local ops = support.ops()
 
 local function arguments(op, sample)
     flow.manual_seed(support.seed(op.name .. sample))

@@ -92,21 +92,53 @@ local kinds = {
     {"AdamW", function(p) return optim.AdamW(p, {lr = 0.05}) end},
 }
 
--- Made of elementwise ops, so bits are those of one rank; LAMB and LARS sum squares over ranks.
-local composed = {}
+-- Elementwise, so bits are those of one rank; LAMB, LARS and Adafactor sum squares over ranks.
+local others = {}
 for _, name in ipairs {"ASGD", "Adadelta", "Adagrad", "Adamax", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop"} do
-    composed[#composed + 1] = {name, function(p) return optim[name](p, {lr = 0.05}) end, 0}
+    others[#others + 1] = {name, function(p) return optim[name](p, {lr = 0.05}) end, 0}
 end
-for _, name in ipairs {"LAMB", "LARS"} do
-    composed[#composed + 1] = {name, function(p) return optim[name](p, {lr = 0.05, weight_decay = 0.1}) end, 1e-5}
+others[#others + 1] = {"amsgrad", function(p) return optim.Adam(p, {lr = 0.05, amsgrad = true}) end, 0}
+others[#others + 1] = {"RMSprop with all", function(p)
+    return optim.RMSprop(p, {lr = 0.05, momentum = 0.9, centered = true})
+end, 0}
+for _, name in ipairs {"LAMB", "LARS", "Adafactor"} do
+    others[#others + 1] = {name, function(p) return optim[name](p, {lr = 0.05, weight_decay = 0.1}) end, 1e-5}
 end
 
-describe("a step made of ops", function()
+-- Those with two axes; a sum in another order may move a bfloat16 of it by one unit.
+local function matrices(list)
+    local result = {}
+    for _, p in ipairs(list) do
+        if #p.shape == 2 and p:numel() > 0 then result[#result + 1] = p end
+    end
+    return result
+end
+others[#others + 1] = {"Muon", function(p) return optim.Muon(matrices(p), {lr = 0.05}) end, 0.05}
+
+describe("a step of every optimizer", function()
     it("has the numbers of one rank over split parameters, on several placements at once", function()
-        for k, kind in ipairs(composed) do
+        for k, kind in ipairs(others) do
             local globals, locals = parameters(places, 500 + k)
             train(kind[2], globals, locals)
             check_parts(locals, globals, kind[3], kind[1])
+        end
+    end)
+
+    it("minimizes over split parameters by LBFGS", function()
+        local function run(p)
+            local opt = optim.LBFGS({p}, {line_search_fn = "strong_wolfe"})
+            opt:step(function()
+                opt:zero_grad()
+                local loss = ((p - 3):square() * 2 + p:square():square()):sum()
+                loss:backward()
+                return loss
+            end)
+            return p
+        end
+        local whole = numbers({6, 5}, 1, 0)
+        for _, sbp in ipairs {"S(0)", "S(1)", "B"} do
+            local p = run(nn.Parameter(flow._testing.from_part(whole:clone(), whole.shape, everywhere, {"B"}):to_global{sbp = sbp}))
+            check_parts({run(nn.Parameter(whole:clone()))}, {p}, 1e-2, "LBFGS " .. sbp)
         end
     end)
 end)

@@ -1,4 +1,4 @@
--- optim_composed_spec.lua -- optimizers beside SGD and Adam: PyTorch's values, formulas, state, captured steps.
+-- optim_rules_spec.lua -- optimizers beside SGD and Adam: PyTorch's values, formulas, state, captured steps.
 local flow = require "flow"
 local support = require "tests.support"
 local values = require "tests.optim_values"
@@ -13,13 +13,16 @@ local function gradient(t, dtype)
     return flow.tensor(g, {dtype = dtype or "float64"})
 end
 
+-- Muon's parameters are matrices.
+local function shaped(name, t) return name == "Muon" and t:reshape(1, 3) or t end
+
 local function make(name, o, dtype)
-    local p = nn.Parameter(flow.tensor(start, {dtype = dtype or "float64"}))
+    local p = nn.Parameter(shaped(name, flow.tensor(start, {dtype = dtype or "float64"})))
     return p, optim[name]({p}, o)
 end
 
 local function step(p, opt, t)
-    p.grad = gradient(t, p.dtype)
+    p.grad = gradient(t, p.dtype):reshape(p.shape)
     opt:step()
 end
 
@@ -31,11 +34,14 @@ local function near(want, got, limit)
 end
 
 local names = {
-    "ASGD", "Adadelta", "Adagrad", "Adamax", "LAMB", "LARS", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop",
+    "ASGD", "Adafactor", "Muon", "Adadelta", "Adagrad", "Adamax", "LAMB", "LARS", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop",
 }
 
 -- What each is tried with beside its defaults.
-local options = {RMSprop = {lr = 0.05, momentum = 0.9, centered = true}, LARS = {lr = 1, weight_decay = 0.1}, Lion = {lr = 0.1}}
+local options = {
+    Muon = {lr = 0.1}, Adafactor = {weight_decay = 0.1},
+    RMSprop = {lr = 0.05, momentum = 0.9, centered = true}, LARS = {lr = 1, weight_decay = 0.1}, Lion = {lr = 0.1},
+}
 
 describe("optimizers", function()
     for n, case in ipairs(values) do
@@ -110,7 +116,8 @@ describe("optimizers", function()
             local function train(captures)
                 flow.manual_seed(2)
                 local net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-                local opt = optim[name](net:parameters(), options[name])
+                local params = name == "Muon" and {net[1].weight, net[3].weight} or net:parameters()
+                local opt = optim[name](params, options[name])
                 local scheduler = optim.lr_scheduler.ExponentialLR(opt, 0.8)
                 local function f(x)
                     opt:zero_grad()
@@ -122,7 +129,7 @@ describe("optimizers", function()
                 end
                 if captures then f = flow.capture(f) end
                 for _ = 1, 9 do f(flow.randn(5, 3)) end
-                return net:parameters(), opt
+                return params, opt
             end
             local want = train(false)
             local got, opt = train(true)
@@ -135,15 +142,16 @@ describe("optimizers", function()
 
     it("do without parameters that have no gradient, and mix dtypes", function()
         for _, name in ipairs(names) do
-            local a, b = nn.Parameter(flow.ones(2)), nn.Parameter(flow.ones(2, {dtype = "float64"}))
-            local c = nn.Parameter(flow.ones(2))
+            local shape = name == "Muon" and {1, 2} or {2}
+            local a, b = nn.Parameter(flow.ones(shape)), nn.Parameter(flow.ones(shape, {dtype = "float64"}))
+            local c = nn.Parameter(flow.ones(shape))
             local opt = optim[name]({a, b, c}, options[name])
-            a.grad, b.grad = flow.ones(2), flow.ones(2, {dtype = "float64"})
+            a.grad, b.grad = flow.ones(shape), flow.ones(shape, {dtype = "float64"})
             opt:step()
             opt:step()
-            assert.are.same({1, 1}, c:totable())
-            assert.is_true(a:totable()[1] < 1)
-            near(b:totable(), a:totable(), 1e-5)
+            assert.are.same({1, 1}, c:reshape(-1):totable())
+            assert.is_true(a:reshape(-1):totable()[1] < 1)
+            near(b:reshape(-1):totable(), a:reshape(-1):totable(), 1e-5)
         end
     end)
 

@@ -1,0 +1,162 @@
+-- distributions_spec.lua -- every line of distributions.lua: samples, moments, gradients, shapes. tests/peer has the values.
+local flow = require "flow"
+local support = require "tests.support"
+local D = flow.distributions
+local lines = require "tests.distributions"
+
+local function tensors(line)
+    local list = {}
+    for i, values in ipairs(line[2]) do list[i] = flow.tensor(values, {dtype = "float64"}) end
+    return list
+end
+
+local function make(line, parameters)
+    if line[3] then return line[3](D, table.unpack(parameters)) end
+    return D[line[1]](table.unpack(parameters))
+end
+
+local function close(got, want, tolerance, what)
+    local scale = want:abs():max():item() + 1
+    assert.is_true((got - want):abs():max():item() < tolerance * scale,
+        what .. ": " .. tostring(got) .. " instead of " .. tostring(want))
+end
+
+describe("flow.distributions:", function()
+    it("every class has a line", function()
+        local known, missing = {Distribution = true}, {}
+        for _, line in ipairs(lines) do known[line[1]] = true end
+        for _, name in ipairs(getmetatable(D).__names) do
+            if not known[name] and name ~= "transforms" then missing[#missing + 1] = name end
+        end
+        assert.are.same({}, missing)
+    end)
+
+    for number, line in ipairs(lines) do
+        describe(line[1] .. " (line " .. number .. ")", function()
+            it("samples its mean and variance", function()
+                if line.moments == false then return end
+                flow.manual_seed(number)
+                local d = make(line, tensors(line))
+                local x = d:sample {100000}:to "float64"
+                close(x:mean(0), d.mean, 0.03, "mean")
+                close(x:var(0), d.variance, 0.06, "variance")
+                assert.is_true((d.stddev * d.stddev - d.variance):abs():max():item() < 1e-9)
+            end)
+
+            it("has samples in its support, and a finite log_prob there", function()
+                local d = make(line, tensors(line))
+                local x = d:sample {7, 3}
+                assert.are.same(table.concat(x.shape, " "), table.concat(d:_extended {7, 3}, " "))
+                local log_prob = d:log_prob(x)
+                assert.is_true(log_prob:isfinite():all():item())
+                assert.are.equal(2 + #d.batch_shape, log_prob.ndim)
+                assert.are.equal(#d.batch_shape + #d.event_shape, d:sample().ndim)
+            end)
+
+            it("has gradients of two orders", function()
+                local value = flow.tensor(line[4], {dtype = "float64"})
+                support.gradcheck(function(parameters)
+                    D.set_default_validate_args(false) -- a symmetric matrix is moved in one element
+                    local result = make(line, parameters):log_prob(value)
+                    D.set_default_validate_args(true)
+                    return {result, n = 1}
+                end, tensors(line), line[1])
+            end)
+
+            it("gives samples gradients where it has rsample", function()
+                local d = make(line, tensors(line))
+                if not d.has_rsample then
+                    assert.has_error(function() d:rsample() end)
+                    return
+                end
+                local parameters = tensors(line)
+                for _, p in ipairs(parameters) do p:requires_grad_() end
+                make(line, parameters):rsample {5}:sum():backward()
+                for i, p in ipairs(parameters) do
+                    local grad = p.grad
+                    assert.is_true(grad ~= nil and grad:isfinite():all():item(), line[1] .. " parameter " .. i)
+                end
+            end)
+
+            it("expands", function()
+                if line[1] == "TransformedDistribution" and #line[4] == 0 then return end
+                local d = make(line, tensors(line))
+                local shape = table.move(d.batch_shape, 1, #d.batch_shape, 2, {4})
+                local e = d:expand(shape)
+                local value = flow.tensor(line[4], {dtype = "float64"})
+                assert.are.same(shape, e.batch_shape)
+                local want = d:log_prob(value)
+                close(e:log_prob(value), want:expand(shape), 1e-12, "log_prob")
+            end)
+        end)
+    end
+end)
+
+describe("the slopes of samples", function()
+    -- d/da E[x] of what is drawn
+    for name, case in pairs {
+        Gamma = {function(a) return D.Gamma(a, 2) end, function(a) return a / 2 end},
+        Beta = {function(a) return D.Beta(a, 2) end, function(a) return a / (a + 2) end},
+        Dirichlet = {function(a) return D.Dirichlet(flow.stack({a, a * 0 + 2, a * 0 + 1}, -1)) end, nil},
+    } do
+        it("of " .. name .. " have the slope of the mean as theirs", function()
+            flow.manual_seed(3)
+            local a = flow.tensor({0.4, 1.5, 6.0}, {dtype = "float64", requires_grad = true})
+            local d = case[1](a)
+            local mean = d:rsample {200000}:mean(0)
+            local want = d.mean
+            if mean.ndim == 2 then mean, want = mean:select(1, 0), want:select(1, 0) end
+            local got = flow.grad(mean:sum(), a, {retain_graph = true})
+            close(got, flow.grad(want:sum(), a), 0.01, name)
+        end)
+    end
+end)
+
+describe("distributions", function()
+    it("enumerate their supports", function()
+        assert.are.same({0, 1}, D.Bernoulli(0.5):enumerate_support():totable())
+        local c = D.Categorical(flow.rand(2, 4))
+        assert.are.same({{0, 0}, {1, 1}, {2, 2}, {3, 3}}, c:enumerate_support():totable())
+        assert.is_true((c:log_prob(c:enumerate_support()):exp():sum(0) - 1):abs():max():item() < 1e-5)
+        local b = D.Binomial(6, 0.3)
+        assert.is_true(math.abs(b:log_prob(b:enumerate_support()):exp():sum():item() - 1) < 1e-5)
+        local o = D.OneHotCategorical(flow.rand(3))
+        assert.is_true(math.abs(o:log_prob(o:enumerate_support()):exp():sum():item() - 1) < 1e-5)
+    end)
+
+    it("draw the same for a seed", function()
+        local function draw()
+            flow.manual_seed(11)
+            return D.Gamma(0.5, 1):sample {50}, D.Poisson(30):sample {50}, D.VonMises(0, 3):sample {50}
+        end
+        local a, b, c = draw()
+        local x, y, z = draw()
+        assert.is_true(a == x and b == y and c == z)
+    end)
+
+    it("check parameters and values", function()
+        for message, f in pairs {
+            ["Normal: scale must be positive"] = function() D.Normal(0, -1) end,
+            ["Normal: parameters of shapes [2] and [3] do not broadcast"] = function()
+                D.Normal(flow.zeros(2), flow.ones(3))
+            end,
+            ["Bernoulli: a value must be 0 or 1"] = function() D.Bernoulli(0.5):log_prob(flow.tensor {0.5}) end,
+            ["Bernoulli: takes probs or logits, one of them, got none"] = function() D.Bernoulli() end,
+            ["Poisson: has no rsample; sample has no gradients"] = function() D.Poisson(3):rsample() end,
+            ["Gamma: has no cdf"] = function() D.Gamma(3, 1):cdf(flow.ones(1)) end,
+            ["Gamma has no 'men'"] = function() return D.Gamma(3, 1).men end,
+            ["kl_divergence: there is no rule for distributions.Normal and distributions.Poisson; write "
+                .. "flow.distributions.register_kl(P, Q, f)"] = function() D.kl_divergence(D.Normal(0, 1), D.Poisson(1)) end,
+        } do
+            local ok, text = pcall(f)
+            assert.is_false(ok)
+            assert.are.equal(message, (tostring(text):gsub("^[^:]*:%d+: ", "")))
+        end
+        assert.is_true(D.Normal(0, -1, {validate_args = false}).scale:item() == -1)
+    end)
+
+    it("take a rule for another pair", function()
+        D.register_kl(D.Normal, D.Poisson, function(p) return p.loc * 0 + 7 end)
+        assert.are.equal(7, D.kl_divergence(D.Normal(0, 1), D.Poisson(1)):item())
+    end)
+end)

@@ -1,0 +1,101 @@
+-- image_layers_spec.lua -- what layers of convolutions, norms, pooling and resizing keep between calls, how they begin, and what
+-- they refuse; that they compute what PyTorch does is in tests/peer.
+local flow = require "flow"
+local nn = flow.nn
+
+local function close(a, b) assert.is_true(flow.allclose(a, b, {atol = 1e-5})) end
+local function message(f)
+    local ok, text = pcall(f)
+    assert.is_false(ok)
+    return (text:gsub("^[^:]+:%d+: ", ""))
+end
+
+describe("BatchNorm", function()
+    local x = flow.randn(8, 3, 4, 4) * 2 + 1
+
+    it("moves its running statistics in training, and uses them in eval", function()
+        local norm = nn.BatchNorm2d(3, {momentum = 0.25})
+        norm(x)
+        local mean, var = x:mean({0, 2, 3}), x:var({0, 2, 3})
+        close(norm.running_mean, mean * 0.25)
+        close(norm.running_var, var * 0.25 + 0.75)
+        assert.are.equal(1, norm.num_batches_tracked:item())
+        norm:eval()
+        local scale = (norm.running_var + 1e-5):rsqrt():view(1, 3, 1, 1)
+        close(norm(x), (x - norm.running_mean:view(1, 3, 1, 1)) * scale)
+        assert.are.equal(1, norm.num_batches_tracked:item())
+    end)
+
+    it("takes the mean of all batches without a momentum", function()
+        local norm = nn.BatchNorm2d(3, {momentum = false})
+        local y = flow.randn(8, 3, 4, 4)
+        norm(x)
+        norm(y)
+        close(norm.running_mean, (x:mean({0, 2, 3}) + y:mean({0, 2, 3})) / 2)
+    end)
+
+    it("has no statistics of its own without track_running_stats", function()
+        local norm = nn.BatchNorm1d(4, {track_running_stats = false, affine = false}):eval()
+        local rows = flow.randn(6, 4)
+        close(norm(rows):mean(0), flow.zeros(4))
+        assert.are.equal(0, #norm:parameters())
+        assert.is_nil(norm.running_mean)
+    end)
+
+    it("refuses a batch of one value per channel, and another number of channels", function()
+        assert.are.equal("in BatchNorm1d: batch_norm: in training each channel of x needs more than one value, x is [1, 3]",
+            message(function() nn.BatchNorm1d(3)(flow.randn(1, 3)) end))
+        assert.are.equal("in BatchNorm2d: BatchNorm2d: x must have 3 channels, got [2, 4, 5, 5]",
+            message(function() nn.BatchNorm2d(3)(flow.randn(2, 4, 5, 5)) end))
+    end)
+end)
+
+describe("convolutions", function()
+    it("begin uniform within 1 / sqrt of what an output sums", function()
+        for _, case in ipairs {{nn.Conv1d(8, 4, 9), 72}, {nn.Conv3d(4, 8, 3, {groups = 2}), 54},
+            {nn.ConvTranspose2d(6, 4, 3), 36}} do
+            local layer, fan = table.unpack(case)
+            local bound = 1 / math.sqrt(fan)
+            for _, p in ipairs(layer:parameters()) do assert.is_true(p:abs():max():item() <= bound) end
+            assert.is_true(layer.weight:abs():max():item() > 0.8 * bound)
+        end
+    end)
+
+    it("pad by elements of x", function()
+        local x = flow.randn(2, 3, 6, 5)
+        for _, mode in ipairs {"reflect", "replicate", "circular"} do
+            local conv = nn.Conv2d(3, 4, 3, {padding = {1, 2}, padding_mode = mode})
+            close(conv(x), flow.conv2d(flow.pad(x, {2, 2, 1, 1}, mode), conv.weight, conv.bias))
+            local same = nn.Conv2d(3, 4, {2, 4}, {padding = "same", padding_mode = mode})
+            assert.are.same({2, 4, 6, 5}, {same(x):size(0), same(x):size(1), same(x):size(2), same(x):size(3)})
+        end
+    end)
+
+    it("transposed, take the size of the result", function()
+        local back = nn.ConvTranspose2d(3, 2, 3, {stride = 2, padding = 1})
+        assert.are.equal(8, back(flow.randn(1, 3, 4, 4), {8, 7}):size(2))
+        assert.are.equal("in ConvTranspose2d: ConvTranspose2d: output_size of axis 2 must be between 7 and 8, got 9",
+            message(function() back(flow.randn(1, 3, 4, 4), {9, 7}) end))
+    end)
+end)
+
+describe("pooling", function()
+    it("gives positions, which unpooling takes", function()
+        local x = flow.rand(2, 3, 4, 4) + 1
+        local y, at = nn.MaxPool2d(2, {return_indices = true})(x)
+        local back = nn.MaxUnpool2d(2)(y, at)
+        close(back:amax({2, 3}), x:amax({2, 3}))
+        assert.are.equal(2 * 3 * 4, back:ne(0):sum():item())
+    end)
+
+    it("gives the first of equal maxima in a volume", function()
+        local _, at = flow.max_pool3d_with_indices(flow.ones(1, 1, 2, 2, 2), 2)
+        assert.are.equal(0, at:item())
+    end)
+end)
+
+describe("Upsample", function()
+    it("needs either size or scale_factor", function()
+        assert.are.equal("Upsample: takes either size or scale_factor", message(function() nn.Upsample() end))
+    end)
+end)

@@ -1,0 +1,194 @@
+-- module_more_spec.lua -- copies, containers, lazy layers, buffers without state, summaries, utilities, initialisers.
+local flow = require "flow"
+local nn = flow.nn
+local support = require "tests.support"
+local message = support.message_of
+
+describe("modules", function()
+    it("are copied with all that they hold", function()
+        local net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        local calls = 0
+        net[1]:register_forward_hook(function() calls = calls + 1 end)
+        local copy = net:clone()
+        local x = flow.randn(5, 3)
+        support.same(net(x), copy(x), "copy", 0)
+        assert.are.equal(2, calls)
+        local _ = (function() local _ <close> = flow.no_grad() copy[1].weight:zero_() end)()
+        assert.is_true(net[1].weight:abs():sum():item() > 0)
+        assert.is_true(copy[1].weight.requires_grad and copy[1].weight.is_leaf)
+        local tied = nn.ModuleList(nn.Linear(2, 2), nn.Linear(2, 2))
+        tied[2].weight = tied[1].weight
+        local both = tied:clone()
+        assert.is_true(rawequal(both[1].weight, both[2].weight))
+    end)
+
+    it("have buffers that no state has", function()
+        local Net = nn.Module:extend("Net")
+        function Net:init()
+            self:register_buffer("kept", flow.zeros(2))
+            self:register_buffer("cache", flow.zeros(3), false)
+        end
+        local net, names = Net(), {}
+        for name in net:state_dict() do names[#names + 1] = name end
+        assert.are.same({"kept"}, names)
+        assert.are.equal(2, #net:buffers())
+        net:load_state_dict({kept = flow.ones(2)})
+        assert.are.equal(2, net.kept:sum():item())
+        assert.are.equal(2, #net:clone():buffers())
+    end)
+
+    it("take a state that counts from 0", function()
+        local net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        local state = {["0.weight"] = flow.ones(3, 2), ["0.bias"] = flow.ones(3), ["2.weight"] = flow.ones(1, 3), ["2.bias"] = flow.zeros(1)}
+        net:load_state_dict(state)
+        assert.are.equal(6, net[1].weight:sum():item())
+        assert.are.equal(3, net[3].weight:sum():item())
+        state["2.bias"] = nil
+        assert.is_false(pcall(net.load_state_dict, net, state))
+    end)
+
+    it("are found by path, with their tensors", function()
+        local net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 1)))
+        assert.is_true(rawequal(net[2][1], net:get_submodule "2.1"))
+        assert.is_true(rawequal(net[2][1].bias, net:get_parameter "2.1.bias"))
+        assert.are.equal("get_submodule: Sequential has no module '2.3'; did you mean '2.1'?", message(function() net:get_submodule "2.3" end))
+        assert.are.equal("get_buffer: Sequential has no buffer 'x'", message(function() net:get_buffer "x" end))
+    end)
+
+    it("have a summary", function()
+        local net = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+        assert.are.equal(table.concat({
+            "module       result  parameters  bytes", "Sequential   [5, 4]           0      0",
+            "  1: Linear  [5, 4]          16     64", "  2: ReLU    [5, 4]           0      0",
+            "total                        16     64"}, "\n"), net:summary(flow.randn(5, 3)))
+        assert.is_true(net.training)
+    end)
+
+    it("change dtype by name, and clear gradients to zeros", function()
+        local net = nn.Linear(2, 2)
+        assert.are.equal("float64", net:double().weight.dtype)
+        assert.are.equal("bfloat16", net:bfloat16().weight.dtype)
+        net:float()
+        net(flow.ones(1, 2)):sum():backward()
+        net:zero_grad(false)
+        assert.are.equal(0, net.weight.grad:abs():sum():item())
+        net:zero_grad()
+        assert.is_nil(net.weight.grad)
+    end)
+end)
+
+describe("containers", function()
+    it("take functions and insert modules", function()
+        local net = nn.Sequential(nn.Linear(2, 2), flow.tanh)
+        local x = flow.randn(3, 2)
+        support.same(net[1](x):tanh(), net(x), "function", 0)
+        net:insert(2, nn.ReLU())
+        support.same(net[1](x):relu():tanh(), net(x), "insert", 0)
+        assert.are.equal("ReLU()", tostring(net:pop(2)))
+        assert.are.equal(2, #net)
+    end)
+
+    it("by name keep an order", function()
+        local dict = nn.ModuleDict {{"b", nn.Linear(1, 1)}, {"a", nn.ReLU()}}
+        assert.are.same({"b", "a"}, dict:keys())
+        assert.is_true(dict:has "a" and not dict:has "c")
+        assert.is_true(rawequal(dict.b, dict:get "b"))
+        dict:set("c", nn.Tanh()):pop "b"
+        assert.are.same({"a", "c"}, dict:keys())
+        local weights = nn.ParameterDict {x = flow.ones(2), y = flow.zeros(3)}
+        assert.are.equal(2, #weights:parameters())
+        local list = nn.ParameterList {flow.ones(2), flow.zeros(3)}
+        list:append(flow.ones(1))
+        assert.are.equal(3, #list)
+        assert.is_true(list[1].requires_grad)
+        assert.are.equal(3, #list:parameters())
+    end)
+
+    it("lazy layers become what they stand for", function()
+        local net = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
+        assert.are.equal(0, #net:parameters())
+        assert.are.equal("[5, 4]", support.shape_text(net(flow.randn(5, 3)).shape))
+        assert.are.equal("Linear(in=3, out=4, bias=true)", tostring(net[1]))
+        assert.are.equal(2, #net:parameters())
+        local conv = nn.LazyConv2d(4, 3, {padding = 1})
+        assert.are.equal("[2, 4, 8, 8]", support.shape_text(conv(flow.randn(2, 3, 8, 8)).shape))
+        assert.is_true(conv:is(nn.Conv2d))
+    end)
+end)
+
+describe("utilities", function()
+    it("limit gradients and join parameters", function()
+        local net = nn.Linear(3, 2)
+        local loss = (net(flow.ones(4, 3)) * 5):sum()
+        loss:backward()
+        nn.utils.clip_grad_value_(net:parameters(), 1)
+        assert.are.equal(1, net.weight.grad:max():item())
+        local norm = nn.utils.clip_grad_norm_(net:parameters(), 1, 1)
+        assert.are.equal(8, norm:item())
+        local vector = nn.utils.parameters_to_vector(net:parameters())
+        nn.utils.vector_to_parameters(vector * 2, net:parameters())
+        support.same(vector * 2, nn.utils.parameters_to_vector(net:parameters()), "vector", 0)
+    end)
+
+    it("take weights apart", function()
+        local net, x = nn.Linear(3, 2), flow.randn(4, 3)
+        local before = net(x)
+        nn.utils.weight_norm(net)
+        support.close(before, net(x), 1e-5, "weight_norm")
+        net(x):sum():backward()
+        assert.is_true(net.weight_g.grad ~= nil and net.weight_v.grad ~= nil)
+        nn.utils.remove_weight_norm(net)
+        support.close(before, net(x), 1e-5, "removed")
+        nn.utils.spectral_norm(net)
+        for _ = 1, 30 do net(x) end
+        local weight = net.weight:detach()
+        support.close(flow.tensor(1.0), flow.linalg.svdvals(weight):max(), 1e-3, "spectral")
+        assert.are.equal(2, #nn.utils.remove_spectral_norm(net):parameters())
+    end)
+end)
+
+describe("initialisers", function()
+    it("have PyTorch's names", function()
+        local init, w = nn.init, flow.empty(6, 4)
+        support.close(flow.eye(4), init.orthogonal_(w):t():matmul(w), 1e-5, "orthogonal")
+        local wide = init.orthogonal_(flow.empty(4, 6), 2)
+        support.close(flow.eye(4) * 4, wide:matmul(wide:t()), 1e-4, "wide")
+        support.same(flow.eye(6, 4), init.eye_(w), "eye", 0)
+        local x = flow.randn(2, 4, 5, 5)
+        support.same(x, flow.conv2d(x, init.dirac_(flow.empty(4, 4, 3, 3)), nil, 1, 1), "dirac", 0)
+        local sparse = init.sparse_(flow.empty(10, 4), 0.3)
+        assert.are.equal(12, sparse:eq(0):sum():item())
+        local cut = init.trunc_normal_(flow.empty(20000), 1, 0.5, 0.5, 2)
+        assert.is_true(cut:min():item() >= 0.5 and cut:max():item() <= 2)
+        -- mean of a normal of mean 1 and deviation 0.5 within [-1, 2] deviations
+        assert.is_true(math.abs(cut:mean():item() - (1 + 0.5 * (0.24197 - 0.05399) / 0.81859)) < 0.02)
+        local t = init.kaiming_normal_(flow.empty(400, 100), 0, "fan_out", "relu")
+        assert.is_true(math.abs(t:std():item() - math.sqrt(2 / 400)) < 0.003)
+    end)
+end)
+
+describe("quantized layers", function()
+    for _, case in ipairs {{8, nil, 0.02}, {8, 16, 0.02}, {4, nil, 0.25}, {4, 16, 0.25}} do
+        local bits, group, bound = table.unpack(case, 1, 3)
+        it(("of %d bits in groups of %s are close to floats"):format(bits, group or "their own"), function()
+            local net = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 5))
+            for _, rows in ipairs {1, 3, 50} do
+                local x = flow.randn(rows, 64)
+                local want = net(x):detach()
+                local got = nn.quantize(net:clone(), bits, group)(x)
+                assert.is_true((got - want):abs():max():item() < bound * math.max(want:abs():max():item(), 1))
+            end
+        end)
+        it(("of %d bits in groups of %s multiply by the weight that they have"):format(bits, group or "their own"), function()
+            local layer = nn.QuantizedLinear(nn.Linear(64, 40), bits, group)
+            local weight = flow._op.dequantize(layer.weight, layer.scales, bits)
+            for _, rows in ipairs {1, 4, 5, 33} do
+                local x = flow.randn(rows, 64):requires_grad_()
+                local want, y = flow.linear(x, weight, layer.bias), layer(x)
+                support.close(want, y, 1e-4, "rows")
+                support.close(flow.ones(rows, 40):matmul(weight), flow.grad(y:sum(), {x})[1], 1e-4, "gradient")
+                support.close(want:to("float64"), layer:clone():to("float64")(x:detach():to("float64")), 1e-4, "float64")
+            end
+        end)
+    end
+end)
