@@ -7,8 +7,8 @@ local build = arg[1] or "build"
 -- Lowest first; folders of one floor do not see each other.
 local floors = {
     {"core/base"}, {"core/value"}, {"core/op"}, {"core/engine"}, {"core/memory"}, {"core/cpu", "core/file"},
-    {"core/data"}, {"core/ranks"}, {"core/boxing"}, {"core/infer"}, {"core/dispatch"}, {"core/autograd"},
-    {"core/program"}, {"core/ops"}, {"core"},
+    {"core/data"}, {"core/tokens"}, {"core/ranks"}, {"core/boxing"}, {"core/infer"}, {"core/dispatch"},
+    {"core/autograd"}, {"core/program"}, {"core/ops"}, {"core"},
     {"core/api"}, {"core/ranks/mpi", "cuda/parts", "lua/bind"}, {"cuda/runtime", "lua/shell"}, {"cuda/kernels"},
     {"cuda"},
 }

@@ -75,7 +75,7 @@
 #include "data/record_pack.h"
 
 /* Text as tokens. */
-#include "data/tokenizer.h"
+#include "tokens/tokenizer.h"
 
 /* Data: sources of items, batches of images. */
 #include "data/images.h"

@@ -45,7 +45,7 @@ static inline flow_tensor *fl_api_out(fl_tensor *tensor) { return (flow_tensor *
 /* Error: NULL was given for what is called `name`. */
 fl_status fl_api_need(const void *given, const char *who, const char *name);
 
-/* ---- texts (text.c) ---- */
+/* ---- texts of hosts (parse.c) ---- */
 
 fl_status fl_api_dtype(fl_dtype *out, const char *who, const char *text);
 fl_status fl_api_device(const fl_placement **out, const char *who, const char *text);

@@ -1,5 +1,5 @@
 /*
-** utf8.h -- characters of text that may be no UTF-8.
+** utf8.h -- characters of text that may be no UTF-8, and the UTF-8 of a character.
 */
 #ifndef FL_UTF8_H
 #define FL_UTF8_H
@@ -24,6 +24,19 @@ static inline size_t fl_utf8_next(int32_t *code, const unsigned char *text, size
     }
     if (value < least[length] || value >= FL_CODE_POINTS || (value >= 0xd800 && value < 0xe000)) return 0;
     *code = value;
+    return length;
+}
+
+/* Writes the UTF-8 of a code point, at most 4 bytes; returns how many. */
+static inline int fl_utf8_write(unsigned char *out, int32_t code)
+{
+    int length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    if (length == 1) {
+        out[0] = (unsigned char)code;
+        return 1;
+    }
+    for (int i = length - 1; i > 0; i--, code >>= 6) out[i] = (unsigned char)(0x80 | (code & 0x3f));
+    out[0] = (unsigned char)(0xf00 >> length | code);
     return length;
 }
 

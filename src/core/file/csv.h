@@ -11,7 +11,7 @@
 
 #include "csv_cell.h"
 #include "memory/tensor.h"
-#include "text.h"
+#include "text_file.h"
 
 /* What a column is read as. */
 typedef enum fl_csv_type {
@@ -42,7 +42,7 @@ typedef struct fl_csv_piece {
 } fl_csv_piece;
 
 typedef struct fl_csv {
-    fl_text *text; /* owned */
+    fl_text_file *text; /* owned */
     fl_csv_dialect dialect;
     int columns;
     char **names;  /* owned; NULL: the file has no header */

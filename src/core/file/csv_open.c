@@ -36,7 +36,7 @@ static fl_status out_of_memory(const fl_csv *csv)
 static fl_status line_of(int64_t *line, const struct reader *r, int64_t offset)
 {
     int64_t column;
-    return fl_text_place(line, &column, r->csv->text, offset);
+    return fl_text_file_place(line, &column, r->csv->text, offset);
 }
 
 /* Moves what is left to the front and reads on; the buffer grows when one record fills it. */
@@ -54,7 +54,7 @@ static fl_status reader_fill(struct reader *r)
         r->room = 2 * r->room + PIECE;
     }
     if (more > r->room - left) more = r->room - left;
-    FL_TRY(fl_text_read(r->csv->text, r->buffer + left, r->offset + left, more));
+    FL_TRY(fl_text_file_read(r->csv->text, r->buffer + left, r->offset + left, more));
     r->size += more;
     memset(r->buffer + r->size, 0, FL_CSV_PADDING);
     return FL_OK;
@@ -296,7 +296,7 @@ fl_status fl_csv_open(fl_csv **out, const char *path, const fl_csv_options *opti
                                     .decimal = options->decimal,
                                     .missing = options->missing,
                                     .missing_count = options->missing_count};
-    fl_status status = fl_text_open(&csv->text, "csv", path);
+    fl_status status = fl_text_file_open(&csv->text, "csv", path);
     csv->dialect.plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (status == FL_OK && !csv->dialect.plain) status = out_of_memory(csv);
     if (status == FL_OK) status = table_find(&reader, options);
@@ -314,6 +314,6 @@ void fl_csv_close(fl_csv *csv)
     free(csv->seen);
     free(csv->pieces);
     if (csv->dialect.plain) freelocale(csv->dialect.plain);
-    fl_text_close(csv->text);
+    fl_text_file_close(csv->text);
     free(csv);
 }

@@ -52,7 +52,7 @@ struct work {
 fl_status fl_csv_fail_quote(const fl_csv *csv, int64_t offset)
 {
     int64_t line, column;
-    FL_TRY(fl_text_place(&line, &column, csv->text, offset));
+    FL_TRY(fl_text_file_place(&line, &column, csv->text, offset));
     return fl_fail(FL_ERR_IO,
                    "csv: %s:%" PRId64 ":%" PRId64 ": text after the closing quote of a cell; a quote within one is "
                    "written twice",
@@ -77,7 +77,7 @@ static fl_status fault_fail(const struct job *job, const struct fault *f)
     if (f->kind == SYSTEM) return fl_fail(f->status, "%s", f->text);
     if (f->kind == CHANGED) return fl_fail(FL_ERR_IO, "csv: %s: the file changed while it was read", path);
     if (f->kind == QUOTE) return fl_csv_fail_quote(csv, f->offset);
-    FL_TRY(fl_text_place(&line, &column, csv->text, f->offset));
+    FL_TRY(fl_text_file_place(&line, &column, csv->text, f->offset));
     if (f->kind == COUNT)
         return fl_fail(FL_ERR_IO, "csv: %s:%" PRId64 ": %" PRId64 " cells; line %" PRId64 "%s has %d", path, line,
                        f->found, csv->header_line, csv->names ? ", the header," : "", csv->columns);
@@ -288,7 +288,7 @@ static void pieces_read(void *context, int64_t begin, int64_t end)
             room = piece->bytes + piece->bytes / 4;
             buffer = malloc((size_t)room + FL_CSV_PADDING + 1);
         }
-        fl_status status = buffer ? fl_text_read(job->csv->text, buffer, piece->start, piece->bytes)
+        fl_status status = buffer ? fl_text_file_read(job->csv->text, buffer, piece->start, piece->bytes)
                                   : fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", job->csv->text->path);
         if (status != FL_OK) {
             room = buffer ? room : 0;

@@ -58,11 +58,11 @@ fl_status fl_lines_open(fl_lines **out, const char *who, const char *path)
     fl_lines *lines = calloc(1, sizeof *lines);
     char *chunk = malloc(CHUNK);
     struct index index = {.lines = lines, .empty = true};
-    fl_status status = lines && chunk ? fl_text_open(&lines->text, who, path)
+    fl_status status = lines && chunk ? fl_text_file_open(&lines->text, who, path)
                                       : fl_fail(FL_ERR_MEMORY, "%s: %s: out of memory", who, path);
     for (int64_t at = 0; status == FL_OK && at < lines->text->bytes; at += CHUNK) {
         int64_t size = lines->text->bytes - at < CHUNK ? lines->text->bytes - at : CHUNK;
-        status = fl_text_read(lines->text, chunk, at, size);
+        status = fl_text_file_read(lines->text, chunk, at, size);
         if (status == FL_OK) status = chunk_index(&index, chunk, size, at);
     }
     free(chunk);
@@ -80,7 +80,7 @@ fl_status fl_lines_open(fl_lines **out, const char *who, const char *path)
 void fl_lines_close(fl_lines *lines)
 {
     if (!lines) return;
-    fl_text_close(lines->text);
+    fl_text_file_close(lines->text);
     free(lines->starts);
     free(lines);
 }

@@ -5,10 +5,10 @@
 #ifndef FL_LINES_H
 #define FL_LINES_H
 
-#include "text.h"
+#include "text_file.h"
 
 typedef struct fl_lines {
-    fl_text *text; /* owned */
+    fl_text_file *text; /* owned */
     int64_t count;
     int64_t *starts; /* owned: [count + 1] */
 } fl_lines;

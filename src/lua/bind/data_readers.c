@@ -161,7 +161,7 @@ static int io_line(lua_State *L)
     const fl_lines *lines = check_line(L, &index);
     int64_t start = lines->starts[index], bytes = lines->starts[index + 1] - start;
     char *text = luaL_buffinitsize(L, &buffer, (size_t)bytes);
-    FL_CHECK(L, fl_text_read(lines->text, text, start, bytes));
+    FL_CHECK(L, fl_text_file_read(lines->text, text, start, bytes));
     luaL_pushresultsize(&buffer, (size_t)bytes);
     return 1;
 }
@@ -171,7 +171,7 @@ static int io_line_number(lua_State *L)
 {
     int64_t index, line, column;
     const fl_lines *lines = check_line(L, &index);
-    FL_CHECK(L, fl_text_place(&line, &column, lines->text, lines->starts[index]));
+    FL_CHECK(L, fl_text_file_place(&line, &column, lines->text, lines->starts[index]));
     lua_pushinteger(L, line);
     return 1;
 }

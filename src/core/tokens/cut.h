@@ -6,7 +6,7 @@
 
 #include "regex.h"
 #include "scan.h"
-#include "text.h"
+#include "growing.h"
 
 typedef enum fl_cut_kind {
     FL_CUT_SCAN,     /* at the matches of a pattern of scan.h */

@@ -1,5 +1,5 @@
 /*
-** text.c -- dtypes, devices, placements and SBPs as hosts write them.
+** parse.c -- dtypes, devices, placements and SBPs as hosts write them.
 */
 #include "api.h"
 

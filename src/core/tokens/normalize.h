@@ -7,7 +7,7 @@
 #define FL_NORMALIZE_H
 
 #include "regex.h"
-#include "text.h"
+#include "growing.h"
 
 typedef enum fl_normalize_kind {
     FL_NORMALIZE_NFC,

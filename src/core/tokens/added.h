@@ -4,7 +4,7 @@
 #ifndef FL_ADDED_H
 #define FL_ADDED_H
 
-#include "text.h"
+#include "growing.h"
 
 typedef struct fl_added_token {
     int32_t id;

@@ -4,7 +4,7 @@
 #ifndef FL_WORDS_H
 #define FL_WORDS_H
 
-#include "text.h"
+#include "growing.h"
 
 /* Numbers lie below this: tables have an entry for each number up to the largest. */
 enum { FL_WORDS_MOST = 1 << 22 };

@@ -6,7 +6,7 @@
 ** A file without such places, or a tokenizer for which they are not known, is encoded in one piece.
 */
 #include "file/open.h"
-#include "pool.h"
+#include "data/pool.h"
 #include "engine/team.h"
 #include "tokenizer_parts.h"
 

@@ -1,8 +1,8 @@
 /*
-** text.h -- bytes and numbers that grow: what the steps of a tokenizer hand to each other.
+** growing.h -- bytes and numbers that grow: what the steps of a tokenizer hand to each other.
 */
-#ifndef FL_TEXT_H
-#define FL_TEXT_H
+#ifndef FL_GROWING_H
+#define FL_GROWING_H
 
 #include "base/status.h"
 
@@ -73,8 +73,5 @@ static inline fl_status fl_ids_add(fl_ids *ids, int32_t id)
 void fl_text_free(fl_text *text);
 void fl_spans_free(fl_spans *pieces);
 void fl_ids_free(fl_ids *ids);
-
-/* Writes the UTF-8 of a code point; returns its bytes. */
-int fl_utf8_write(unsigned char *out, int32_t code);
 
 #endif

@@ -3,7 +3,8 @@
 */
 #include "regex.h"
 #include "base/on_demand.h"
-#include "text.h"
+#include "base/utf8.h"
+#include "growing.h"
 
 #include <pthread.h>
 #include <stdlib.h>

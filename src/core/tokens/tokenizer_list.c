@@ -5,7 +5,7 @@
 ** the other until all are there, and tensors are made by the caller's thread.
 */
 #include "engine/team.h"
-#include "pool.h"
+#include "data/pool.h"
 #include "tokenizer_parts.h"
 
 #include <stdlib.h>

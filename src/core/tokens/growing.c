@@ -1,7 +1,7 @@
 /*
-** text.c -- growing (see text.h).
+** growing.c -- growing (see growing.h).
 */
-#include "text.h"
+#include "growing.h"
 
 #include <stdlib.h>
 
@@ -32,16 +32,4 @@ void fl_ids_free(fl_ids *ids)
 {
     free(ids->list);
     *ids = (fl_ids){0};
-}
-
-int fl_utf8_write(unsigned char *out, int32_t code)
-{
-    int length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    if (length == 1) {
-        out[0] = (unsigned char)code;
-        return 1;
-    }
-    for (int i = length - 1; i > 0; i--, code >>= 6) out[i] = (unsigned char)(0x80 | (code & 0x3f));
-    out[0] = (unsigned char)(0xf00 >> length | code);
-    return length;
 }
