@@ -330,6 +330,8 @@ describe("wrong calls", function()
         local tokenizer = open "pair"
         for _, case in ipairs {
             {function() tokenizer:encode() end, "encode: missing argument 'text'$"},
+            {function() tokenizer:encode_file("x", {workers = 0}) end,
+                "encode_file: workers must be a whole number in %[1, 256%], got 0$"},
             {function() tokenizer:encode(3) end, "encode: text must be a string or a table, got 3$"},
             {function() tokenizer:encode {"a", 3} end, "encode: text 2 must be a string, got 3$"},
             {function() tokenizer:encode {"a", nil, "b"} end, "encode: text 2 must be a string, got nil$"},

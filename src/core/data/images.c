@@ -3,7 +3,6 @@
 */
 #include "images.h"
 #include "cpu/pixels.h"
-#include "engine/team.h"
 #include "pool.h"
 
 #include <stdlib.h>
@@ -55,7 +54,7 @@ fl_status fl_image_tensor(fl_tensor **out, const fl_planes *planes, const fl_ima
     return FL_OK;
 }
 
-static int workers_of(const fl_image_set *set) { return set->workers > 0 ? set->workers : fl_team_size(); }
+static int workers_of(const fl_image_set *set) { return fl_pool_workers(set->workers); }
 
 /* ---- items ---- */
 

@@ -8,6 +8,7 @@
 #include "pool.h"
 #include "base/owner.h"
 #include "engine/engine.h"
+#include "engine/team.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -161,6 +162,12 @@ fl_status fl_pool_push(const fl_pool_task *task)
 }
 
 /* ---- jobs ---- */
+
+int fl_pool_workers(int wanted)
+{
+    int workers = wanted > 0 ? wanted : fl_team_size();
+    return workers < FL_POOL_MOST ? workers : FL_POOL_MOST;
+}
 
 static void open_job(struct job *job)
 {

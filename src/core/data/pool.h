@@ -15,6 +15,9 @@
 
 enum { FL_POOL_MOST = 256 };
 
+/* Threads for a job whose caller asked for `wanted`; 0: one per core, the default everywhere. At most FL_POOL_MOST. */
+int fl_pool_workers(int wanted);
+
 /* Work on one item. seat: from 0 to workers - 1; no two threads have the same one at the same time, so it numbers
 ** buffers. */
 typedef fl_status (*fl_pool_body)(void *context, int64_t item, int seat);

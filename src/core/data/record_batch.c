@@ -74,7 +74,11 @@ fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64
 
 /* ---- the task ---- */
 
-enum { ROWS_TOGETHER = 16, AHEAD = 2 }; /* rows that a thread takes at a time, and asks memory for before they come */
+enum {
+    ROWS_TOGETHER = 16, /* that a thread takes at a time */
+    AHEAD = 2,          /* rows whose memory is asked for before they come */
+    BYTES_OF_THREAD = 128 * 1024,
+};
 
 struct job {
     fl_record_set *set; /* owned: one reference */
@@ -105,11 +109,20 @@ static fl_status fill_rows(void *context, int64_t item, int seat)
     return FL_OK;
 }
 
+/* Threads that a batch is worth: to wake one takes as long as to copy what it gets at the least. */
+static int workers_of(const struct job *job)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < job->count; i++) bytes += job->rows * job->outputs[i].row_bytes;
+    int64_t worth = 1 + bytes / BYTES_OF_THREAD;
+    return worth < job->set->options.workers ? (int)worth : job->set->options.workers;
+}
+
 static fl_status run_job(void *payload)
 {
     struct job *job = *(struct job **)payload;
     int64_t items = (job->rows + ROWS_TOGETHER - 1) / ROWS_TOGETHER;
-    return fl_pool_run(items, job->set->options.workers, fill_rows, job);
+    return fl_pool_run(items, workers_of(job), fill_rows, job);
 }
 
 static fl_status job_new(struct job **out, const fl_record_output *outputs, int count, fl_record_set *set,

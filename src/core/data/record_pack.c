@@ -55,6 +55,7 @@ fl_status fl_record_pack_files(fl_record_writer *writer, const char *root, const
 {
     struct reading *reading = calloc(1, sizeof *reading);
     if (!reading) return fl_fail(FL_ERR_MEMORY, "pack: out of memory");
+    workers = fl_pool_workers(workers);
     fl_status status = fl_files_source_new(&reading->source, "pack", root, paths, labels, count);
     for (; status == FL_OK && reading->first < count; reading->first += TOGETHER) {
         int64_t left = count - reading->first;

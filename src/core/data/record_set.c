@@ -155,6 +155,7 @@ fl_status fl_record_set_open(fl_record_set **out, const char *const *paths, int 
     if (!set) return no_memory();
     set->refs = 1;
     set->options = options;
+    set->options.workers = fl_pool_workers(options.workers);
     fl_status status = open_files(set, paths, count);
     if (status == FL_OK) {
         take_part(set);

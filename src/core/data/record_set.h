@@ -15,7 +15,7 @@ typedef struct fl_record_options {
         num_parts; /* 0 <= part_index < num_parts: parts are stretches that differ by one item at most */
     bool skip;     /* leave out damaged records: all are checked now; else each is an error when read */
     bool checksum; /* check it at every read */
-    int workers;   /* threads that check, and that make a batch */
+    int workers;   /* threads that check, and that make a batch; 0: one per core */
 } fl_record_options;
 
 typedef struct fl_record_set {

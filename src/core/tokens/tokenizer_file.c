@@ -5,9 +5,8 @@
 ** ASCII and a space. Parts of a block are encoded at the same time, each with the work of its seat, and put in order.
 ** A file without such places, or a tokenizer for which they are not known, is encoded in one piece.
 */
-#include "file/open.h"
 #include "data/pool.h"
-#include "engine/team.h"
+#include "file/open.h"
 #include "tokenizer_parts.h"
 
 #include <errno.h>
@@ -169,8 +168,7 @@ fl_status fl_tokenizer_encode_file(fl_tensor **out, fl_tokenizer *t, const char 
                                    int workers, bool (*interrupted)(void))
 {
     int64_t size;
-    if (workers < 1) workers = fl_team_size();
-    if (workers > FL_POOL_MOST) workers = FL_POOL_MOST;
+    workers = fl_pool_workers(workers);
     struct job *job = calloc(1, sizeof *job);
     if (!job) return fl_fail(FL_ERR_MEMORY, "encode_file: out of memory");
     *job = (struct job){

@@ -4,7 +4,6 @@
 ** Texts are shared out in groups of some size, so that short ones are worth a thread; the ids of a seat lie one behind
 ** the other until all are there, and tensors are made by the caller's thread.
 */
-#include "engine/team.h"
 #include "data/pool.h"
 #include "tokenizer_parts.h"
 
@@ -75,7 +74,7 @@ fl_status fl_tokenizer_encode_list(fl_tensor **out, fl_tokenizer *t, const fl_to
                                    bool add_special, fl_dtype dtype)
 {
     struct job job = {.tokenizer = t, .texts = texts, .count = count};
-    int threads = fl_team_size(), workers = threads < FL_POOL_MOST ? threads : FL_POOL_MOST;
+    int workers = fl_pool_workers(0);
     fl_status status = FL_OK;
     job.groups = malloc((count + 1) * sizeof *job.groups);
     job.results = malloc((count + 1) * sizeof *job.results);

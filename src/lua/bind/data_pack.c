@@ -147,14 +147,14 @@ static int io_record_append(lua_State *L)
     return 1;
 }
 
-/* _io.record_files(writer, root, paths, labels or nil, workers): items of files, as record_pack.h says */
+/* _io.record_files(writer, root, paths, labels or nil, workers or nil): items of files, as record_pack.h says */
 static int io_record_files(lua_State *L)
 {
     fl_record_writer *writer = check_writer(L);
     const char *root = fl_lua_check_path(L, 2, "pack");
     bool labelled = !lua_isnil(L, 4);
     int64_t count, *labels = NULL;
-    int workers = (int)luaL_checkinteger(L, 5);
+    int workers = (int)luaL_optinteger(L, 5, 0);
     const char **paths = fl_lua_check_strings(L, 3, &count);
     if (labelled) labels = lua_newuserdatauv(L, sizeof *labels * ((size_t)count + 1), 0);
     for (int64_t i = 0; labelled && i < count; i++, lua_pop(L, 1)) {

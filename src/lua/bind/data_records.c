@@ -95,7 +95,7 @@ static void push_facts(lua_State *L, const fl_record_set *set)
     lua_setfield(L, -2, "fields");
 }
 
-/* _io.records(paths, part_index, num_parts, skip, checksum, workers) -> set, count, skipped, facts */
+/* _io.records(paths, part_index, num_parts, skip, checksum, workers or nil) -> set, count, skipped, facts */
 static int io_records(lua_State *L)
 {
     int64_t count;
@@ -103,7 +103,7 @@ static int io_records(lua_State *L)
                                  .num_parts = luaL_checkinteger(L, 3),
                                  .skip = lua_toboolean(L, 4),
                                  .checksum = lua_toboolean(L, 5),
-                                 .workers = (int)luaL_checkinteger(L, 6)};
+                                 .workers = (int)luaL_optinteger(L, 6, 0)};
     const char **paths = fl_lua_check_strings(L, 1, &count);
     fl_record_set **set = lua_newuserdatauv(L, sizeof *set, 0);
     *set = NULL;

@@ -83,13 +83,13 @@ static int tokens_encode_list(lua_State *L)
     return 1;
 }
 
-/* tokens.encode_file(tokenizer, path, add_special, dtype, workers) -> tensor */
+/* tokens.encode_file(tokenizer, path, add_special, dtype, workers or nil) -> tensor */
 static int tokens_encode_file(lua_State *L)
 {
     fl_tokenizer *t = check_tokenizer(L);
     const char *path = fl_lua_check_path(L, 2, "encode_file");
     fl_dtype dtype = fl_lua_check_dtype(L, 4, "encode_file");
-    int workers = (int)luaL_checkinteger(L, 5);
+    int workers = (int)luaL_optinteger(L, 5, 0);
     fl_box *box = fl_lua_new_box(L);
     fl_lua_enter(L);
     FL_CHECK(L,

@@ -107,10 +107,10 @@ end
 ---its own order, which depends on `seed`; the default seed is that of flow.manual_seed when the first pass begins. The
 ---next `prefetch` batches are asked for ahead. transform(item, random, ...) changes every item, `args` are the dots;
 ---with `workers` it runs on so many threads beside the script, where it sees tensors as arrays and has nothing of the
----script around it. What it draws from `random` depends on seed, epoch and position alone. Items are stacked, or
----`collate(items)` makes the batch; with skip_errors those that fail are left out and counted in loader.skipped. The
----last batch may be short; drop_last leaves it out, pad_last fills it up from the epoch's beginning: loader.real says
----how many rows are its own. Of an empty dataset a loop is empty.
+---script around it; the default is 0, the script itself. What it draws from `random` depends on seed, epoch and
+---position alone. Items are stacked, or `collate(items)` makes the batch; with skip_errors those that fail are left out
+---and counted in loader.skipped. The last batch may be short; drop_last leaves it out, pad_last fills it up from the
+---epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, pad_last: boolean,
 ---prefetch: integer, workers: integer, transform: function, args: list, collate: function, skip_errors: boolean,

@@ -196,9 +196,9 @@ local EXTENSIONS = {"jpg", "jpeg", "png"}
 ---file's bytes, label = the number of its class, name = its path}; the names of the classes go into the metadata), a
 ---dataset, a list of items, or a function that gives the next item and nil at the end. An item is a table of tensors,
 ---numbers, strings and booleans, with names or as a list; all have the same fields. The file takes its name when it is
----complete: an error leaves what was there before. workers: threads that read the files of a folder; metadata: what
----records(path).metadata gives; extensions: of the files of a folder that are packed; total: how many items a function
----gives, for the progress bar; progress: show one, by default on a terminal.
+---complete: an error leaves what was there before. workers: threads that read the files of a folder, default one per
+---core; metadata: what records(path).metadata gives; extensions: of the files of a folder that are packed; total: how
+---many items a function gives, for the progress bar; progress: show one, by default on a terminal.
 ---@param source any
 ---@param path string
 ---@param opts {workers: integer, metadata: table, extensions: string[], total: integer, progress: boolean}?
@@ -215,7 +215,7 @@ function pack.pack(source, path, opts)
 end
 
 check.takes(pack, {
-    [[pack(source: any, path: string, {workers: integer 1..256 = 4, metadata: list?, extensions: list?,
+    [[pack(source: any, path: string, {workers: integer 1..256?, metadata: list?, extensions: list?,
         total: integer >= 0?, progress: boolean?})]],
 })
 return pack

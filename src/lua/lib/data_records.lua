@@ -79,7 +79,8 @@ end
 ---begins; with corrupt = "skip" all records are checked when the files are opened and the bad ones left out, counted in
 ---dataset.skipped, and a file whose writer did not finish is read up to its last whole chunk. checksum = false: records
 ---are not checked by theirs when they are read. fields: the names of those that items have, default all. workers:
----threads that check, and that copy a batch. The files are mapped, so they may be larger than memory.
+---threads that check, and that copy a batch, default one per core. The files are mapped, so they may be larger than
+---memory.
 ---@param path string|string[]
 ---@param opts {part_index: integer, num_parts: integer, corrupt: string, checksum: boolean, fields: string[],
 ---workers: integer}?
@@ -143,7 +144,7 @@ end
 
 check.takes(records, {
     [[records(path: string or list, {part_index: integer >= 0?, num_parts: integer >= 1 = 1,
-        corrupt: error|skip = error, checksum: boolean = true, fields: list?, workers: integer 1..256 = 1})]],
+        corrupt: error|skip = error, checksum: boolean = true, fields: list?, workers: integer 1..256?})]],
 })
 check.methods(Records, "dataset", {"get(position: integer, pass: any?)", "batch(positions: positions, pass: any?)"})
 check.strict("Records", Records, "; write dataset:get(position), dataset:batch(positions) or #dataset")

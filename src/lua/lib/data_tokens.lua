@@ -65,7 +65,7 @@ function Tokenizer:encode(text, options)
 end
 
 ---The ids of a large file: those of its text, read in blocks that threads share. Options: add_special_tokens (false),
----dtype, workers (0: a thread per core).
+---dtype, workers (threads, default one per core).
 ---@param path string
 ---@param options table?
 function Tokenizer:encode_file(path, options)
@@ -121,7 +121,7 @@ check.takes(data_tokens, {"tokenizer(path: string or table)"})
 check.methods(Tokenizer, "tokenizer", {
     "encode(text: string or list, {add_special_tokens: boolean = true, dtype: int64|int32 = int64})",
     [[encode_file(path: string, {add_special_tokens: boolean = false, dtype: int64|int32 = int64,
-        workers: integer 0..256 = 0})]],
+        workers: integer 1..256?})]],
     "decode(ids: tensor or list, {skip_special_tokens: boolean = false})",
     "id(token: string)", "token(id: integer)",
 })
