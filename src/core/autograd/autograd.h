@@ -83,7 +83,7 @@ fl_status fl_vjp_zeros(fl_tensor **out, const fl_meta *meta);
 typedef struct fl_body_text {
     const fl_op *op;
     const char *text;
-    struct program *program; /* NULL before */
+    struct fl_vjp_code *code; /* NULL before */
 } fl_body_text;
 fl_status fl_text_body(fl_tensor **out, fl_body_text *body, const fl_operand *in, int nin, const fl_attrs *attrs);
 
