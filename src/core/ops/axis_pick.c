@@ -83,13 +83,10 @@ static fl_status infer_axis_scatter(fl_infer *infer)
 {
     const fl_attr *sizes = &infer->attrs->at[FL_PICK_SIZES];
     fl_shape want;
-    char tg[FL_SHAPE_TEXT], tl[FL_SHAPE_TEXT];
     FL_TRY(fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count));
     FL_TRY(line_shape(&want, infer, &infer->out[0].shape));
     infer->out[0].dtype = infer->in[0].dtype;
-    if (fl_shape_equal(&infer->in[0].shape, &want)) return FL_OK;
-    return fl_infer_fail(infer, FL_ERR_SHAPE, "line must be %s, got %s", fl_shape_text(tl, &want),
-                         fl_shape_text(tg, &infer->in[0].shape));
+    return fl_require_shape(infer, 0, "line", &want);
 }
 
 static void sbp_axis_scatter(fl_sigs *sigs) { sbp_lines(sigs, &sigs->out_logical[0], false); }

@@ -41,6 +41,15 @@ fl_status fl_require_float(const fl_infer *infer, int operand)
                          fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape), name);
 }
 
+fl_status fl_require_shape(const fl_infer *infer, int operand, const char *what, const fl_shape *want)
+{
+    char wanted[FL_SHAPE_TEXT], have[FL_SHAPE_TEXT];
+    const fl_spec *spec = &infer->in[operand];
+    if (spec->kind == FL_NONE || fl_shape_equal(&spec->shape, want)) return FL_OK;
+    return fl_infer_fail(infer, FL_ERR_SHAPE, "%s must be %s, got %s", what, fl_shape_text(wanted, want),
+                         fl_shape_text(have, &spec->shape));
+}
+
 /* ---- numbers in integer dtypes ---- */
 
 fl_status fl_require_fits(const char *who, fl_dtype dtype, const fl_operand *value)

@@ -24,6 +24,9 @@ FL_EXPORT fl_status fl_infer_broadcast_shape(fl_infer *infer);
 FL_EXPORT fl_status fl_infer_same(fl_infer *infer);
 /* "softmax: takes a float tensor, x is int64[3]" */
 FL_EXPORT fl_status fl_require_float(const fl_infer *infer, int operand);
+
+/* Operand `operand`, which messages call `what`, has this shape or is not given. */
+fl_status fl_require_shape(const fl_infer *infer, int operand, const char *what, const fl_shape *want);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
 FL_EXPORT fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

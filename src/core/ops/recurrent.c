@@ -28,21 +28,12 @@ struct sizes {
     int gates;
 };
 
-static fl_status require_shape(const fl_infer *infer, int operand, const char *what, fl_shape want)
-{
-    char tw[FL_SHAPE_TEXT], tx[FL_SHAPE_TEXT];
-    const fl_spec *x = &infer->in[operand];
-    if (x->kind == FL_NONE || fl_shape_equal(&x->shape, &want)) return FL_OK;
-    return fl_infer_fail(infer, FL_ERR_SHAPE, "%s must be %s, got %s", what, fl_shape_text(tw, &want),
-                         fl_shape_text(tx, &x->shape));
-}
-
 static fl_status require_lengths(const fl_infer *infer, int operand, int64_t batch)
 {
     const fl_spec *lengths = &infer->in[operand];
     if (lengths->kind == FL_TENSOR && lengths->dtype != FL_INT64)
         return fl_infer_fail(infer, FL_ERR_DTYPE, "lengths must be int64, got %s", fl_dtype_name(lengths->dtype));
-    return require_shape(infer, operand, "lengths", (fl_shape){1, {batch}});
+    return fl_require_shape(infer, operand, "lengths", &(fl_shape){1, {batch}});
 }
 
 /* sizes from the sequence `x` [steps, batch, gates * width] and the weight */
@@ -71,9 +62,9 @@ static fl_status infer_rows(fl_infer *infer)
     fl_recurrent_kind kind = kind_of(infer->attrs);
     infer->name = kind_names[kind];
     FL_TRY(require_sequence(&n, infer, FL_RECURRENT_X, FL_RECURRENT_WEIGHT, fl_recurrent_gates(kind)));
-    FL_TRY(require_shape(infer, FL_RECURRENT_BIAS, "bias", (fl_shape){1, {n.width}}));
-    FL_TRY(require_shape(infer, FL_RECURRENT_H0, "h0", (fl_shape){2, {n.batch, n.width}}));
-    FL_TRY(require_shape(infer, FL_RECURRENT_C0, "c0", (fl_shape){2, {n.batch, n.width}}));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BIAS, "bias", &(fl_shape){1, {n.width}}));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_H0, "h0", &(fl_shape){2, {n.batch, n.width}}));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_C0, "c0", &(fl_shape){2, {n.batch, n.width}}));
     FL_TRY(require_lengths(infer, FL_RECURRENT_LENGTHS, n.batch));
     for (int i = FL_RECURRENT_BIAS; i <= FL_RECURRENT_C0; i++)
         if (infer->in[i].kind == FL_TENSOR) FL_TRY(fl_require_float(infer, i));
@@ -93,12 +84,12 @@ static fl_status infer_backward(fl_infer *infer)
     FL_TRY(require_sequence(&n, infer, FL_RECURRENT_BACK_Y, FL_RECURRENT_BACK_WEIGHT, 1));
     fl_shape whole = {3, {n.steps, n.batch, n.width}}, gates = {3, {n.steps, n.batch, n.gates * n.width}},
              row = {2, {n.batch, n.width}}, nothing = {1, {0}};
-    FL_TRY(require_shape(infer, FL_RECURRENT_BACK_DY, "dy", whole));
-    FL_TRY(require_shape(infer, FL_RECURRENT_BACK_DCELLS, "dcells", whole));
-    FL_TRY(require_shape(infer, FL_RECURRENT_BACK_DGATES, "dgates", gates));
-    FL_TRY(require_shape(infer, FL_RECURRENT_BACK_CELLS, "cells", kind <= FL_GRU ? whole : nothing));
-    FL_TRY(require_shape(infer, FL_RECURRENT_BACK_GATES, "gates", kind <= FL_GRU ? gates : nothing));
-    FL_TRY(require_shape(infer, FL_RECURRENT_BACK_FIRST, "first", row));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BACK_DY, "dy", &whole));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BACK_DCELLS, "dcells", &whole));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BACK_DGATES, "dgates", &gates));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BACK_CELLS, "cells", kind <= FL_GRU ? &whole : &nothing));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BACK_GATES, "gates", kind <= FL_GRU ? &gates : &nothing));
+    FL_TRY(fl_require_shape(infer, FL_RECURRENT_BACK_FIRST, "first", &row));
     FL_TRY(require_lengths(infer, FL_RECURRENT_BACK_LENGTHS, n.batch));
     for (int i = 0; i < infer->nout; i++) infer->out[i].dtype = infer->in[FL_RECURRENT_BACK_Y].dtype;
     infer->out[FL_RECURRENT_BACK_DX].shape = gates;
@@ -136,6 +127,18 @@ static void sbp_backward(fl_sigs *sigs)
 
 /* ---- kernels ---- */
 
+/* What forward and backward have in common. y: the states, [steps, batch, width]. */
+static fl_recurrent layer_of(const fl_kernel *kernel, const fl_view *y, const void *weight, const void *lengths)
+{
+    return (fl_recurrent){.kind = kind_of(kernel->attrs),
+                          .reverse = kernel->attrs->at[FL_RECURRENT_REVERSE].integer,
+                          .steps = y->size[0],
+                          .batch = y->size[1],
+                          .width = y->size[2],
+                          .lengths = lengths,
+                          .weight = weight};
+}
+
 static fl_status kernel_rows(fl_kernel *kernel)
 {
     fl_stage s;
@@ -143,20 +146,14 @@ static fl_status kernel_rows(fl_kernel *kernel)
     if (y->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     bool cells = keeps_cells(kernel->attrs);
-    fl_recurrent r = {.kind = kind_of(kernel->attrs),
-                      .reverse = kernel->attrs->at[FL_RECURRENT_REVERSE].integer,
-                      .steps = y->size[0],
-                      .batch = y->size[1],
-                      .width = y->size[2],
-                      .lengths = s.in[FL_RECURRENT_LENGTHS],
-                      .weight = s.in[FL_RECURRENT_WEIGHT],
-                      .x = s.in[FL_RECURRENT_X],
-                      .bias = s.in[FL_RECURRENT_BIAS],
-                      .h0 = s.in[FL_RECURRENT_H0],
-                      .c0 = s.in[FL_RECURRENT_C0],
-                      .y = s.out[FL_RECURRENT_Y],
-                      .cells = cells ? s.out[FL_RECURRENT_CELLS] : NULL,
-                      .gates = cells ? s.out[FL_RECURRENT_GATES] : NULL};
+    fl_recurrent r = layer_of(kernel, y, s.in[FL_RECURRENT_WEIGHT], s.in[FL_RECURRENT_LENGTHS]);
+    r.x = s.in[FL_RECURRENT_X];
+    r.bias = s.in[FL_RECURRENT_BIAS];
+    r.h0 = s.in[FL_RECURRENT_H0];
+    r.c0 = s.in[FL_RECURRENT_C0];
+    r.y = s.out[FL_RECURRENT_Y];
+    r.cells = cells ? s.out[FL_RECURRENT_CELLS] : NULL;
+    r.gates = cells ? s.out[FL_RECURRENT_GATES] : NULL;
     FL_TRY(fl_cpu_recurrent(s.dtype, &r, false, kernel->name));
     return fl_stage_close(&s);
 }
@@ -168,23 +165,17 @@ static fl_status kernel_backward(fl_kernel *kernel)
     if (y->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     bool cells = keeps_cells(kernel->attrs);
-    fl_recurrent r = {.kind = kind_of(kernel->attrs),
-                      .reverse = kernel->attrs->at[FL_RECURRENT_REVERSE].integer,
-                      .steps = y->size[0],
-                      .batch = y->size[1],
-                      .width = y->size[2],
-                      .lengths = s.in[FL_RECURRENT_BACK_LENGTHS],
-                      .weight = s.in[FL_RECURRENT_BACK_WEIGHT],
-                      .dy = s.in[FL_RECURRENT_BACK_DY],
-                      .dcells = s.in[FL_RECURRENT_BACK_DCELLS],
-                      .dgates = s.in[FL_RECURRENT_BACK_DGATES],
-                      .y_in = s.in[FL_RECURRENT_BACK_Y],
-                      .cells_in = cells ? s.in[FL_RECURRENT_BACK_CELLS] : NULL,
-                      .gates_in = cells ? s.in[FL_RECURRENT_BACK_GATES] : NULL,
-                      .first = s.in[FL_RECURRENT_BACK_FIRST],
-                      .dx = s.out[FL_RECURRENT_BACK_DX],
-                      .dh0 = s.out[FL_RECURRENT_BACK_DH0],
-                      .more = cells ? s.out[FL_RECURRENT_BACK_MORE] : NULL};
+    fl_recurrent r = layer_of(kernel, y, s.in[FL_RECURRENT_BACK_WEIGHT], s.in[FL_RECURRENT_BACK_LENGTHS]);
+    r.dy = s.in[FL_RECURRENT_BACK_DY];
+    r.dcells = s.in[FL_RECURRENT_BACK_DCELLS];
+    r.dgates = s.in[FL_RECURRENT_BACK_DGATES];
+    r.y_in = s.in[FL_RECURRENT_BACK_Y];
+    r.cells_in = cells ? s.in[FL_RECURRENT_BACK_CELLS] : NULL;
+    r.gates_in = cells ? s.in[FL_RECURRENT_BACK_GATES] : NULL;
+    r.first = s.in[FL_RECURRENT_BACK_FIRST];
+    r.dx = s.out[FL_RECURRENT_BACK_DX];
+    r.dh0 = s.out[FL_RECURRENT_BACK_DH0];
+    r.more = cells ? s.out[FL_RECURRENT_BACK_MORE] : NULL;
     FL_TRY(fl_cpu_recurrent(s.dtype, &r, true, kernel->name));
     return fl_stage_close(&s);
 }
