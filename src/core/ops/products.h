@@ -1,13 +1,37 @@
 /*
-** products.h -- what matmul.c and product_grad.c have of each other: the gradients of products.
+** products.h -- what the files of matrix products have of each other: matmul.c, linear_activated.c, product_sums.c and
+** product_grad.c.
 */
 #ifndef FL_PRODUCTS_H
 #define FL_PRODUCTS_H
 
-#include "op/op.h"
+#include "cpu/gemm.h"
+#include "cpu/stage.h"
 #include "op/product.h"
+#include "ops.h"
 
-/* matmul, bmm and gemm; linear; linear with relu and with gelu. */
+/* Shape and dtype of a product (fl_product_for says of which axes), of linear; the dtype alone. Errors: bool, integers
+** beside floats, sizes that do not fit. */
+fl_status fl_product_infer(fl_infer *infer);
+fl_status fl_linear_infer(fl_infer *infer);
+fl_status fl_product_infer_dtype(fl_infer *infer);
+
+/* A signature of a product; bias is left out where the op has none. The product before an activation lies as the result
+** does where it is kept. */
+void fl_product_sig(fl_sigs *sigs, fl_body body, fl_sbp x, fl_sbp y, fl_sbp bias, fl_sbp out);
+/* The signatures by which every rank makes a part of the result: batch axes, rows of x, columns of y. */
+void fl_product_split(fl_sigs *sigs, const fl_product *product);
+
+/* Bits of the operands x and y that can be read where they lie: those of the dtype that is computed in. */
+uint32_t fl_product_readable(const fl_kernel *kernel);
+/* The product of a kernel's operands where they lie after staging, written to `result`. */
+fl_gemm_axes fl_product_of_kernel(const fl_stage *stage, void *result);
+/* The kernel of a product. beta: 0 writes the result, 1 adds to it. */
+fl_status fl_product_run(fl_kernel *kernel, double beta);
+
+extern const char *const fl_linear_samples[];
+
+/* Gradients (product_grad.c): of matmul, bmm and gemm; linear; linear with relu and with gelu. */
 fl_status fl_product_grad(fl_grad *g);
 fl_status fl_linear_grad(fl_grad *g);
 fl_status fl_linear_relu_grad(fl_grad *g);
