@@ -28,6 +28,9 @@ enum {
     FL_LOGS_LIKE
 };
 
+/* The axis of classes of an input with `ndim` axes: [n, classes, ...] or [classes]. */
+static inline int fl_loss_class_axis(int ndim) { return ndim > 1; }
+
 /* The loss that a script called. */
 static inline const char *fl_loss_name(int variant, bool named_cross_entropy)
 {
