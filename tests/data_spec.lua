@@ -1,6 +1,7 @@
 -- data_spec.lua -- readers, datasets, the loader's order and its resumption; generators.
 local flow = require "flow"
 local process = require "tests.process"
+local support = require "tests.support"
 local data, progress = flow.data, flow.progress
 
 local folder, write
@@ -490,9 +491,7 @@ describe("the loader", function()
         end, "loader: a dataset's batch must be a table, got nil"},
     } do
         it("refuses " .. case[1], function()
-            local ok, message = pcall(case[2])
-            assert.is_false(ok)
-            assert.are.equal(case[3], (message:gsub("^.-:%d+: ", "")))
+            assert.are.equal(case[3], support.error_of(case[2]))
         end)
     end
 end)

@@ -92,9 +92,7 @@ describe("averages of a net", function()
         end, "SGD: a parameter occurs twice"},
     } do
         it("refuse " .. case[1], function()
-            local ok, message = pcall(case[2])
-            assert.is_false(ok)
-            assert.are.equal(case[3], (message:gsub("^.-:%d+: ", "")))
+            assert.are.equal(case[3], support.error_of(case[2]))
         end)
     end
 end)

@@ -23,8 +23,8 @@ end
 
 if flow.world_size() == 1 then flow.manual_seed(1) end -- a file of specs draws the same numbers at every run
 
--- What f(...) fails with, without the positions. An op that was queued (FLOW_ENGINE=queued) fails later and names its own line.
-function M.message_of(f, ...)
+-- The message of the error of f(...), or of an op that it queued (FLOW_ENGINE=queued).
+local function raised(f, ...)
     pcall(flow.sync)
     local ok, message = pcall(function(...)
         f(...)
@@ -32,21 +32,21 @@ function M.message_of(f, ...)
     end, ...)
     assert.is_false(ok, "no error")
     assert.is_string(message)
-    return (message:gsub("^.-:%d+: ", ""):gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: "))
+    return message
 end
 
--- The message without its position, which must be there. With FLOW_ENGINE=queued some come late and name the line of the op.
+-- An op that was queued fails later, and its message names its own line.
+local function without_op_line(message) return (message:gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: ")) end
+
+-- What f(...) fails with, without the positions.
+function M.message_of(f, ...) return without_op_line((raised(f, ...):gsub("^.-:%d+: ", ""))) end
+
+-- What f(...) fails with, without its position, which must be there.
 function M.placed_message_of(f, ...)
-    pcall(flow.sync)
-    local ok, message = pcall(function(...)
-        f(...)
-        flow.sync()
-    end, ...)
-    assert.is_false(ok, "no error")
-    assert.is_string(message)
+    local message = raised(f, ...)
     local text = message:match("^[^:\n]+:%d+: (.*)$")
     assert.is_truthy(text, "no position: " .. message)
-    return (text:gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: "))
+    return without_op_line(text)
 end
 
 -- f(...) fails with a message that has this in it.
@@ -87,30 +87,13 @@ function M.reduction(name, ...)
     end
 end
 
--- Float tensors of an argument list, in order, with a way to rebuild the list from replacements.
+-- The tensors of an argument list that are differentiated, in order.
 local function float_tensors(args)
     local list = {}
-    local function walk(value)
-        if flow.is_tensor(value) then
-            if value.dtype == "float64" then list[#list + 1] = value end
-        elseif type(value) == "table" then
-            for i = 1, value.n or #value do walk(value[i]) end
-            local keys = {}
-            for k in pairs(value) do if type(k) == "string" and k ~= "n" then keys[#keys + 1] = k end end
-            table.sort(keys)
-            for _, k in ipairs(keys) do walk(value[k]) end
-        end
+    for _, t in ipairs(M.tensors_of(args)) do
+        if t.dtype == "float64" then list[#list + 1] = t end
     end
-    walk(args)
     return list
-end
-
-local function replace(value, map)
-    if flow.is_tensor(value) then return map[value] or value end
-    if type(value) ~= "table" then return value end
-    local copy = {}
-    for k, v in pairs(value) do copy[k] = replace(v, map) end
-    return copy
 end
 
 -- First and second derivatives of f(args) against central differences in float64.
@@ -126,8 +109,7 @@ function M.gradcheck(f, args, what)
     local function call(...)
         local map, leaves = {}, {...}
         for t, i in pairs(unique) do if flow.is_tensor(t) then map[t] = leaves[i] end end
-        local live = replace(args, map)
-        live.n = args.n
+        local live = M.map_tensors(args, function(t) return map[t] or t end)
         local results = f(live)
         return table.unpack(results, 1, results.n)
     end
@@ -169,17 +151,22 @@ end
 
 ---- SBP ----
 
+-- The options of a call that makes a tensor, a copy, and how many arguments come before them; nil: they have a placement.
+function M.options_of(args)
+    local options, n = {}, args.n
+    if type(args[n]) == "table" and #args[n] == 0 and next(args[n]) then
+        for name, value in pairs(args[n]) do options[name] = value end
+        n = n - 1
+    end
+    if not options.placement then return options, n end
+end
+
 -- Tensors made of sizes: every rank's part of a split equals the part of the whole.
 function M.check_source(op, args, parts)
     flow.manual_seed(7)
     local want = op.call(table.unpack(args, 1, args.n))
-    local options = {}
-    local n = args.n
-    if type(args[n]) == "table" and #args[n] == 0 and next(args[n]) then
-        for k, v in pairs(args[n]) do options[k] = v end
-        n = n - 1
-    end
-    if options.placement then return end
+    local options, n = M.options_of(args)
+    if not options then return end
     options.device = nil
     local ranks, sbps = {}, {"B"}
     for r = 0, parts - 1 do ranks[r + 1] = r end

@@ -5,6 +5,7 @@
 */
 #define _GNU_SOURCE
 #include "lanes.h"
+#include "resident.h"
 #include "core/engine/team.h"
 
 #include <dirent.h>
@@ -30,16 +31,6 @@ static int count_threads(void)
     for (struct dirent *e; (e = readdir(d));) count += e->d_name[0] != '.';
     closedir(d);
     return count;
-}
-
-static long resident_bytes(void)
-{
-    long all = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f) return 0;
-    if (fscanf(f, "%ld %ld", &all, &resident) != 2) resident = 0;
-    fclose(f);
-    return resident * sysconf(_SC_PAGESIZE);
 }
 
 /* ---- order ---- */

@@ -8,6 +8,7 @@
 #include "core/memory/scratch.h"
 #include "core/memory/storage.h"
 #include "core/memory/testing.h"
+#include "resident.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -39,16 +40,6 @@ static fl_memory_stats stats_now(void)
     fl_memory_stats m;
     fl_storage_stats(&m);
     return m;
-}
-
-static long resident_bytes(void)
-{
-    long all = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "r");
-    if (!f) return 0;
-    if (fscanf(f, "%ld %ld", &all, &resident) != 2) resident = 0;
-    fclose(f);
-    return resident * sysconf(_SC_PAGESIZE);
 }
 
 static unsigned random_state = 1;

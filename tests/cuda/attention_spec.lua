@@ -2,6 +2,7 @@
 -- masks, the same dropout, heads that lie anywhere; queries that see nothing, no keys, no queries.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
+local support = require "tests.support"
 local process = require "tests.process"
 
 local FLOATS = {"float32", "float64", "float16", "bfloat16"}
@@ -75,7 +76,7 @@ describe("attention on the GPU", function()
                 return attention {is_causal = true} {part(0), part(1), part(2), args[2]}
             end, {qkv, dy})
             for _, layout in ipairs(cuda.layouts) do
-                local args = cuda.map(operands(dtype, 9, 9, 9, 9, {9, 2}), layout[2])
+                local args = support.map_tensors(operands(dtype, 9, 9, 9, 9, {9, 2}), layout[2])
                 args.n = 4
                 if args[1].ndim >= 2 then cuda.agree(dtype .. " " .. layout[1], attention {}, args) end
             end

@@ -20,7 +20,7 @@ end
 
 -- Runs step(list) on both sides and compares all that it wrote.
 local function equal(what, step, list)
-    local there = cuda.map(list, cuda.to_gpu)
+    local there = support.map_tensors(list, cuda.to_gpu)
     step(list)
     step(there)
     for i, t in ipairs(list) do support.same(t, there[i]:to("cpu"), ("%s, tensor %d"):format(what, i), 0) end
@@ -75,7 +75,7 @@ describe("on the GPU", function()
         flow.manual_seed(7)
         for _, dtype in ipairs {"float32", "float64", "float16", "bfloat16"} do
             local list = tensors(MANY, 1, {dtype})
-            local there = cuda.map(list, cuda.to_gpu)
+            local there = support.map_tensors(list, cuda.to_gpu)
             local squares, got = hidden.grad_norm_squares(list), hidden.grad_norm_squares(there)
             support.same(squares, got:to("cpu"), dtype, dtype == "float64" and 1e-14 or 1e-7)
             for _, most in ipairs {0.5, 1e6} do

@@ -15,13 +15,7 @@ local function some(list, count, name)
     return support.some(list, count, name)
 end
 
-local arguments = support.arguments
-
-local function mapped(args, f)
-    local list = cuda.map(args, f)
-    list.n = args.n
-    return list
-end
+local arguments, map_tensors = support.arguments, support.map_tensors
 
 -- The op as a function of its arguments; what it writes is a copy.
 local function caller(op)
@@ -33,18 +27,14 @@ local function caller(op)
 end
 
 local function fresh(args, writes)
-    return writes and mapped(args, function(t) return t:clone() end) or args
+    return writes and map_tensors(args, function(t) return t:clone() end) or args
 end
 
--- Arguments of an op without tensors, for a device.
+-- Arguments of an op without tensors, for a device; nil: they say where it is.
 local function placed(args, device)
-    local list, options = table.pack(table.unpack(args, 1, args.n)), {}
-    local n = args.n
-    if type(args[n]) == "table" and #args[n] == 0 and next(args[n]) then
-        for key, v in pairs(args[n]) do options[key] = v end
-        n = n - 1
-    end
-    if options.placement then return end
+    local options, n = support.options_of(args)
+    if not options then return end
+    local list = table.pack(table.unpack(args, 1, n))
     options.device = device
     list[n + 1], list.n = options, n + 1
     return list
@@ -92,7 +82,7 @@ describe("without a kernel on the GPU,", function()
     for _, op in ipairs(ops) do
         if op.host_only and #op.samples > 0 then
             cuda.it(op.name .. " says to compute on the CPU", function()
-                local args = mapped(arguments(op, op.samples[1]), cuda.to_gpu)
+                local args = map_tensors(arguments(op, op.samples[1]), cuda.to_gpu)
                 local message = support.message_of(op.call, table.unpack(args, 1, args.n))
                 assert.is_truthy(message:find("it has no cuda kernel; move the operands to the CPU: x:to(\"cpu\")", 1, true), message)
             end)
@@ -116,10 +106,10 @@ describe("on the GPU,", function()
                 end
             end
             if not unchecked[op.name] then     -- thousands of numbers are added up in another order
-                cuda.agree(name .. ", larger", f, fresh(mapped(args, cuda.larger(LARGE)), writes), writes, nil, op.composite)
+                cuda.agree(name .. ", larger", f, fresh(map_tensors(args, cuda.larger(LARGE)), writes), writes, nil, op.composite)
             end
             if without_special[op.name] then return end
-            cuda.agree(name .. ", special", f, fresh(mapped(args, cuda.special), writes), writes, nil, op.composite)
+            cuda.agree(name .. ", special", f, fresh(map_tensors(args, cuda.special), writes), writes, nil, op.composite)
         end)
     end)
 end)
@@ -130,7 +120,7 @@ describe("on the GPU in every dtype,", function()
         cuda.it(name, function()
             local f, writes = caller(op)
             for _, dtype in ipairs(some(DTYPES, 3, name)) do
-                local args = mapped(arguments(op, sample), in_dtype(dtype))
+                local args = map_tensors(arguments(op, sample), in_dtype(dtype))
                 cuda.agree(("%s in %s"):format(name, dtype), f, fresh(args, writes), writes, nil, op.composite)
                 if not takes_pairs[op.name] then
                     cuda.agree(("%s in %s, strided"):format(name, dtype), f, fresh(args, writes), writes, support.strided, op.composite)
@@ -159,7 +149,7 @@ end
 -- First derivatives, and those of their weighted sum, of the op by its float operands.
 local function derivatives(op, args, order)
     local leaves = {}
-    local live = mapped(args, function(t)
+    local live = map_tensors(args, function(t)
         if not t.dtype:find "float" then return t end
         local leaf = t:detach()
         leaf.requires_grad = true
@@ -187,11 +177,11 @@ describe("gradients on the GPU:", function()
             cases = {{"float64", 2}, {"float64", 2, support.strided}, table.unpack(some(cases, 1, name))}
             for _, case in ipairs(cases) do
                 local dtype, order, layout = table.unpack(case)
-                local args = mapped(arguments(op, sample), in_dtype(dtype))
+                local args = map_tensors(arguments(op, sample), in_dtype(dtype))
                 local function f(list) return derivatives(op, list, order) end
                 cuda.agree(("%s in %s%s"):format(name, dtype, layout and ", strided" or ""), f, args, false, layout, op.composite)
             end
-            local args = mapped(arguments(op, sample), cuda.larger(LARGE // 3))
+            local args = map_tensors(arguments(op, sample), cuda.larger(LARGE // 3))
             cuda.agree(name .. ", larger", function(list) return derivatives(op, list, 1) end, args, false, nil, op.composite)
         end)
     end)

@@ -28,32 +28,7 @@ function M.it_real(name, body)
     process.it_unless(M.emulated and "needs a GPU that is not emulated" or M.obstacle, name, body)
 end
 
----- values nested in lists ----
-
--- A deep copy of a value with f applied to every tensor.
-function M.map(value, f)
-    if flow.is_tensor(value) then return f(value) end
-    if type(value) ~= "table" then return value end
-    local copy = {}
-    for key, v in pairs(value) do copy[key] = M.map(v, f) end
-    return copy
-end
-
--- The tensors of a value, always in the same order.
-function M.tensors(value, list)
-    list = list or {}
-    if flow.is_tensor(value) then list[#list + 1] = value
-    elseif type(value) == "table" then
-        local keys = {}
-        for key in pairs(value) do keys[#keys + 1] = key end
-        table.sort(keys, function(a, b)
-            if type(a) ~= type(b) then return type(a) == "number" end
-            return a < b
-        end)
-        for _, key in ipairs(keys) do M.tensors(value[key], list) end
-    end
-    return list
-end
+---- layouts ----
 
 -- t on the GPU with the strides it has here: the storage is copied as a whole, where t is a plain view.
 function M.to_gpu(t)
@@ -69,8 +44,6 @@ function M.to_gpu(t)
     if t.ndim == 0 then return t:to(M.device) end
     return t:permute(order):to(M.device):permute(back)
 end
-
----- layouts ----
 
 local function expanded(t)
     for axis = t.ndim - 1, 0, -1 do
@@ -171,9 +144,9 @@ end
 -- `composite` of others may be one of other ones on a GPU, in whose words it fails there.
 function M.agree(what, f, args, writes, layout, composite)
     local seen, n = {}, args.n
-    for _, t in ipairs(M.tensors(args)) do seen[t.dtype] = true end
-    local there = M.map(args, M.to_gpu)
-    if layout then args, there = M.map(args, layout), M.map(there, layout) end
+    for _, t in ipairs(support.tensors_of(args)) do seen[t.dtype] = true end
+    local there = support.map_tensors(args, M.to_gpu)
+    if layout then args, there = support.map_tensors(args, layout), support.map_tensors(there, layout) end
     args.n, there.n = n, n
     local ok, want = outcome(function() return f(args) end)
     local ok_there, got = outcome(function() return f(there) end)
@@ -187,7 +160,7 @@ function M.agree(what, f, args, writes, layout, composite)
     assert.are.equal(want.n, got.n, what .. ": results")
     for j = 1, want.n do compare(want[j], got[j], what, seen) end
     if writes then
-        local here, far = M.tensors(args), M.tensors(there)
+        local here, far = support.tensors_of(args), support.tensors_of(there)
         for j, t in ipairs(here) do compare(t, far[j], what .. ": operand " .. j, seen) end
     end
     return want, got
@@ -196,7 +169,7 @@ end
 -- f(...) on the CPU and on the GPU: the result is equal to the last bit.
 function M.equal(what, f, ...)
     local args = table.pack(...)
-    local there = M.map(args, M.to_gpu)
+    local there = support.map_tensors(args, M.to_gpu)
     local want, got = f(table.unpack(args, 1, args.n)), f(table.unpack(there, 1, args.n))
     assert.are.equal(M.device, got.device, what)
     support.same(want, got:to("cpu"), what, 0)
