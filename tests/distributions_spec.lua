@@ -153,6 +153,25 @@ describe("distributions", function()
         assert.is_true(D.Normal(0, -1, {validate_args = false}).scale:item() == -1)
     end)
 
+    it("have constraints that say of any values whether they are allowed", function()
+        local c = D.constraints
+        local function allowed(name, x) return tostring(c[name].check(x):to("uint8"):totable() == 1) end
+        for _, dtype in ipairs {"float64", "bfloat16", "int32", "bool"} do
+            assert.are.equal("true", allowed("positive_definite", flow.eye(2):to(dtype)), dtype)
+        end
+        assert.are.equal("false", allowed("positive_definite", flow.tensor {{1, 2}, {2, 1}}))
+        assert.are.equal("false", allowed("positive_definite", flow.tensor {{1.0, 0.5}, {0.0, 1.0}}))
+        assert.are.equal("false", allowed("positive_definite", flow.ones(2, 3)))
+        assert.are.equal("true", allowed("positive_definite", flow.zeros(0, 0)))
+        assert.are.same({1, 0}, c.positive_integer.check(flow.tensor {true, false}):to("uint8"):totable())
+        for name, need in pairs {positive_definite = "2 axes", lower_cholesky = "2 axes", simplex = "1 axis", one_hot = "1 axis", real_vector = "1 axis"} do
+            local ok, text = pcall(c[name].check, flow.tensor(1))
+            assert.is_false(ok)
+            assert.matches(": constraints.check: value must have at least " .. need .. ", got %[%]$", text)
+        end
+        assert.matches("register_kl: p must be a table, got nil$", select(2, pcall(D.register_kl, nil, D.Poisson, tostring)))
+    end)
+
     it("take a rule for another pair", function()
         D.register_kl(D.Normal, D.Poisson, function(p) return p.loc * 0 + 7 end)
         assert.are.equal(7, D.kl_divergence(D.Normal(0, 1), D.Poisson(1)):item())

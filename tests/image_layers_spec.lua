@@ -45,6 +45,9 @@ describe("BatchNorm", function()
     it("refuses a batch of one value per channel, and another number of channels", function()
         assert.are.equal("in BatchNorm1d: batch_norm: in training each channel of x needs more than one value, x is [1, 3]",
             message(function() nn.BatchNorm1d(3)(flow.randn(1, 3)) end))
+        local norm = nn.BatchNorm2d(3)
+        message(function() norm(flow.ones(2, 3, 3, 7):to "uint8") end)
+        assert.are.equal(0, norm.num_batches_tracked:item())
         assert.are.equal("in BatchNorm2d: BatchNorm2d: x must have 3 channels, got [2, 4, 5, 5]",
             message(function() nn.BatchNorm2d(3)(flow.randn(2, 4, 5, 5)) end))
     end)

@@ -104,6 +104,22 @@ describe("containers", function()
         assert.are.equal(3, #list:parameters())
     end)
 
+    it("by name refuse what is no entry and names that would hide a method", function()
+        local dict, weights, list = nn.ModuleDict {}, nn.ParameterDict {}, nn.ParameterList {}
+        for _, case in ipairs {
+            {function() dict:set("a", 3) end, "ModuleDict:set: 'a' must be a module, got 3"},
+            {function() dict:update {a = nn.ReLU} end, "ModuleDict:update: 'a' must be a module, got class ReLU; write nn.ReLU()"},
+            {function() nn.ModuleDict {a = {bias = 1}} end, "ModuleDict: 'a' must be a module, got table"},
+            {function() dict:set("keys", nn.ReLU()) end, "ModuleDict:set: 'keys' is a method of dictionaries; an entry needs another name"},
+            {function() weights:set("get", flow.ones(2)) end, "ParameterDict:set: 'get' is a method of dictionaries; an entry needs another name"},
+            {function() weights:set("train", flow.ones(2)) end, "set: register_parameter: 'train' is a method of modules; a field needs another name"},
+            {function() weights:set("a", 3) end, "ParameterDict:set: takes tensors, got 3"},
+            {function() weights:pop "a" end, "ParameterDict:pop: there is no 'a'"},
+            {function() list:append(flow.tensor {1}) end, "append: Parameter: t must be a tensor of floats, got int64 tensor"},
+        } do assert.are.equal(case[2], (support.message_of(case[1]):gsub("^.-:%d+: ", ""))) end
+        assert.are.same({{}, {}, 0}, {dict:keys(), weights:keys(), #list})
+    end)
+
     it("lazy layers become what they stand for", function()
         local net = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
         assert.are.equal(0, #net:parameters())

@@ -220,17 +220,21 @@ end
 
 local function is_finite(t) return not flow.is_tensor(t) or not floats[t.dtype] or t:detach():isfinite():all():item() end
 
--- Whether a line reads a sum of parts, and reads or gives what is not finite: times infinity, or divided by 0, the parts are
--- NaN, or infinite with other signs, and the whole is not.
-function Run:splits_infinity(line, results)
+local function is_sum_of_parts(t)
+    for _, sbp in ipairs(flow.is_tensor(t) and t.is_global and t.sbp or {}) do
+        if tostring(sbp) == "P" then return true end
+    end
+    return false
+end
+
+-- Whether a line reads a sum of parts or gives one (cov divides the one that it makes), and reads or gives what is not
+-- finite: times infinity, or divided by 0, the parts are NaN, or infinite with other signs, and the whole is not.
+function Run:splits_infinity(line, want, got)
     local partial, finite = false, true
-    for _, t in ipairs(results) do finite = finite and is_finite(t) end
+    for i, t in ipairs(want) do finite, partial = finite and is_finite(t), partial or is_sum_of_parts(got[i]) end
     for _, name in ipairs(names_in(line.text)) do
-        local t = self.there[name]
-        if flow.is_tensor(t) then
-            for _, sbp in ipairs(t.sbp) do partial = partial or tostring(sbp) == "P" end
-            finite = finite and is_finite(self.here[name])
-        end
+        partial = partial or is_sum_of_parts(self.there[name])
+        finite = finite and is_finite(self.here[name])
     end
     return partial and not finite
 end
@@ -318,7 +322,7 @@ function Run:line(line)
             self.coarsest = math.max(self.coarsest, self.eps[names[i]])
         end
     end
-    self.lenient = self:splits_infinity(line, want)
+    self.lenient = self:splits_infinity(line, want, got)
     local scale = 64 * (1 + largest) * (1 + largest)
     if self.program.gradients then scale = scale * 100 end
     if not line.statement then self:forget_rounded(line, want) end

@@ -87,18 +87,22 @@ const char *fl_lua_push_called(lua_State *L)
     lua_Debug ar;
     fl_lua_push_names(L);
     int names = lua_gettop(L);
-    lua_pushliteral(L, "");
+    lua_pushliteral(L, ""); /* the innermost */
+    lua_pushliteral(L, ""); /* the outermost */
     for (int level = 0; lua_getstack(L, level, &ar); level++) {
         lua_getinfo(L, "Slf", &ar);
-        if (lua_rawget(L, names) == LUA_TSTRING) lua_replace(L, names + 1);
+        if (lua_rawget(L, names) == LUA_TSTRING) {
+            if (*lua_tostring(L, names + 1) == 0) lua_copy(L, -1, names + 1);
+            lua_replace(L, names + 2);
+        }
         else lua_pop(L, 1);
         if (ar.currentline > 0 && !fl_lua_is_own(&ar)) break;
         if (!is_caught(L, &ar, level)) continue;
         lua_pushliteral(L, "");
-        lua_replace(L, names + 1);
+        lua_replace(L, names + 2);
         break;
     }
-    return lua_tostring(L, names + 1);
+    return lua_tostring(L, names + 2);
 }
 
 /* Does the message name `who`, as "who: ..." or "who (a.lua:3): ...", or an op that was queued before? */

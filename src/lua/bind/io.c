@@ -231,11 +231,13 @@ static int io_suggest(lua_State *L)
     return 1;
 }
 
-/* _io.called() -> what messages call the function of our modules that the script called, or "" */
+/* _io.called() -> what messages call the function of our modules that the script called, or ""; the same of the innermost
+** one that runs */
 static int io_called(lua_State *L)
 {
     fl_lua_push_called(L);
-    return 1;
+    lua_insert(L, -2);
+    return 2;
 }
 
 static const luaL_Reg functions[] = {

@@ -44,11 +44,19 @@ local function where()
     return ""
 end
 
+-- A message of a function that another one of ours called names that one too, as those of ops do: who wrote
+-- linalg.cond(A, 3) reads "linalg.cond: linalg.matrix_norm: ...".
+local function with_caller(message)
+    local called, inner = io_.called()
+    if called == inner or message:sub(1, #inner + 1) ~= inner .. ":" then return message end
+    return called .. ": " .. message
+end
+
 ---Raises an error at the nearest line that is not one of ours. What the message quotes of a file cannot fill the screen
 ---or change the terminal: it is cut, and control characters are escaped.
 ---@param format string
 function M.fail(format, ...)
-    error(where() .. io_.clean(format:format(...), "\n\t"), 0)
+    error(where() .. io_.clean(with_caller(format:format(...)), "\n\t"), 0)
 end
 
 ---"; did you mean 'x'?" or ""

@@ -89,17 +89,29 @@ local constraints = {}
 M.constraints = constraints
 
 local function constraint(text, test, event_dim, discrete)
+    event_dim = event_dim or 0
     local function check_value(x)
         if not check.is_tensor(x) then check.fail("constraints.check: value must be a tensor, got %s", check.got(x)) end
+        if x.ndim < event_dim then
+            check.fail("constraints.check: value must have at least %d %s, got %s", event_dim,
+                event_dim == 1 and "axis" or "axes", check.shape(x))
+        end
         return test(x)
     end
-    return {text = text, check = check_value, event_dim = event_dim or 0, is_discrete = discrete or false}
+    return {text = text, check = check_value, event_dim = event_dim, is_discrete = discrete or false}
 end
 
 local function is_constraint(value) return type(value) == "table" and rawget(value, "check") ~= nil end
 check.define_type("constraint", "a constraint", is_constraint)
 
-local function whole(x) return x:eq(x:floor()) end
+local function is_float(x) return x.dtype:find "float" ~= nil end
+local function whole(x) return x:eq(is_float(x) and x:floor() or x) end
+
+-- True for each of the matrices that is equal to its transpose, but for rounding.
+local function symmetric(x)
+    if x:size(-1) ~= x:size(-2) then return x:ne(x):any(-1):any(-1):logical_and(false) end
+    return (x - x:transpose(-1, -2)):abs():le(1e-6):all(-1):all(-1)
+end
 
 constraints.real = constraint("a real number", function(x) return x:eq(x) end)
 constraints.real_vector = constraint("a real vector", function(x) return x:eq(x):all(-1) end, 1)
@@ -121,8 +133,11 @@ constraints.lower_cholesky = constraint("a lower triangular matrix with a positi
     return x:tril():eq(x):all(-1):all(-1):logical_and(x:diagonal(0, -2, -1):gt(0):all(-1))
 end, 2)
 constraints.positive_definite = constraint("a positive definite matrix", function(x)
+    if x.dtype ~= "float64" then x = x:to "float32" end
+    local good = symmetric(x)
+    if x:size(-1) ~= x:size(-2) then return good end
     local _, info = flow.linalg.cholesky_ex(x)
-    return (x - x:transpose(-1, -2)):abs():amax({-1, -2}):le(1e-6):logical_and(info:eq(0))
+    return good:logical_and(info:eq(0))
 end, 2)
 
 ---Between two bounds, both included.
@@ -330,7 +345,7 @@ end
 
 check.takes(M, {
     "distributions.set_default_validate_args(value: boolean)",
-    "distributions.register_kl(p: any, q: any, f: function)",
+    "distributions.register_kl(p: table, q: table, f: function)",
     "distributions.kl_divergence(p: any, q: any)",
 })
 

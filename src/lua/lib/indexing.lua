@@ -144,23 +144,25 @@ local function accumulate_at(x, list, values)
     if not is_view then x:copy_(flat:reshape(x.shape)) end
 end
 
----Writes values at the positions of the indices, tensors of positions or masks for the first axes, as
----x[indices] = values does; accumulate: they are added to what is there, all of them where positions are equal.
-function M.index_put_(x, indices, values, accumulate)
-    local given = pairs_of("index_put_", indices)
+local function put_at(who, x, indices, values, accumulate)
+    local given = pairs_of(who, indices)
     if accumulate then accumulate_at(x, read_pairs(given), values)
     else x[flow.is_tensor(indices) and indices or {table.unpack(indices)}] = values end
     return x
 end
 
+---Writes values at the positions of the indices, tensors of positions or masks for the first axes, as
+---x[indices] = values does; accumulate: they are added to what is there, all of them where positions are equal.
+function M.index_put_(x, indices, values, accumulate) return put_at("index_put_", x, indices, values, accumulate) end
+
 ---x with values at the positions of the indices: see x:index_put_.
 function M.index_put(x, indices, values, accumulate)
-    return M.index_put_(x:clone(), indices, values, accumulate)
+    return put_at("index_put", x:clone(), indices, values, accumulate)
 end
 
 check.takes(M, {
-    "index_put(x: tensor, indices: any, values: any, accumulate: boolean = false)",
-    "index_put_(x: tensor, indices: any, values: any, accumulate: boolean = false)",
+    "index_put(x: tensor, indices: tensor or list, values: any, accumulate: boolean = false)",
+    "index_put_(x: tensor, indices: tensor or list, values: any, accumulate: boolean = false)",
 })
 
 return M

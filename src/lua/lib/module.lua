@@ -85,6 +85,8 @@ local function register(self, who, kind, name, t)
     elseif is_number_in_text(self, name) then
         check.fail("%s: a name must not be a number, got %s; assign by the number: module[%d] = ...", who,
             check.quote(name), tonumber(name))
+    elseif type(rawget(Module, name)) == "function" then
+        check.fail("%s: '%s' is a method of modules; a field needs another name", who, name)
     end
     local before = self[FIELDS][name] ~= nil and self[KINDS][name]
     if before and before ~= kind then

@@ -35,12 +35,19 @@ local function parts(self, kind)
     return result
 end
 
--- Gives a class of what `kind` is the methods of a dictionary; put(self, name, value) registers one.
-local function dictionary(name, kind, put)
+-- Gives a class of what `kind` is the methods of a dictionary; register(self, who, name, value) registers one.
+local function dictionary(name, kind, register)
     local Dict = Module:extend(name)
 
+    local function put(self, who, key, value)
+        if type(rawget(Dict, key)) == "function" then
+            check.fail("%s: '%s' is a method of dictionaries; an entry needs another name", who, key)
+        end
+        register(self, who, key, value)
+    end
+
     function Dict:init(given)
-        for _, entry in ipairs(entries(name, given or {})) do put(self, entry[1], entry[2]) end
+        for _, entry in ipairs(entries(name, given or {})) do put(self, name, entry[1], entry[2]) end
     end
 
     ---Names and values in order: `for name, value in dict:items() do`.
@@ -65,7 +72,7 @@ local function dictionary(name, kind, put)
 
     ---Gives a name a value.
     function Dict:set(key, value)
-        put(self, key, value)
+        put(self, name .. ":set", key, value)
         return self
     end
 
@@ -73,14 +80,15 @@ local function dictionary(name, kind, put)
     function Dict:pop(key)
         local value = parts(self, kind)[key]
         if value == nil then
-            check.fail("%s: there is no %s%s", name, check.quote(key), check.suggest(key, self:keys()))
+            check.fail("%s:pop: there is no %s%s", name, check.quote(key), check.suggest(key, self:keys()))
         end
         self[key] = nil
         return value
     end
 
     function Dict:update(given)
-        for _, entry in ipairs(entries(name, given)) do put(self, entry[1], entry[2]) end
+        local who = name .. ":update"
+        for _, entry in ipairs(entries(who, given)) do put(self, who, entry[1], entry[2]) end
         return self
     end
 
@@ -97,7 +105,12 @@ end
 
 ---Modules by name: nn.ModuleDict {conv = a, pool = b}, dict.conv, dict:get "conv".
 ---@class flow.nn.ModuleDict: flow.nn.Module
-local ModuleDict = dictionary("ModuleDict", "module", function(self, name, value) self:register_module(name, value) end)
+local ModuleDict = dictionary("ModuleDict", "module", function(self, who, name, value)
+    if not module.is_module(value) then
+        check.fail("%s: '%s' must be a module, got %s%s", who, name, check.got(value), class.class_hint(value))
+    end
+    self:register_module(name, value)
+end)
 
 -- A tensor as a parameter: a leaf that requires grad stays itself.
 local function as_parameter(who, t)
@@ -107,8 +120,8 @@ end
 
 ---Parameters by name.
 ---@class flow.nn.ParameterDict: flow.nn.Module
-local ParameterDict = dictionary("ParameterDict", "parameter", function(self, name, value)
-    self:register_parameter(name, as_parameter("ParameterDict", value))
+local ParameterDict = dictionary("ParameterDict", "parameter", function(self, who, name, value)
+    self:register_parameter(name, as_parameter(who, value))
 end)
 
 -- ---- by number ----
@@ -123,7 +136,7 @@ function ParameterList:init(list)
 end
 
 function ParameterList:append(t)
-    self[#self + 1] = as_parameter("ParameterList", t)
+    self[#self + 1] = as_parameter("ParameterList:append", t)
     return self
 end
 

@@ -46,12 +46,20 @@ local function check_input(self, name, x, axes)
     end
 end
 
+local function tracks(self) return self.training and self.track_running_stats end
+
 -- How far running statistics move towards those of this batch; momentum false: to the mean of all batches.
 local function step(self)
-    if not (self.training and self.track_running_stats) then return 0 end
+    if not tracks(self) then return 0 end
+    return self.momentum or 1 / (self.num_batches_tracked:item() + 1)
+end
+
+-- Counts a batch when it was taken: one that was refused is none.
+local function counted(self, y)
+    if not tracks(self) then return y end
     local _ <close> = flow.no_grad()
     self.num_batches_tracked:add_(1)
-    return self.momentum or 1 / self.num_batches_tracked:item()
+    return y
 end
 
 local OPTIONS = "{eps: number >= 0 = 1e-5, momentum: number or boolean = 0.1, affine: boolean = %s, " ..
@@ -65,8 +73,8 @@ local function batch_norm(name, axes)
     function class:forward(x)
         check_input(self, name, x, axes)
         local own = self.training or not self.track_running_stats
-        return flow.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, step(self),
-            self.eps)
+        return counted(self, flow.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own,
+            step(self), self.eps))
     end
 
     class.extra = extra
@@ -92,6 +100,7 @@ local function instance_norm(name, axes)
         local own = self.training or not self.track_running_stats
         local y = flow.instance_norm(one and x:unsqueeze(0) or x, self.running_mean, self.running_var, self.weight,
             self.bias, own, step(self), self.eps)
+        counted(self, y)
         return one and y:squeeze(0) or y
     end
 

@@ -114,15 +114,25 @@ local function cut_at(x, axis, stops)
     return table.unpack(list)
 end
 
+-- The positions of a list, nil when one is no whole number.
+local function positions_of(list)
+    if #list == 0 and next(list) ~= nil then return nil end
+    local stops = {}
+    for i = 1, #list do
+        stops[i] = math.type(list[i]) and math.tointeger(list[i])
+        if not stops[i] then return nil end
+    end
+    return stops
+end
+
 local function cut(who, x, into, axis)
     axis = axis_of(who, x, axis)
-    if type(into) == "table" and not flow.is_tensor(into) then return cut_at(x, axis, into) end
-    if flow.is_tensor(into) then
-        into = into:totable()
-        if type(into) == "table" then return cut_at(x, axis, into) end
-    end
+    local given = into
+    if flow.is_tensor(into) and into.ndim < 2 then into = into:totable() end
+    local positions = check.is("list", into) and positions_of(into)
+    if positions then return cut_at(x, axis, positions) end
     if math.type(into) ~= "integer" or into < 1 then
-        check.fail("%s: takes a number of pieces from 1 on or a list of positions, got %s", who, check.got(into))
+        check.fail("%s: takes a number of pieces from 1 on or a list of positions, got %s", who, check.got(given))
     end
     local size, stops, at = x:size(axis), {}, 0
     for i = 1, into - 1 do
