@@ -94,8 +94,7 @@ const char *fl_lua_push_called(lua_State *L)
         if (lua_rawget(L, names) == LUA_TSTRING) {
             if (*lua_tostring(L, names + 1) == 0) lua_copy(L, -1, names + 1);
             lua_replace(L, names + 2);
-        }
-        else lua_pop(L, 1);
+        } else lua_pop(L, 1);
         if (ar.currentline > 0 && !fl_lua_is_own(&ar)) break;
         if (!is_caught(L, &ar, level)) continue;
         lua_pushliteral(L, "");

@@ -48,7 +48,7 @@ end
 -- linalg.cond(A, 3) reads "linalg.cond: linalg.matrix_norm: ...".
 local function with_caller(message)
     local called, inner = io_.called()
-    if called == inner or message:sub(1, #inner + 1) ~= inner .. ":" then return message end
+    if called == "" or called == inner or message:sub(1, #inner + 1) ~= inner .. ":" then return message end
     return called .. ": " .. message
 end
 
