@@ -231,8 +231,8 @@ static int io_suggest(lua_State *L)
     return 1;
 }
 
-/* _io.called() -> what messages call the function of our modules that the script called, or ""; the same of the innermost
-** one that runs */
+/* _io.called() -> what messages call the function of our modules that the script called, or ""; the same of the
+** innermost one that runs */
 static int io_called(lua_State *L)
 {
     fl_lua_push_called(L);
