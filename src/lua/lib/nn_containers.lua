@@ -35,21 +35,8 @@ local function parts(self, kind)
     return result
 end
 
--- Gives a class of what `kind` is the methods of a dictionary; register(self, who, name, value) registers one.
-local function dictionary(name, kind, register)
-    local Dict = Module:extend(name)
-
-    local function put(self, who, key, value)
-        if type(rawget(Dict, key)) == "function" then
-            check.fail("%s: '%s' is a method of dictionaries; an entry needs another name", who, key)
-        end
-        register(self, who, key, value)
-    end
-
-    function Dict:init(given)
-        for _, entry in ipairs(entries(name, given or {})) do put(self, name, entry[1], entry[2]) end
-    end
-
+-- Gives a class the methods that read its parts of `kind`.
+local function add_readers(Dict, kind)
     ---Names and values in order: `for name, value in dict:items() do`.
     function Dict:items() return parts(self, kind) end
 
@@ -69,6 +56,22 @@ local function dictionary(name, kind, register)
 
     ---The value of a name, nil when there is none.
     function Dict:get(key) return parts(self, kind)[key] end
+end
+
+-- Gives the class `name` the methods that change it; register(self, who, name, value) registers a part.
+local function add_writers(Dict, name, register)
+    local function put(self, who, key, value)
+        if type(rawget(Dict, key)) == "function" then
+            check.fail("%s: '%s' is a method of dictionaries; an entry needs another name", who, key)
+        end
+        register(self, who, key, value)
+    end
+
+    local function put_all(self, who, given)
+        for _, entry in ipairs(entries(who, given)) do put(self, who, entry[1], entry[2]) end
+    end
+
+    function Dict:init(given) put_all(self, name, given or {}) end
 
     ---Gives a name a value.
     function Dict:set(key, value)
@@ -78,7 +81,7 @@ local function dictionary(name, kind, register)
 
     ---Takes a name out; returns its value.
     function Dict:pop(key)
-        local value = parts(self, kind)[key]
+        local value = self:get(key)
         if value == nil then
             check.fail("%s:pop: there is no %s%s", name, check.quote(key), check.suggest(key, self:keys()))
         end
@@ -87,8 +90,7 @@ local function dictionary(name, kind, register)
     end
 
     function Dict:update(given)
-        local who = name .. ":update"
-        for _, entry in ipairs(entries(who, given)) do put(self, who, entry[1], entry[2]) end
+        put_all(self, name .. ":update", given)
         return self
     end
 
@@ -96,7 +98,13 @@ local function dictionary(name, kind, register)
         for _, key in ipairs(self:keys()) do self[key] = nil end
         return self
     end
+end
 
+-- A class of parts of `kind` by name; register(self, who, name, value) registers one.
+local function dictionary(name, kind, register)
+    local Dict = Module:extend(name)
+    add_readers(Dict, kind)
+    add_writers(Dict, name, register)
     check.constructor(Dict, name .. "(given: table?)", module.is_module)
     check.methods(Dict, "dict", {"items()", "keys()", "values()", "has(key: string)", "get(key: string)",
         "set(key: string, value: any)", "pop(key: string)", "update(given: table)", "clear()"}, module.is_module)

@@ -266,7 +266,43 @@ end
 
 -- ---- single steps ----
 
--- A class of cells; kind_of(cell) names the kind for the op.
+-- A state of the cell `name` as one of the batch, [batch, hidden]. x: [1, batch, input].
+local function batch_state(name, value, what, x, hidden_size)
+    if value == nil then return nil end
+    check.tensor(name, what, value)
+    if value.ndim ~= 2 or value:size(0) ~= x:size(1) or value:size(1) ~= hidden_size then
+        check.fail("%s: %s must be [%d, %d], got %s", name, what, x:size(1), hidden_size, check.shape(value))
+    end
+    return value
+end
+
+-- h and c of what forward gets as hx: {h, c} of an LSTM, h of others; nil: none.
+local function states_of(name, kind, hx)
+    if kind ~= "lstm" or hx == nil then return hx end
+    if type(hx) ~= "table" or #hx ~= 2 then check.fail("%s: hx must be {h, c}, got %s", name, check.got(hx)) end
+    return hx[1], hx[2]
+end
+
+-- forward of the cell `name`: one step of a batch x [batch, input], or of a single x [input].
+local function step(self, name, kind, x, hx)
+    if x.ndim ~= 1 and x.ndim ~= 2 or x:size(-1) ~= self.input_size then
+        check.fail("%s: x must be [batch, %d] or [%d], got %s", name, self.input_size, self.input_size, check.shape(x))
+    end
+    local single = x.ndim == 1
+    local h, c = states_of(name, kind, hx)
+    x = single and x:view(1, 1, self.input_size) or x:unsqueeze(0)
+    if single then h, c = h and h:unsqueeze(0), c and c:unsqueeze(0) end
+    h, c = batch_state(name, h, "h", x, self.hidden_size), batch_state(name, c, "c", x, self.hidden_size)
+    local weights = {w_ih = self.weight_ih, w_hh = self.weight_hh, b_ih = self.bias_ih, b_hh = self.bias_hh}
+    local _
+    _, h, c = run_direction(kind, x, weights, h, c)
+    if single then h, c = h:squeeze(0), c and c:squeeze(0) end
+    if kind == "lstm" then return h, c end
+    return h
+end
+
+-- A class of cells; kind_of(cell) names the kind for the op. usage: parameters of init beside those all have;
+-- extra(cell, text): what their printed form adds.
 local function cell_class(name, kind_of, usage, extra)
     local class = Module:extend(name)
 
@@ -279,37 +315,7 @@ local function cell_class(name, kind_of, usage, extra)
         self.bias_hh = bias and uniform(hidden_size, rows) or nil
     end
 
-    -- A state of the batch, [batch, hidden].
-    local function state(self, value, what, x)
-        if value == nil then return nil end
-        check.tensor(name, what, value)
-        local rows = value.ndim == 1 and x.ndim == 2 and value:unsqueeze(0) or value
-        if rows.ndim ~= 2 or rows:size(0) ~= x:size(1) or rows:size(1) ~= self.hidden_size then
-            check.fail("%s: %s must be [%d, %d], got %s", name, what, x:size(1), self.hidden_size, check.shape(value))
-        end
-        return rows
-    end
-
-    function class:forward(x, hx)
-        if x.ndim ~= 1 and x.ndim ~= 2 or x:size(-1) ~= self.input_size then
-            check.fail("%s: x must be [batch, %d] or [%d], got %s", name, self.input_size, self.input_size,
-                check.shape(x))
-        end
-        local kind, single, h, c = kind_of(self), x.ndim == 1, hx, nil
-        if kind == "lstm" and hx ~= nil then
-            if type(hx) ~= "table" or #hx ~= 2 then check.fail("%s: hx must be {h, c}, got %s", name, check.got(hx)) end
-            h, c = hx[1], hx[2]
-        end
-        x = single and x:view(1, 1, self.input_size) or x:unsqueeze(0)
-        if single then h, c = h and h:unsqueeze(0), c and c:unsqueeze(0) end
-        h, c = state(self, h, "h", x), state(self, c, "c", x)
-        local weights = {w_ih = self.weight_ih, w_hh = self.weight_hh, b_ih = self.bias_ih, b_hh = self.bias_hh}
-        local _
-        _, h, c = run_direction(kind, x, weights, h, c)
-        if single then h, c = h:squeeze(0), c and c:squeeze(0) end
-        if kind == "lstm" then return h, c end
-        return h
-    end
+    function class:forward(x, hx) return step(self, name, kind_of(self), x, hx) end
 
     function class:extra()
         local text = ("%d, %d"):format(self.input_size, self.hidden_size)
