@@ -56,14 +56,9 @@ static fl_status body_glu(fl_tensor **out, const fl_operand *in, int nin, const 
     int at = fl_axis_of(&attrs->at[0], x->shape.ndim);
     if (x->shape.dims[at] % 2)
         return fl_fail(FL_ERR_SHAPE, "glu: axis %d of x %s must have an even size", at, fl_meta_text(text, x));
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, 0, at);
-    fl_attr_set(&a, 1, 0);
-    fl_attr_set(&a, 2, x->shape.dims[at] / 2);
-    fl_tensor *first = EXPR_CALL(&c, &a, narrow, in[0]);
-    fl_attr_set(&a, 1, x->shape.dims[at] / 2);
-    fl_tensor *gate = EXPR_CALL(&c, &a, narrow, in[0]);
+    int64_t half = x->shape.dims[at] / 2;
+    fl_tensor *first = expr_narrowed(&c, in[0].tensor, at, 0, half);
+    fl_tensor *gate = expr_narrowed(&c, in[0].tensor, at, half, half);
     *out = fl_expr_take(&c, expr_mul(&c, first, EXPR_CALL(&c, NULL, sigmoid, fl_of(gate))));
     return fl_expr_end(&c);
 }
@@ -82,17 +77,9 @@ FL_OP(glu) = {
 /* Ones of the shape of x with `kept` axes, 1 along the others. */
 static fl_tensor *ones_beside(fl_expr *expr, fl_tensor *x, int kept)
 {
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    for (int axis = kept; axis < x->meta->shape.ndim && x; axis++) {
-        if (x->meta->shape.dims[axis] <= 1) continue;
-        fl_attr_set(&a, 0, axis);
-        fl_attr_set(&a, 1, 0);
-        fl_attr_set(&a, 2, 1);
-        x = EXPR_CALL(expr, &a, narrow, fl_of(x));
-        if (!x) return NULL;
-    }
-    return EXPR_CALL(expr, NULL, ones_like, fl_of(x));
+    for (int axis = kept; x && axis < x->meta->shape.ndim; axis++)
+        if (x->meta->shape.dims[axis] > 1) x = expr_narrowed(expr, x, axis, 0, 1);
+    return expr_ones(expr, x);
 }
 
 static fl_status check_p(const char *who, double p)

@@ -7,7 +7,6 @@
 #include "cpu/elementwise.h"
 #include "dispatch/record.h"
 #include "expr.h"
-#include "op/slicing.h"
 
 /* ---- inference ---- */
 
@@ -48,12 +47,7 @@ static fl_status body_relu(fl_tensor **out, const fl_operand *in, int nin, const
 
 static fl_tensor *nothing_of(fl_expr *expr, fl_tensor *x)
 {
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, FL_SLICE_AXIS, 0);
-    fl_attr_set(&a, FL_SLICE_START, 0);
-    fl_attr_set(&a, FL_SLICE_LENGTH, 0);
-    return EXPR_CALL(expr, &a, narrow, fl_of(EXPR_CALL(expr, NULL, flatten, fl_of(x))));
+    return expr_narrowed(expr, EXPR_CALL(expr, NULL, flatten, fl_of(x)), 0, 0, 0);
 }
 
 static fl_tensor *expr_gelu(fl_expr *expr, fl_tensor *x, const fl_attrs *attrs)

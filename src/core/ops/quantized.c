@@ -131,14 +131,11 @@ FL_OP(cast_like) = {
 
 static fl_tensor *halves(fl_expr *c, fl_tensor *bytes, int64_t groups)
 {
-    fl_attrs a;
     const fl_shape *shape = &bytes->meta->shape;
     fl_shape cut = {.ndim = 3, .dims = {shape->dims[0], groups, shape->dims[1] / groups}};
     fl_tensor *low = EXPR_CALL(c, NULL, bitwise_and, fl_of(bytes), fl_of_integer(15));
     fl_tensor *high = EXPR_CALL(c, NULL, floor_divide, fl_of(bytes), fl_of_integer(16));
-    fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, 2);
-    return EXPR_CALL(c, &a, cat, fl_of(expr_reshape(c, low, &cut)), fl_of(expr_reshape(c, high, &cut)));
+    return expr_concatenated(c, expr_reshape(c, low, &cut), expr_reshape(c, high, &cut), 2);
 }
 
 static fl_status body_dequantize(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

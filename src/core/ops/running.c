@@ -9,7 +9,6 @@
 #include "cpu/running.h"
 #include "cpu/stage.h"
 #include "op/indexing.h"
-#include "op/slicing.h"
 #include "op/views.h"
 #include "expr.h"
 
@@ -75,22 +74,14 @@ static fl_tensor *expr_later(fl_expr *expr, fl_tensor *x, int axis, const double
     if (!x || expr->status != FL_OK) return NULL;
     const fl_shape *shape = &x->meta->shape;
     int64_t n = shape->ndim ? shape->dims[axis] : 1;
-    fl_attrs a, cut;
+    fl_attrs a;
     if (n == 0 || (n == 1 && !value)) return x;
     fl_attrs_init(&a, FL_OP_REF(full_like));
     if (value) fl_attr_set_number(&a, 0, *value);
     if (n == 1) return EXPR_CALL(expr, &a, full_like, fl_of(x));
-    fl_attrs_init(&cut, FL_OP_REF(narrow));
-    fl_attr_set(&cut, FL_SLICE_AXIS, axis);
-    fl_attr_set(&cut, FL_SLICE_START, 0);
-    fl_attr_set(&cut, FL_SLICE_LENGTH, 1);
-    fl_tensor *first = EXPR_CALL(expr, &cut, narrow, fl_of(x));
+    fl_tensor *first = expr_narrowed(expr, x, axis, 0, 1);
     if (value) first = EXPR_CALL(expr, &a, full_like, fl_of(first));
-    fl_attr_set(&cut, FL_SLICE_LENGTH, n - 1);
-    fl_tensor *rest = EXPR_CALL(expr, &cut, narrow, fl_of(x));
-    fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, axis);
-    return EXPR_CALL(expr, &a, cat, fl_of(first), fl_of(rest));
+    return expr_concatenated(expr, first, expr_narrowed(expr, x, axis, 0, n - 1), axis);
 }
 
 static fl_tensor *expr_recurrence(fl_expr *expr, fl_tensor *added, fl_tensor *factor, int axis, bool backwards)

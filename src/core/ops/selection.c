@@ -7,7 +7,6 @@
 #include "op/indexing.h"
 #include "op/reduce.h"
 #include "op/scan.h"
-#include "op/slicing.h"
 #include "expr.h"
 
 #include <math.h>
@@ -37,16 +36,6 @@ static fl_status open_lines(struct lines *lines, fl_expr *expr, const char *who,
     lines->sorted = EXPR_CALL(expr, &a, sort, fl_of(x));
     lines->positions = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
     return expr->status;
-}
-
-static fl_tensor *at_position(fl_expr *expr, fl_tensor *x, int axis, int64_t position)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, FL_SLICE_AXIS, axis);
-    fl_attr_set(&a, FL_SLICE_START, position);
-    fl_attr_set(&a, FL_SLICE_LENGTH, 1);
-    return EXPR_CALL(expr, &a, narrow, fl_of(x));
 }
 
 /* The elements at positions int64 [..., k, ...] of each line. */
@@ -113,7 +102,7 @@ static fl_status median_of(fl_tensor **out, int nout, const char *who, fl_tensor
         fl_tensor *from[] = {lines.sorted, lines.positions};
         for (int i = 0; i < nout; i++) {
             fl_tensor *picked = at ? at_positions(&c, from[i], lines.axis, at)
-                                   : at_position(&c, from[i], lines.axis, middle);
+                                   : expr_narrowed(&c, from[i], lines.axis, middle, 1);
             out[i] = fl_expr_take(&c, shaped(&c, picked, x, axis, keepdim));
         }
     }
@@ -170,7 +159,7 @@ static fl_status body_kthvalue(fl_tensor **out, const fl_operand *in, int nin, c
         fl_tensor *from[] = {lines.sorted, lines.positions};
         for (int i = 0; i < 2; i++)
             out[i] = fl_expr_take(&c,
-                                  shaped(&c, at_position(&c, from[i], lines.axis, k - 1), x, &attrs->at[KTH_AXIS],
+                                  shaped(&c, expr_narrowed(&c, from[i], lines.axis, k - 1, 1), x, &attrs->at[KTH_AXIS],
                                          attrs->at[KTH_KEEPDIM].integer != 0));
     }
     fl_status ended = fl_expr_end(&c);
@@ -195,21 +184,13 @@ enum { MODE_AXIS, MODE_KEEPDIM };
 static fl_tensor *places_in_runs(fl_expr *expr, const struct lines *lines)
 {
     fl_attrs a;
-    fl_tensor *s = lines->sorted;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, FL_SLICE_AXIS, lines->axis);
-    fl_attr_set(&a, FL_SLICE_START, 1);
-    fl_attr_set(&a, FL_SLICE_LENGTH, lines->n - 1);
-    fl_tensor *later = EXPR_CALL(expr, &a, narrow, fl_of(s));
-    fl_attr_set(&a, FL_SLICE_START, 0);
-    fl_tensor *earlier = EXPR_CALL(expr, &a, narrow, fl_of(s));
+    fl_tensor *sorted = lines->sorted;
+    fl_tensor *later = expr_narrowed(expr, sorted, lines->axis, 1, lines->n - 1);
+    fl_tensor *earlier = expr_narrowed(expr, sorted, lines->axis, 0, lines->n - 1);
     fl_tensor *begins = EXPR_CALL(expr, NULL, ne, fl_of(later), fl_of(earlier));
-    fl_attr_set(&a, FL_SLICE_LENGTH, 1);
-    fl_tensor *first = EXPR_CALL(expr, &a, narrow, fl_of(s));
-    first = EXPR_CALL(expr, NULL, ones_like, fl_of(EXPR_CALL(expr, NULL, isnan, fl_of(first))));
-    fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, lines->axis);
-    begins = EXPR_CALL(expr, &a, cat, fl_of(first), fl_of(begins));
+    fl_tensor *first = expr_narrowed(expr, sorted, lines->axis, 0, 1);
+    first = expr_ones(expr, EXPR_CALL(expr, NULL, isnan, fl_of(first)));
+    begins = expr_concatenated(expr, first, begins, lines->axis);
     fl_attrs_init(&a, FL_OP_REF(cumsum));
     fl_attr_set(&a, FL_SCAN_AXIS, lines->axis);
     fl_tensor *numbers = EXPR_CALL(expr, &a, cumsum, fl_of(EXPR_CALL(expr, NULL, ones_like, fl_of(lines->positions))));
@@ -285,7 +266,7 @@ static fl_tensor *as_column(fl_expr *expr, const struct lines *lines, const fl_o
     }
     fl_attrs_init(&a, FL_OP_REF(full_like));
     fl_attr_set_number(&a, 0, q->kind == FL_NUM_FLOAT ? q->number : (double)q->integer);
-    list = expr_sum(expr, at_position(expr, lines->sorted, lines->axis, 0), (1u << shape.ndim) - 1, true);
+    list = expr_sum(expr, expr_narrowed(expr, lines->sorted, lines->axis, 0, 1), (1u << shape.ndim) - 1, true);
     return EXPR_CALL(expr, &a, full_like, fl_of(list));
 }
 

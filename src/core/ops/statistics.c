@@ -2,7 +2,6 @@
 ** statistics.c -- reductions and differences that are written in others: sums without NaN, pairs of results, weighted
 ** covariances, integrals.
 */
-#include "op/slicing.h"
 #include "op/reduce.h"
 #include "op/scan.h"
 #include "composite.h"
@@ -111,17 +110,7 @@ FL_OP(std_mean) = {
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, 0, true"),
 };
 
-/* ---- slices of one axis ---- */
-
-static fl_tensor *expr_part(fl_expr *expr, fl_tensor *x, int axis, int64_t start, int64_t length)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, FL_SLICE_AXIS, axis);
-    fl_attr_set(&a, FL_SLICE_START, start);
-    fl_attr_set(&a, FL_SLICE_LENGTH, length);
-    return EXPR_CALL(expr, &a, narrow, fl_of(x));
-}
+/* ---- diff ---- */
 
 /* Axis of an operand that must have one. */
 static fl_status own_axis(int *axis, const char *who, const fl_attr *attr, const fl_tensor *x)
@@ -129,8 +118,6 @@ static fl_status own_axis(int *axis, const char *who, const fl_attr *attr, const
     if (x->meta->shape.ndim == 0) return fl_fail(FL_ERR_SHAPE, "%s: x must have at least one axis", who);
     return fl_shape_axis(axis, who, attr->integer, &x->meta->shape);
 }
-
-/* ---- diff ---- */
 
 enum { DIFF_X, DIFF_BEFORE, DIFF_AFTER };
 enum { DIFF_N, DIFF_AXIS };
@@ -140,7 +127,7 @@ static fl_tensor *expr_diff(fl_expr *expr, fl_tensor *x, int axis)
 {
     if (!x || expr->status != FL_OK) return NULL;
     int64_t n = x->meta->shape.dims[axis], left = n > 0 ? n - 1 : 0;
-    fl_tensor *high = expr_part(expr, x, axis, n > 0, left), *low = expr_part(expr, x, axis, 0, left);
+    fl_tensor *high = expr_narrowed(expr, x, axis, n > 0, left), *low = expr_narrowed(expr, x, axis, 0, left);
     if (x->meta->dtype == FL_BOOL) return EXPR_CALL(expr, NULL, ne, fl_of(high), fl_of(low));
     return expr_sub(expr, high, low);
 }
@@ -151,14 +138,11 @@ static fl_status body_diff(fl_tensor **out, const fl_operand *in, int nin, const
     fl_tensor *x = in[DIFF_X].tensor;
     int64_t n = attrs->at[DIFF_N].integer;
     int axis;
-    fl_attrs a;
     FL_TRY(own_axis(&axis, "diff", &attrs->at[DIFF_AXIS], x));
     if (n < 0) return fl_fail(FL_ERR_VALUE, "diff: n must be 0 or more, got %lld", (long long)n);
     if (n == 0) return FL_CALL(out, clone, in[DIFF_X]);
-    fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, axis);
-    if (in[DIFF_BEFORE].kind == FL_TENSOR) x = EXPR_CALL(&c, &a, cat, in[DIFF_BEFORE], fl_of(x));
-    if (in[DIFF_AFTER].kind == FL_TENSOR) x = EXPR_CALL(&c, &a, cat, fl_of(x), in[DIFF_AFTER]);
+    if (in[DIFF_BEFORE].kind == FL_TENSOR) x = expr_concatenated(&c, in[DIFF_BEFORE].tensor, x, axis);
+    if (in[DIFF_AFTER].kind == FL_TENSOR) x = expr_concatenated(&c, x, in[DIFF_AFTER].tensor, axis);
     for (; n > 0 && c.status == FL_OK; n--) {
         if (c.count > FL_EXPR_LENGTH - 4) {
             c.status = fl_fail(FL_ERR_VALUE, "diff: n is too large; take differences of differences");
@@ -191,7 +175,7 @@ static fl_tensor *expr_areas(fl_expr *expr, const fl_operand *in, const fl_attrs
     fl_tensor *y = in[AREA_Y].tensor, *x = in[AREA_X].kind == FL_TENSOR ? in[AREA_X].tensor : NULL;
     const fl_shape *shape = &y->meta->shape;
     int64_t n = shape->dims[axis], left = n > 0 ? n - 1 : 0;
-    fl_tensor *sums = expr_add(expr, expr_part(expr, y, axis, n > 0, left), expr_part(expr, y, axis, 0, left));
+    fl_tensor *sums = expr_add(expr, expr_narrowed(expr, y, axis, n > 0, left), expr_narrowed(expr, y, axis, 0, left));
     if (!x) return expr_mul_number(expr, sums, fl_attr_number(&attrs->at[AREA_DX]) / 2);
     if (x->meta->shape.ndim == 1 && shape->ndim > 1) { /* one list of positions for all lines */
         fl_shape wide = {.ndim = shape->ndim, .dims = {0}};

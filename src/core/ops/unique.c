@@ -15,30 +15,12 @@
 
 enum { UNIQUE_VALUES, UNIQUE_INVERSE, UNIQUE_COUNTS };
 
-static fl_tensor *expr_part(fl_expr *expr, fl_tensor *x, int64_t start, int64_t length)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(narrow));
-    fl_attr_set(&a, FL_SLICE_AXIS, 0);
-    fl_attr_set(&a, FL_SLICE_START, start);
-    fl_attr_set(&a, FL_SLICE_LENGTH, length);
-    return EXPR_CALL(expr, &a, narrow, fl_of(x));
-}
-
 static fl_tensor *expr_rows(fl_expr *expr, fl_tensor *x, fl_tensor *positions)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(index_select));
     fl_attr_set(&a, FL_INDEXED_AXIS, 0);
     return EXPR_CALL(expr, &a, index_select, fl_of(x), fl_of(positions));
-}
-
-static fl_tensor *expr_joined(fl_expr *expr, fl_tensor *x, fl_tensor *y)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, 0);
-    return EXPR_CALL(expr, &a, cat, fl_of(x), fl_of(y));
 }
 
 /* 0, 1, 2, ... of as many rows as x has, as int64 */
@@ -56,15 +38,15 @@ static fl_tensor *row_begins(fl_expr *expr, fl_tensor *x)
 {
     if (!x || expr->status != FL_OK) return NULL;
     int64_t n = x->meta->shape.dims[0];
-    fl_tensor *differ = EXPR_CALL(expr, NULL, ne, fl_of(expr_part(expr, x, 1, n - 1)),
-                                  fl_of(expr_part(expr, x, 0, n - 1)));
-    fl_tensor *first = expr_part(expr, x, 0, 1);
+    fl_tensor *differ = EXPR_CALL(expr, NULL, ne, fl_of(expr_narrowed(expr, x, 0, 1, n - 1)),
+                                  fl_of(expr_narrowed(expr, x, 0, 0, n - 1)));
+    fl_tensor *first = expr_narrowed(expr, x, 0, 0, 1);
     if (x->meta->shape.ndim > 1) {
         differ = expr_reduce(expr, FL_OP_REF(any), differ, 1u << 1, false);
         first = expr_reduce(expr, FL_OP_REF(any), first, 1u << 1, false);
     }
     if (first && first->meta->dtype != FL_BOOL) first = EXPR_CALL(expr, NULL, ne, fl_of(first), fl_of_integer(0));
-    return expr_joined(expr, EXPR_CALL(expr, NULL, ones_like, fl_of(first)), differ);
+    return expr_concatenated(expr, expr_ones(expr, first), differ, 0);
 }
 
 /* Distances between the positions of true elements, the last from the end. */
@@ -76,8 +58,8 @@ static fl_tensor *run_lengths(fl_expr *expr, fl_tensor *starts, int64_t n)
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(full_like));
     fl_attr_set(&a, 0, n);
-    fl_tensor *end = EXPR_CALL(expr, &a, full_like, fl_of(expr_part(expr, starts, 0, 1)));
-    fl_tensor *ends = count > 1 ? expr_joined(expr, expr_part(expr, starts, 1, count - 1), end) : end;
+    fl_tensor *end = EXPR_CALL(expr, &a, full_like, fl_of(expr_narrowed(expr, starts, 0, 0, 1)));
+    fl_tensor *ends = count > 1 ? expr_concatenated(expr, expr_narrowed(expr, starts, 0, 1, count - 1), end, 0) : end;
     return expr_sub(expr, ends, starts);
 }
 
