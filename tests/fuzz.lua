@@ -103,7 +103,7 @@ for _, name in ipairs {"float", "double", "half", "bfloat16", "long", "int", "ch
 
 -- Is what is called so, or the op that the name is another one of, named?
 local function is_named(text, name)
-    local f = rawget(flow._methods, name) or rawget(flow, name)
+    local f = flow._methods[name] or flow.has(name) and flow[name]
     local described = type(f) == "function" and flow._describe(f)
     for _, word in pairs {(name:gsub("_$", "")), spoken[name] or name, described and described.sig:match "^[%w_.]+" or name} do
         if type(word) == "string" and text:find(word, 1, true) then return true end

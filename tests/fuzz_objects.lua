@@ -203,7 +203,7 @@ local function walk(t, path)
     end
 end
 
-for _, name in ipairs(getmetatable(flow).__names) do
+for _, name in ipairs(require("flow.lazy_names").of(flow)) do
     if not internal[name] then local _ = flow[name] end -- what is loaded at first use
 end
 walk(flow, "flow")

@@ -1,7 +1,9 @@
 -- names_spec.lua -- what is asked for by a name that flow does not have: names from PyTorch, flow.has, a dot for a colon.
 local flow = require "flow"
+local lazy_names = require "flow.lazy_names"
 local nn, optim = flow.nn, flow.optim
 local message_of = require("tests.support").placed_message_of
+local process = require "tests.process"
 
 local x = flow.zeros(2, 3)
 
@@ -16,6 +18,44 @@ describe("a method with a dot", function()
     end)
 end)
 
+describe("a function of an op", function()
+    -- What a new process prints.
+    local function output(code)
+        return process.output(("%s -e '%s' 2>&1"):format(process.flowlua, code))
+    end
+
+    it("is made when its name is read, once for all that have it", function()
+        assert.are.equal("nil\ttrue\ttrue\ttrue\n", output([[
+            local before, x = rawget(flow, "cosh"), flow.ones(2)
+            print(before, flow.cosh == x.cosh, rawequal(flow._op.cosh, flow.cosh), rawequal(x.max, flow.max))]]))
+        assert.are.equal("true\ttrue\ttrue\n", output([[
+            local x = flow.ones(2)
+            print(rawequal(x.negative_, x.neg_), rawequal(flow.negative, x.neg), x.repeat_interleave ~= x.polygamma)]]))
+    end)
+
+    it("is not made again where a script has another one", function()
+        assert.are.equal("mine\tfunction\n", output([[
+            function flow.cosh() return "mine" end
+            local f = flow.ones(2).cosh
+            print(flow.cosh(), type(f))]]))
+    end)
+
+    it("is there for pairs before it was read", function()
+        for _, holder in ipairs {"flow", "flow._methods", "flow._op"} do
+            assert.are.equal("function\tfunction\n", output(([[
+                local found = {}
+                for name, value in pairs(%s) do found[name] = type(value) end
+                print(found.cosh, found.sum)]]):format(holder)))
+        end
+    end)
+
+    it("is suggested, and named in tracebacks, before it was read", function()
+        assert.matches("did you mean 'cosh'", output "flow.coshh(1)")
+        assert.matches("did you mean 'cosh'", output "flow.ones(2):coshh()")
+        assert.matches("in function 'flow.cosh'", output "flow.ones(2):cosh(1, 2)")
+    end)
+end)
+
 describe("names from PyTorch", function()
     local renamed, advice = flow._testing.ported()
     local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data, ["nn.utils"] = nn.utils}
@@ -24,7 +64,7 @@ describe("names from PyTorch", function()
         for _, entry in ipairs(advice) do
             local place, word = entry[1], entry[2]
             assert.is_table(holders[place], place)
-            assert.is_nil(rawget(holders[place], word), ("%s has %s"):format(place, word))
+            assert.is_nil(lazy_names.get(holders[place], word), ("%s has %s"):format(place, word))
         end
     end)
 
@@ -54,7 +94,7 @@ describe("names from PyTorch", function()
         local lost = {}
         for _, entry in ipairs(renamed) do
             local name, found = entry[2], known[entry[2]]
-            for _, holder in pairs(holders) do found = found or rawget(holder, name) ~= nil end
+            for _, holder in pairs(holders) do found = found or lazy_names.get(holder, name) ~= nil end
             if not found then lost[#lost + 1] = entry[1] .. " -> " .. name end
         end
         assert.are.same({}, lost)

@@ -34,6 +34,7 @@
 #include "op/create.h"
 #include "op/formula.h"
 #include "op/indexing.h"
+#include "op/registry.h"
 #include "op/slicing.h"
 #include "op/views.h"
 

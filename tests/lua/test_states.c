@@ -89,6 +89,17 @@ static void test_several_at_once(void)
     for (int i = 1; i < STATES; i += 2) lua_close(list[i]);
 }
 
+/* The first read of a name makes the op's function, also when another state has run last. */
+static void test_functions_are_the_states_own(void)
+{
+    lua_State *a = state_new(), *b = state_new();
+    run(b, "return flow.ones(2):sum():item()");
+    run(a, "f, g = flow.cosh, flow._methods.sinh_");
+    lua_close(b);
+    CHECK_TEXT(run(a, "return g(f(flow.zeros(2)) - 1):sum():item()"), "0.0");
+    lua_close(a);
+}
+
 /* Boxes in flowlua's own heap have no finalizers, those of other states do. */
 static void test_own_heap_and_another(void)
 {
@@ -376,6 +387,7 @@ int main(void)
 {
     RUN(test_one_after_the_other);
     RUN(test_several_at_once);
+    RUN(test_functions_are_the_states_own);
     RUN(test_own_heap_and_another);
     RUN(test_settings_are_the_states_own);
     RUN(test_own_ops_are_the_states_own);

@@ -32,7 +32,7 @@ for _, op in ipairs(ops) do
 end
 
 local function callee(op)
-    if not op.hidden and type(rawget(flow, op.name)) == "function" then return "flow." .. op.name end
+    if not op.hidden and flow.has(op.name) and type(flow[op.name]) == "function" then return "flow." .. op.name end
     return "op." .. op.name
 end
 

@@ -4,7 +4,7 @@
 ** Descriptors are constants collected by the linker; what is learned about them at run time (the
 ** parsed signature) lies in a table beside them, keyed by the descriptor's address.
 */
-#include "op.h"
+#include "registry.h"
 #include "base/hash.h"
 
 #include <assert.h>
@@ -55,10 +55,30 @@ fl_status fl_op_register(const fl_op *op)
 
 void fl_op_forget(int count) { registered_count -= count; }
 
+/* The ops of this library by name, from the first search on. */
+static const fl_op *by_name[TABLE_SIZE];
+
+/* Where the op of that name lies, or its free place. */
+static const fl_op **place_of(const char *name)
+{
+    size_t at = fl_hash_slot(fl_hash_words(FL_HASH_START, name, strlen(name)), TABLE_BITS);
+    while (by_name[at] && strcmp(by_name[at]->name, name) != 0) at = (at + 1) % TABLE_SIZE;
+    return &by_name[at];
+}
+
+const fl_op *fl_op_find_own(const char *name)
+{
+    static bool filled;
+    assert(__stop_fl_ops - __start_fl_ops < TABLE_LIMIT);
+    if (!filled) FL_FOR_EACH_OP(op) * place_of((*op)->name) = *op;
+    filled = true;
+    return *place_of(name);
+}
+
 const fl_op *fl_op_find(const char *name)
 {
-    FL_FOR_EACH_OP(op)
-    if (strcmp((*op)->name, name) == 0) return *op;
+    const fl_op *own = fl_op_find_own(name);
+    if (own) return own;
     for (int i = 0; i < registered_count; i++)
         if (strcmp(registered[i]->name, name) == 0) return registered[i];
     return NULL;

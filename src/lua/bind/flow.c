@@ -14,6 +14,7 @@
 #include "tensors.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,7 @@ static const char *module_of(const char *name)
 static int unknown_name(lua_State *L, const char *key)
 {
     fl_suggestion s = {.word = key, .place = "flow"};
+    fl_lua_make_members(L, 1, FL_LUA_FLOW);
     lua_pushnil(L);
     while (lua_next(L, 1)) {
         if (lua_type(L, -2) == LUA_TSTRING && lua_tostring(L, -2)[0] != '_') fl_suggest_offer(&s, lua_tostring(L, -2));
@@ -119,27 +121,45 @@ static int unknown_name(lua_State *L, const char *key)
     FL_RAISE(L, "flow has no '%s'%s", key, fl_suggest_text(hint, &s));
 }
 
-/* flow[key] for a key that is not there: a submodule or a function of one, kept for the next time. */
+/* Tables of functions that Lua modules and tests alone use are opened by the first that reads them. */
+static int open_part(lua_State *L, const char *key)
+{
+    static const struct {
+        const char *name;
+        void (*open)(lua_State *L, int flow);
+    } parts[] = {{"_io", fl_lua_open_io}, {"_testing", fl_lua_open_testing}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strcmp(parts[i].name, key) != 0) continue;
+        parts[i].open(L, 1);
+        return lua_rawget(L, 1) != LUA_TNIL;
+    }
+    return 0;
+}
+
+/* flow[key] for a key that is not there: an op's function, a submodule or a function of one, kept for the next time. */
 static int flow_index(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     const char *key = lua_tostring(L, 2), *home = module_of(key);
-    if (key[0] == '_') return 0;
-    if (!home && !fl_lua_module_find(key)) return unknown_name(L, key);
-    fl_lua_push_module(L, home ? home : key);
-    if (home) lua_getfield(L, -1, key);
+    if (key[0] == '_') return open_part(L, key);
+    if (!fl_lua_push_op_function(L, key)) {
+        if (!home && !fl_lua_module_find(key)) return unknown_name(L, key);
+        fl_lua_push_module(L, home ? home : key);
+        if (home) lua_getfield(L, -1, key);
+    }
     lua_pushvalue(L, 2);
     lua_pushvalue(L, -2);
     lua_rawset(L, 1);
     return 1;
 }
 
-/* The names of public modules and borrowed functions, for help, has and completion: flow's metatable.__names. */
-static void push_lazy_names(lua_State *L)
+/* What flow_index finds. */
+static int flow_names(lua_State *L)
 {
-    int n = 0;
     lua_newtable(L);
+    fl_lua_append_op_names(L, FL_LUA_FLOW);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, -1);
     for (int i = 0; i < PUBLIC_MODULES; i++) {
         lua_pushstring(L, public_modules[i]);
         lua_rawseti(L, -2, ++n);
@@ -148,16 +168,7 @@ static void push_lazy_names(lua_State *L)
         lua_pushstring(L, borrowed[i].name);
         lua_rawseti(L, -2, ++n);
     }
-}
-
-static void set_metatable(lua_State *L, int flow)
-{
-    lua_createtable(L, 0, 2);
-    lua_pushcfunction(L, flow_index);
-    lua_setfield(L, -2, "__index");
-    push_lazy_names(L);
-    lua_setfield(L, -2, "__names");
-    lua_setmetatable(L, flow);
+    return 1;
 }
 
 /* __index and __newindex of tensors, with the metatable and the methods at hand. */
@@ -203,7 +214,7 @@ static fl_status enter_world(void)
     return FL_OK;
 }
 
-enum { MANY = 1024 }; /* functions, and methods: no table grows while they are stored */
+enum { MANY = 256 }; /* functions, and methods: no table grows while they are stored */
 
 static const struct {
     const char *name;
@@ -218,7 +229,8 @@ int luaopen_flow(lua_State *L)
     luaL_checkstack(L, 32, "flow");
     fl_lua_instance_open(L);
     FL_CHECK(L, enter_world());
-    fl_lua_preload(L);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit is an error of the write, not the end of the process */
+    fl_lua_embed_modules(L);
     bool collects = lua_gc(L, LUA_GCISRUNNING);
     lua_gc(L, LUA_GCSTOP); /* all that is made here stays */
     lua_createtable(L, 0, MANY);
@@ -226,7 +238,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_scopes(L);
     fl_lua_open_box(L);
     int flow = 1, methods = 2, metatable = 3;
-    fl_lua_open_ops(L, flow, methods);
+    fl_lua_open_ops(L, flow);
     fl_lua_open_operators(L, metatable);
     fl_lua_open_fields(L, methods);
     fl_lua_open_values(L, flow, methods);
@@ -239,10 +251,8 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_runtime(L, flow);
     fl_lua_open_push(L, flow);
     fl_lua_open_placement(L, flow);
-    fl_lua_open_io(L, flow);
     fl_lua_open_generator(L, flow);
     fl_lua_open_device(L, flow);
-    fl_lua_open_testing(L, flow);
     fl_lua_open_help(L, flow);
     fl_lua_open_explain(L, flow);
     fl_lua_open_capture(L, flow);
@@ -250,7 +260,6 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_own_ops(L, flow);
     fl_lua_open_messages(L, flow);
     set_indexing(L, metatable, methods);
-    set_metatable(L, flow);
     lua_pushliteral(L, FL_VERSION);
     lua_setfield(L, flow, "version");
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
@@ -263,6 +272,7 @@ int luaopen_flow(lua_State *L)
     lua_pushvalue(L, methods);
     lua_setfield(L, flow, "_methods");
     lua_settop(L, flow);
+    fl_lua_set_op_members(L, flow_index, flow_names, FL_LUA_FLOW);
     lua_pushvalue(L, flow);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &instance);
     if (collects) lua_gc(L, LUA_GCRESTART);

@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "members.h"
 #include "modules.h"
+#include "op_call.h"
 #include "tensors.h"
 
 #include <stdlib.h>
@@ -361,7 +362,7 @@ static void check_in_place(lua_State *L, const char *key)
     if (n < 2 || key[n - 1] != '_' || fl_lua_advice("tensor", key)) return;
     lua_pushlstring(L, key, n - 1);
     lua_pushvalue(L, -1);
-    if (lua_rawget(L, lua_upvalueindex(2)) != LUA_TFUNCTION) return;
+    if (lua_gettable(L, lua_upvalueindex(2)) != LUA_TFUNCTION) return;
     const char *name = lua_tostring(L, -2);
     FL_RAISE(L, "tensor has no method or field '%s': %s does not work in place; write y = x:%s(...)", key, name, name);
 }
@@ -373,6 +374,7 @@ static int unknown_name(lua_State *L, const char *key)
     check_self(L, key);
     check_in_place(L, key);
     fl_suggestion s = {.word = key, .place = "tensor"};
+    fl_lua_make_members(L, lua_upvalueindex(2), FL_LUA_METHODS);
     lua_pushnil(L);
     while (lua_next(L, lua_upvalueindex(2))) {
         if (lua_type(L, -2) == LUA_TSTRING) fl_suggest_offer(&s, lua_tostring(L, -2));
@@ -397,8 +399,8 @@ int fl_lua_index(lua_State *L)
         default: break;
         }
         const char *key = lua_tostring(L, 2);
-        if (fl_lua_push_later_method(L, lua_upvalueindex(2), key)) return 1;
-        if (!is_index_text(key) && !is_newaxis(key)) return unknown_name(L, key);
+        if (!is_index_text(key) && !is_newaxis(key))
+            return fl_lua_push_later_method(L, lua_upvalueindex(2), key) ? 1 : unknown_name(L, key);
     }
     fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
     if (type == LUA_TNUMBER) {

@@ -12,7 +12,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -258,8 +257,6 @@ static const luaL_Reg functions[] = {
 
 void fl_lua_open_io(lua_State *L, int flow)
 {
-    signal(SIGXFSZ,
-           SIG_IGN); /* a file that grows over the limit is an error of the write, not the end of the process */
     luaL_newmetatable(L, "flow.folder");
     lua_pushcfunction(L, folder_close);
     lua_setfield(L, -2, "__gc");

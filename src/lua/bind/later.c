@@ -1,9 +1,10 @@
 /*
-** later.c -- methods of tensors that live in Lua modules: loaded when one of them is read for the first time, so that a
-** script pays for what it uses.
+** later.c -- methods of tensors that are made when they are read for the first time, so that a script pays for what it
+** uses: ops, and functions of Lua modules.
 */
 #include "members.h"
 #include "modules.h"
+#include "op_call.h"
 
 #include <string.h>
 
@@ -29,20 +30,26 @@ static bool is_in(const char *names, const char *word)
     return false;
 }
 
-bool fl_lua_push_later_method(lua_State *L, int methods, const char *name)
+static bool push_of_module(lua_State *L, const char *name)
 {
     for (int i = 0; i < MODULES; i++) {
         if (!is_in(later[i].names, name)) continue;
-        methods = lua_absindex(L, methods);
         fl_lua_push_module(L, later[i].module);
         lua_getfield(L, -1, name);
         lua_remove(L, -2);
-        lua_pushstring(L, name);
-        lua_pushvalue(L, -2);
-        lua_rawset(L, methods);
         return true;
     }
     return false;
+}
+
+bool fl_lua_push_later_method(lua_State *L, int methods, const char *name)
+{
+    methods = lua_absindex(L, methods);
+    if (!fl_lua_push_op_method(L, methods, name) && !push_of_module(L, name)) return false;
+    lua_pushstring(L, name);
+    lua_pushvalue(L, -2);
+    lua_rawset(L, methods);
+    return true;
 }
 
 static int methods_index(lua_State *L)
@@ -50,11 +57,11 @@ static int methods_index(lua_State *L)
     return lua_type(L, 2) == LUA_TSTRING && fl_lua_push_later_method(L, 1, lua_tostring(L, 2));
 }
 
-/* The names, for help, has and completion: the metatable's __names. */
-static void push_names(lua_State *L)
+static int methods_names(lua_State *L)
 {
-    int n = 0;
     lua_newtable(L);
+    fl_lua_append_op_names(L, FL_LUA_METHODS);
+    lua_Integer n = (lua_Integer)lua_rawlen(L, -1);
     for (int i = 0; i < MODULES; i++) {
         for (const char *at = later[i].names; *at; at += strspn(at, " ")) {
             size_t length = strcspn(at, " ");
@@ -63,14 +70,12 @@ static void push_names(lua_State *L)
             at += length;
         }
     }
+    return 1;
 }
 
 void fl_lua_open_later_methods(lua_State *L, int methods)
 {
-    lua_createtable(L, 0, 2);
-    lua_pushcfunction(L, methods_index);
-    lua_setfield(L, -2, "__index");
-    push_names(L);
-    lua_setfield(L, -2, "__names");
-    lua_setmetatable(L, methods);
+    lua_pushvalue(L, methods);
+    fl_lua_set_op_members(L, methods_index, methods_names, FL_LUA_METHODS);
+    lua_pop(L, 1);
 }

@@ -59,9 +59,9 @@ void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.expl
 void fl_lua_open_capture(lua_State *L, int flow);   /* capture.c: flow.capture, and what the Lua modules tell it */
 void fl_lua_open_trace(lua_State *L, int flow);     /* trace.c: flow._trace, ops as scripts called them */
 void fl_lua_open_messages(lua_State *L, int flow);  /* message.c: flow._messages, between two ranks */
-/* later.c: methods that live in Lua modules, which are loaded when one of theirs is read for the first time. */
+/* later.c: methods that are made when they are read for the first time: ops, and functions of Lua modules. */
 void fl_lua_open_later_methods(lua_State *L, int methods);
-/* Pushes the method of that name, true; nothing, false: there is none. */
+/* Pushes that method and stores it, true; nothing, false: there is none. */
 bool fl_lua_push_later_method(lua_State *L, int methods, const char *name);
 int fl_lua_tostring(lua_State *L); /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);

@@ -292,79 +292,6 @@ static int tensor_split(lua_State *L)
     return count;
 }
 
-/* ---- max and min ---- */
-
-/* Upvalues: the ops over everything, along an axis, and of two tensors. x:max(), x:max(axis, keepdim), x:max(y). For
-** median there is no third. */
-static int max_or_min(lua_State *L)
-{
-    int which = 2;
-    fl_lua_refuse_colon(L);
-    if (lua_gettop(L) < 2 || lua_isnil(L, 2)) {
-        which = 1;
-        lua_settop(L, 1);
-    } else if (fl_lua_box(L, 2) && !lua_isnil(L, lua_upvalueindex(3))) which = 3;
-    lua_pushvalue(L, lua_upvalueindex(which));
-    lua_insert(L, 1);
-    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
-    return lua_gettop(L);
-}
-
-static void open_max(lua_State *L, int flow, int methods, const char *name, const char *all, const char *along,
-                     const char *pair)
-{
-    lua_getfield(L, flow, "_op");
-    lua_getfield(L, -1, all);
-    fl_lua_call_rename(L, -1, name);
-    lua_getfield(L, -2, along);
-    fl_lua_call_rename(L, -1, name);
-    if (pair) lua_getfield(L, -3, pair);
-    else lua_pushnil(L);
-    lua_pushcclosure(L, max_or_min, 3);
-    lua_pushvalue(L, -1);
-    lua_setfield(L, methods, name);
-    lua_setfield(L, flow, name);
-    lua_pop(L, 1);
-}
-
-/* flow.where(cond, x, y), or flow.where(cond): the positions of what is true, one result per axis. Upvalue: the op. */
-static int where_or_positions(lua_State *L)
-{
-    fl_lua_refuse_colon(L);
-    bool positions = lua_gettop(L) == 1 && fl_lua_box(L, 1);
-    if (positions) {
-        fl_lua_push_module(L, "shaping");
-        lua_getfield(L, -1, "positions");
-        lua_remove(L, -2);
-    } else lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
-    return lua_gettop(L);
-}
-
-/* x:where(cond, y): x where cond is true, y elsewhere. Upvalue: the op. */
-static int tensor_where(lua_State *L)
-{
-    lua_pushvalue(L, lua_upvalueindex(1));
-    lua_insert(L, 1);
-    lua_settop(L, 4);
-    lua_pushvalue(L, 3); /* cond is first */
-    lua_remove(L, 3);
-    lua_insert(L, 2);
-    lua_call(L, 3, 1);
-    return 1;
-}
-
-static void open_where(lua_State *L, int flow, int methods)
-{
-    lua_getfield(L, flow, "where");
-    lua_pushvalue(L, -1);
-    lua_pushcclosure(L, where_or_positions, 1);
-    lua_setfield(L, flow, "where");
-    lua_pushcclosure(L, tensor_where, 1);
-    lua_setfield(L, methods, "where");
-}
-
 /* ---- global and local ---- */
 
 /* Field `name` of the options at index 2 on top of the stack; true when it is there. */
@@ -452,11 +379,4 @@ void fl_lua_open_methods(lua_State *L, int flow, int methods)
     lua_setfield(L, -2, "__eq");
     lua_pop(L, 1);
     open_conversions(L, methods);
-    open_max(L, flow, methods, "max", "max_all", "max_axis", "maximum");
-    open_max(L, flow, methods, "min", "min_all", "min_axis", "minimum");
-    open_max(L, flow, methods, "median", "median_all", "median_axis", NULL);
-    open_max(L, flow, methods, "nanmedian", "nanmedian_all", "nanmedian_axis", NULL);
-    open_where(L, flow, methods);
-    if (lua_getfield(L, flow, "rep") != LUA_TNIL) lua_setfield(L, flow, "repeat"); /* a keyword: flow["repeat"] */
-    else lua_pop(L, 1);
 }

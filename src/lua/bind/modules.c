@@ -1,5 +1,5 @@
 /*
-** modules.c -- the embedded Lua modules: in package.preload by name, each loaded at first use.
+** modules.c -- the embedded Lua modules: found by a searcher of require, each loaded at first use.
 */
 #include "modules.h"
 
@@ -39,11 +39,17 @@ static int load_chunk(lua_State *L, const fl_lua_module *m)
     return status;
 }
 
-/* package.preload's loader of the embedded module whose entry is upvalue 1. There is one instance of each module in a
-** state, even for programs that empty package.loaded (busted does between files). */
+/* The module of "flow.nn"; NULL: there is none. */
+static const fl_lua_module *module_of(const char *name)
+{
+    return strncmp(name, "flow.", 5) == 0 ? fl_lua_module_find(name + 5) : NULL;
+}
+
+/* What require calls for an embedded module. There is one instance of each in a state, even for programs that empty
+** package.loaded (busted does between files). */
 static int load_module(lua_State *L)
 {
-    const fl_lua_module *m = lua_touserdata(L, lua_upvalueindex(1));
+    const fl_lua_module *m = module_of(luaL_checkstring(L, 1));
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, m) != LUA_TNIL) return 1;
     if (load_chunk(L, m) != LUA_OK) return lua_error(L);
     lua_pushvalue(L, 1);
@@ -53,18 +59,38 @@ static int load_module(lua_State *L)
     return 1;
 }
 
-void fl_lua_preload(lua_State *L)
+static int search_module(lua_State *L)
 {
+    if (!module_of(luaL_checkstring(L, 1))) return 0;
+    lua_pushcfunction(L, load_module);
+    lua_pushliteral(L, ":embedded:");
+    return 2;
+}
+
+void fl_lua_embed_modules(lua_State *L)
+{
+    enum { AFTER_PRELOAD = 2 };
     luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
     lua_pushcfunction(L, luaopen_flow);
     lua_setfield(L, -2, "flow");
-    for (const fl_lua_module *m = fl_lua_modules; m->name; m++) {
-        lua_pushfstring(L, "flow.%s", m->name);
-        lua_pushlightuserdata(L, (void *)m);
-        lua_pushcclosure(L, load_module, 1);
-        lua_rawset(L, -3);
+    lua_getglobal(L, "package");
+    lua_getfield(L, -1, "searchers");
+    bool is_there = false;
+    lua_Integer count = (lua_Integer)lua_rawlen(L, -1);
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_rawgeti(L, -1, i);
+        is_there = is_there || lua_tocfunction(L, -1) == search_module;
+        lua_pop(L, 1);
     }
-    lua_pop(L, 1);
+    for (lua_Integer i = count; i >= AFTER_PRELOAD && !is_there; i--) {
+        lua_rawgeti(L, -1, i);
+        lua_rawseti(L, -2, i + 1);
+    }
+    if (!is_there) {
+        lua_pushcfunction(L, search_module);
+        lua_rawseti(L, -2, AFTER_PRELOAD);
+    }
+    lua_pop(L, 3);
 }
 
 void fl_lua_push_module(lua_State *L, const char *name)

@@ -33,8 +33,8 @@ extern const fl_lua_module fl_lua_modules[];
 const fl_lua_module *fl_lua_module_find(const char *name);
 /* Pushes the source of an embedded module. */
 void fl_lua_push_source(lua_State *L, const fl_lua_module *module);
-/* Puts "flow" and "flow.*" into package.preload. */
-void fl_lua_preload(lua_State *L);
+/* From now on require finds "flow", in package.preload, and "flow.*", by a searcher of its own. */
+void fl_lua_embed_modules(lua_State *L);
 /* Modules are loaded as they were compiled: said by the program, which holds the Lua that did it. Another program's may
 ** be of another release, which reads the source. */
 extern bool fl_lua_takes_code;

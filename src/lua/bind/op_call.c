@@ -217,8 +217,3 @@ const fl_lua_call *fl_lua_call_of(lua_State *L, int index)
     if (!c->signature) prepare(L, c);
     return c;
 }
-
-void fl_lua_call_rename(lua_State *L, int index, const char *name)
-{
-    ((fl_lua_call *)fl_lua_call_of(L, index))->name = name;
-}

@@ -19,10 +19,30 @@ typedef struct fl_lua_call {
     struct fl_lua_call *wider;     /* of op->wider, from the first call on; or NULL */
 } fl_lua_call;
 
-/* Fills the flow table (index flow), flow._op and the method table with all registered ops. */
-void fl_lua_open_ops(lua_State *L, int flow, int methods);
+/* ---- names of ops (ops.c) ---- */
+
+/* A table with functions of ops, each of which is made when its name is read for the first time. FL_LUA_OPS: flow._op,
+** with one for each op by its own name, which the other two share. */
+typedef enum fl_lua_holder { FL_LUA_FLOW, FL_LUA_METHODS, FL_LUA_OPS } fl_lua_holder;
+
+/* Makes flow._op; flow is an index. */
+void fl_lua_open_ops(lua_State *L, int flow);
 /* Operators of the metatable at index. */
 void fl_lua_open_operators(lua_State *L, int metatable);
+/* Pushes flow._op[op]. */
+void fl_lua_push_function_of(lua_State *L, const char *op);
+/* Push the function of ops that is flow.name or x:name; false, and nothing pushed: there is none. */
+bool fl_lua_push_op_function(lua_State *L, const char *name);
+bool fl_lua_push_op_method(lua_State *L, int methods, const char *name);
+/* Gives the table on top of the stack the metatable of such a table: `index` reads a name that it does not have yet,
+** `names` returns the list of them (metatable.__names, for lazy_names.lua), pairs makes all functions before. */
+void fl_lua_set_op_members(lua_State *L, lua_CFunction index, lua_CFunction names, fl_lua_holder holder);
+/* Appends those names to the list on top of the stack. */
+void fl_lua_append_op_names(lua_State *L, fl_lua_holder holder);
+/* The table at index has all functions of ops from now on. */
+void fl_lua_make_members(lua_State *L, int table, fl_lua_holder holder);
+
+/* ---- functions of ops (op_call.c) ---- */
 
 /* Pushes the function that calls the op; `name` is kept. unary: the metamethod of an op of one operand. */
 void fl_lua_push_op(lua_State *L, const fl_op *op, const char *name, bool in_place);
@@ -33,8 +53,6 @@ bool fl_lua_tensor_first(const fl_op *op);
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
 /* Pushes the op's signature as users read it: "where(cond, x|number, y|number)", without the marks of attributes. */
 const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
-/* Messages of the op's function at index call it `name` (a literal) from now on. */
-void fl_lua_call_rename(lua_State *L, int index, const char *name);
 
 /* Fills attrs, which are those of an earlier call of the op, with the options in the table at index. */
 void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index);

@@ -147,7 +147,7 @@ end
 local function field_of(known, name)
     if not known then return nil end
     if is_some_tensor(known) then
-        local method = rawget(flow._methods, name)
+        local method = flow._methods[name]
         if type(method) == "function" then return {value = method} end
         if method == nil or known.tensor then return tensor_fields[name] end
         return known_value(known.value[name])
@@ -169,7 +169,7 @@ local function returned_by(f)
         returned = {}
         for name in ("tensor max min detach to to_global to_local requires_grad_"):gmatch "%S+" do
             for _, holder in ipairs {flow, flow._methods} do
-                local function_ = rawget(holder, name)
+                local function_ = lazy_names.get(holder, name)
                 if function_ then returned[function_] = SOME_TENSOR end
             end
         end
@@ -297,7 +297,8 @@ local function names_in(known, methods)
         if value == nil then break end
         local fields = module.is_module(value) and module.fields(value) or value
         if type(fields) == "table" then gather_table(names, fields, methods) end
-        for _, name in ipairs(methods and {} or lazy_names.of(value)) do names[name] = true end
+        local all_fit = not methods or rawequal(value, flow._methods)
+        for _, name in ipairs(all_fit and lazy_names.of(value) or {}) do names[name] = true end
         value = next_table(value)
     end
     return names

@@ -60,7 +60,7 @@ local function describe_builtin(f)
             for name in path:gmatch("%w[%w_]*%f[.]") do holder = holder[name] end
             local name = path:match("[%w_]+$")
             builtin[holder[name]] = entry
-            if holder == flow and rawget(flow._methods, name) then builtin[flow._methods[name]] = entry end
+            if holder == flow and flow._methods[name] then builtin[flow._methods[name]] = entry end
         end
     end
     return builtin[f]
@@ -239,7 +239,8 @@ local function search(word)
         for _, name in ipairs(public_names(holder)) do
             local value = lazy_names.get(holder, name)
             local out_of_place = name:match("^(.+)_$")
-            local is_new = value ~= nil and not seen[value] and not (out_of_place and rawget(holder, out_of_place))
+            local twice = out_of_place and lazy_names.get(holder, out_of_place)
+            local is_new = value ~= nil and not seen[value] and not twice
             local about = is_new and M.of_callable(value)
             if about then
                 seen[value] = true

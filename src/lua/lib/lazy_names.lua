@@ -1,6 +1,7 @@
 -- lazy_names.lua -- names of a table whose values are loaded at their first read: a script pays for what it uses.
 --
--- The metatable of such a table lists the names as __names, also once they are loaded; flow's is made by bind/flow.c.
+-- The metatable of such a table lists the names as __names, also once they are loaded. Those of flow and of the methods
+-- are made by bind/flow.c and bind/later.c: a function that returns the list.
 
 local M = {}
 
@@ -34,7 +35,11 @@ end
 ---@return string[]
 function M.of(t)
     local meta = type(t) == "table" and getmetatable(t)
-    return type(meta) == "table" and rawget(meta, "__names") or {}
+    local names = type(meta) == "table" and rawget(meta, "__names") or {}
+    if type(names) ~= "function" then return names end
+    if debug.getinfo(names, "S").what ~= "C" then return {} end     -- code of a script is not called
+    meta.__names = names()
+    return meta.__names
 end
 
 ---t's own field of that name, loaded if that happens at its first read; nil when there is none.

@@ -57,7 +57,7 @@ local function with_flag(name, f, at)
         local flag, args = without_flag(at, ...)
         if not flag then return f(table.unpack(args, 1, args.n)) end
         local x = args[1]
-        local method = rawget(flow._methods, name .. "_")
+        local method = flow._methods[name .. "_"]
         if method then return method(table.unpack(args, 1, args.n)) end
         return x:copy_(f(table.unpack(args, 1, args.n)))
     end
@@ -217,7 +217,7 @@ check.takes(F, {
 
 -- The function of a name, or nil.
 local function find(name)
-    local f = flow.has(name) and flow[name] or name:sub(-1) == "_" and rawget(flow._methods, name) or nil
+    local f = flow.has(name) and flow[name] or name:sub(-1) == "_" and flow._methods[name] or nil
     if f == nil or not IN_PLACE[name] then return f end
     return check.stands_for(with_flag(name, f, IN_PLACE[name]), f)
 end

@@ -2,6 +2,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
+local lazy_names = require "flow.lazy_names"
 
 local formula_of = require "flow.formula"
 
@@ -128,7 +129,7 @@ local function compile_gradient(def, parameters, i, text, mentioned)
     local chunk = compile_expression(def, i, text)
     for _, word in ipairs(variables(text)) do
         if tensors[word] then mentioned[#mentioned + 1] = word end
-        if not names[word] and word ~= "flow" and rawget(flow, word) == nil then
+        if not names[word] and word ~= "flow" and lazy_names.get(flow, word) == nil then
             check.fail("op: gradient %d of %s ('%s') names '%s', which is no parameter, result or function%s", i,
                 def.name, text, word, check.suggest(word, check.sorted_keys(names)))
         end
@@ -162,7 +163,7 @@ local function backward_of(def, parameters)
         local visible, gradients = setmetatable({}, {__index = function(_, key)
             local value = ctx[key]
             if value ~= nil then return value end
-            return key == "flow" and flow or rawget(flow, key)
+            return key == "flow" and flow or lazy_names.get(flow, key)
         end}), {}
         for i = 1, count do gradients[i] = chunks[i] and ctx.needs[needs[i]] and chunks[i](visible, ...) or nil end
         return table.unpack(gradients, 1, count)

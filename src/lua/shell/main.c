@@ -436,7 +436,7 @@ static int protected_main(lua_State *L)
     luaL_openlibs(L);
     fl_lua_open_scopes(L);
     fl_lua_takes_code = true;
-    fl_lua_preload(L);
+    fl_lua_embed_modules(L);
     fl_lua_open_exit(L);
     if (fl_comm_get()) {
         seed_lua(L);

@@ -1,0 +1,12 @@
+/*
+** registry.h -- the ops of this library by name, without those that scripts and libraries have added.
+*/
+#ifndef FL_REGISTRY_H
+#define FL_REGISTRY_H
+
+#include "op.h"
+
+/* NULL when there is none. */
+FL_OWN const fl_op *fl_op_find_own(const char *name);
+
+#endif

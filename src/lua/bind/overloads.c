@@ -1,0 +1,109 @@
+/*
+** overloads.c -- names that mean one of several ops, which the arguments choose.
+*/
+#include "overloads.h"
+#include "arguments.h"
+#include "modules.h"
+#include "op_call.h"
+#include "tensors.h"
+
+#include <string.h>
+
+/* ---- what scripts call ---- */
+
+/* Upvalues: the ops over everything, along an axis, and of two tensors. x:max(), x:max(axis, keepdim), x:max(y). For
+** median there is no third. */
+static int max_or_min(lua_State *L)
+{
+    int which = 2;
+    fl_lua_refuse_colon(L);
+    if (lua_gettop(L) < 2 || lua_isnil(L, 2)) {
+        which = 1;
+        lua_settop(L, 1);
+    } else if (fl_lua_box(L, 2) && !lua_isnil(L, lua_upvalueindex(3))) which = 3;
+    lua_pushvalue(L, lua_upvalueindex(which));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* flow.where(cond, x, y), or flow.where(cond): the positions of what is true, one result per axis. Upvalue: the op. */
+static int where_or_positions(lua_State *L)
+{
+    fl_lua_refuse_colon(L);
+    bool positions = lua_gettop(L) == 1 && fl_lua_box(L, 1);
+    if (positions) {
+        fl_lua_push_module(L, "shaping");
+        lua_getfield(L, -1, "positions");
+        lua_remove(L, -2);
+    } else lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* x:where(cond, y): x where cond is true, y elsewhere. Upvalue: the op. */
+static int tensor_where(lua_State *L)
+{
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_settop(L, 4);
+    lua_pushvalue(L, 3); /* cond is first */
+    lua_remove(L, 3);
+    lua_insert(L, 2);
+    lua_call(L, 3, 1);
+    return 1;
+}
+
+/* ---- their names ---- */
+
+enum { OPS = 3 };
+
+static const struct overload {
+    const char *name;
+    lua_CFunction function, method;
+    const char *ops[OPS]; /* upvalues */
+} overloads[] = {
+    {"max", max_or_min, max_or_min, {"max_all", "max_axis", "maximum"}},
+    {"min", max_or_min, max_or_min, {"min_all", "min_axis", "minimum"}},
+    {"median", max_or_min, max_or_min, {"median_all", "median_axis"}},
+    {"nanmedian", max_or_min, max_or_min, {"nanmedian_all", "nanmedian_axis"}},
+    {"where", where_or_positions, tensor_where, {"where"}},
+};
+enum { OVERLOADS = sizeof overloads / sizeof *overloads };
+
+const char *fl_lua_overload_name(int i) { return i < OVERLOADS ? overloads[i].name : NULL; }
+
+const char *fl_lua_overload_of(const fl_op *op)
+{
+    if (!(op->flags & FL_OP_HIDDEN)) return NULL;
+    for (int i = 0; i < OVERLOADS; i++)
+        for (int k = 0; k < OPS && overloads[i].ops[k]; k++)
+            if (strcmp(overloads[i].ops[k], op->name) == 0) return overloads[i].name;
+    return NULL;
+}
+
+/* Of functions that are methods as well there is one, which the registry keeps. */
+static void push(lua_State *L, const struct overload *overload, lua_CFunction function)
+{
+    const void *key = function == overload->function ? &overload->function : &overload->method;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) != LUA_TNIL) return;
+    lua_pop(L, 1);
+    for (int i = 0; i < OPS; i++) {
+        if (overload->ops[i]) fl_lua_push_function_of(L, overload->ops[i]);
+        else lua_pushnil(L);
+    }
+    lua_pushcclosure(L, function, OPS);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
+bool fl_lua_push_overload(lua_State *L, const char *name, bool method)
+{
+    for (int i = 0; i < OVERLOADS; i++) {
+        if (strcmp(overloads[i].name, name) != 0) continue;
+        push(L, &overloads[i], method ? overloads[i].method : overloads[i].function);
+        return true;
+    }
+    return false;
+}
