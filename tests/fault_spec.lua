@@ -46,7 +46,7 @@ describe("FLOW_FAULT", function()
     end)
 
     it("sleep stops there", function()
-        local output, status = run("0:3:sleep", nil, "timeout 0.5")
+        local output, status = run("0:3:sleep", nil, "timeout 3")
         assert.are.same({"two\n", 124}, {output, status})
     end)
 

@@ -269,15 +269,15 @@ describe("--ranks", function()
         local script = write("late.lua", [[
             local flow = require "flow"
             flow.barrier()
-            if flow.rank() == 2 then os.execute "sleep 2.5" end
+            if flow.rank() == 2 then os.execute "sleep 6" end
             local ok, message = pcall(flow.barrier)
             if flow.rank() < 2 then print(ok, message) end]])
-        local where = script .. ":4: barrier (" .. script .. ":4): after 1 s still missing: rank 2"
+        local where = script .. ":4: barrier (" .. script .. ":4): after 3 s still missing: rank 2"
         local rest = ". All ranks must call it: is it inside `if rank == 0`? (FLOW_TIMEOUT sets the seconds)"
-        local output = run("FLOW_TIMEOUT=1 @ --ranks 3 " .. script)
+        local output = run("FLOW_TIMEOUT=3 @ --ranks 3 " .. script)
         local want = "false\t" .. where .. ", past barrier (" .. script .. ":2)" .. rest
         assert.are.same({want, want}, lines(output))
-        output = run("FLOW_SHARED=0 FLOW_TIMEOUT=1 @ --ranks 3 " .. script)
+        output = run("FLOW_SHARED=0 FLOW_TIMEOUT=3 @ --ranks 3 " .. script)
         want = "false\t" .. where .. rest
         assert.are.same({want, want}, lines(output))
     end)
