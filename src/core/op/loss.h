@@ -1,11 +1,14 @@
 /*
-** loss.h -- variants, operands and attributes of the losses of rows with class labels: shared by the kernels of the CPU
-** and of devices.
+** loss.h -- the words of `reduction`; variants, operands and attributes of the losses of rows with class labels. Kernels
+** of the CPU and of devices share them.
 */
 #ifndef FL_LOSS_H
 #define FL_LOSS_H
 
 #include <stdbool.h>
+
+/* Words of the attribute `reduction`. */
+enum { FL_LOSS_MEAN, FL_LOSS_SUM, FL_LOSS_NONE };
 
 /* op->variant: of scores (cross_entropy_rows and its gradient), of log-probabilities (nll_rows and its gradient) */
 enum { FL_LOSS_OF_SCORES, FL_LOSS_OF_LOGS };

@@ -82,18 +82,10 @@ static fl_tensor *ones_beside(fl_expr *expr, fl_tensor *x, int kept)
     return expr_ones(expr, x);
 }
 
-static fl_status check_p(const char *who, double p)
+static fl_status check_probability(const char *who, double probability)
 {
-    if (p >= 0 && p <= 1) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "%s: p %g is not between 0 and 1", who, p);
-}
-
-static fl_status check_float(const char *who, const fl_meta *x)
-{
-    char text[FL_META_TEXT];
-    if (fl_dtype_is_float(x->dtype)) return FL_OK;
-    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, x is %s; write x:to(\"float32\")", who,
-                   fl_meta_text(text, x));
+    if (probability >= 0 && probability <= 1) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "%s: p %g is not between 0 and 1", who, probability);
 }
 
 enum { DROPOUT_P, DROPOUT_TRAINING }; /* attributes */
@@ -115,8 +107,8 @@ static fl_status drop_channels(fl_tensor **out, const char *who, int spatial, co
     char text[FL_META_TEXT];
     fl_tensor *x = in[0].tensor;
     int ndim = x->meta->shape.ndim;
-    FL_TRY(check_float(who, x->meta));
-    FL_TRY(check_p(who, attrs->at[DROPOUT_P].number));
+    FL_TRY(fl_require_float_tensor(who, "x", x));
+    FL_TRY(check_probability(who, attrs->at[DROPOUT_P].number));
     if (ndim != spatial + 1 && ndim != spatial + 2)
         return fl_fail(FL_ERR_SHAPE, "%s: x must have %d or %d axes, got %s", who, spatial + 1, spatial + 2,
                        fl_meta_text(text, x->meta));
@@ -152,8 +144,8 @@ static fl_status drop_alpha(fl_tensor **out, const char *who, bool channels, con
     double p = attrs->at[DROPOUT_P].number;
     fl_expr c = {0};
     fl_tensor *x = in[0].tensor;
-    FL_TRY(check_float(who, x->meta));
-    FL_TRY(check_p(who, p));
+    FL_TRY(fl_require_float_tensor(who, "x", x));
+    FL_TRY(check_probability(who, p));
     if (!attrs->at[DROPOUT_TRAINING].integer || p == 0) {
         *out = fl_tensor_ref(x);
         return FL_OK;
@@ -196,7 +188,7 @@ FL_COMPOSITE(
     "A sample of the categorical distribution of the logits, relaxed by a softmax of temperature tau; hard: one 1 "
     "per line, with the gradient of the relaxed one.");
 
-/* hit - soft as a constant */
+/* hit - soft as a constant: added to soft it gives hit, with the gradient of soft. */
 static fl_status body_straight(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};

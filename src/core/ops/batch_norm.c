@@ -64,9 +64,7 @@ static fl_status check_values(const char *who, const char *name, const fl_operan
 static fl_status check_x(const char *who, const fl_tensor *x, int least)
 {
     char text[FL_META_TEXT];
-    if (!fl_dtype_is_float(x->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, x is %s; write x:to(\"float32\")", who,
-                       fl_meta_text(text, x->meta));
+    FL_TRY(fl_require_float_tensor(who, "x", x));
     if (x->meta->shape.ndim >= least) return FL_OK;
     return fl_fail(FL_ERR_SHAPE, "%s: takes x [n, channels%s], got %s", who, least > 2 ? ", size" : ", ...",
                    fl_meta_text(text, x->meta));

@@ -41,6 +41,14 @@ fl_status fl_require_float(const fl_infer *infer, int operand)
                          fl_dtype_name(s->dtype), fl_shape_text(shape, &s->shape), name);
 }
 
+fl_status fl_require_float_tensor(const char *who, const char *name, const fl_tensor *tensor)
+{
+    char text[FL_META_TEXT];
+    if (fl_dtype_is_float(tensor->meta->dtype)) return FL_OK;
+    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, %s is %s; write %s:to(\"float32\")", who, name,
+                   fl_meta_text(text, tensor->meta), name);
+}
+
 fl_status fl_require_shape(const fl_infer *infer, int operand, const char *what, const fl_shape *want)
 {
     char wanted[FL_SHAPE_TEXT], have[FL_SHAPE_TEXT];

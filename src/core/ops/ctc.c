@@ -9,6 +9,7 @@
 #include "cpu/stage.h"
 #include "expr.h"
 #include "memory/scratch.h"
+#include "op/loss.h"
 
 enum { CTC_LOG_PROBS, CTC_TARGETS, CTC_INPUT_LENGTHS, CTC_TARGET_LENGTHS, CTC_DIRECTION };
 enum { CTC_BLANK, CTC_REDUCTION, CTC_ZERO_INFINITY };
@@ -67,32 +68,33 @@ static void sbp_ctc(fl_sigs *sigs)
 /* ---- kernels ---- */
 
 /* The lengths and labels of sequence i, whose labels begin at `start`; `room` labels may be read from there. */
-static fl_status check_sequence(const fl_ctc *c, int64_t i, int64_t start, int64_t room)
+static fl_status check_sequence(const fl_ctc *ctc, int64_t i, int64_t start, int64_t room)
 {
-    int64_t time = c->input_lengths[i], count = c->target_lengths[i];
-    if (time < 0 || time > c->time)
+    int64_t time = ctc->input_lengths[i], count = ctc->target_lengths[i];
+    if (time < 0 || time > ctc->time)
         return fl_fail(FL_ERR_VALUE, "ctc_loss: input_lengths[%lld] is %lld, but log_probs has %lld times",
-                       (long long)i, (long long)time, (long long)c->time);
+                       (long long)i, (long long)time, (long long)ctc->time);
     if (count < 0 || count > room)
         return fl_fail(FL_ERR_VALUE, "ctc_loss: target_lengths[%lld] is %lld, but targets has %lld labels for it",
                        (long long)i, (long long)count, (long long)(room < 0 ? 0 : room));
     for (int64_t k = 0; k < count; k++) {
-        int64_t label = c->targets[start + k];
-        if (label < 0 || label >= c->classes)
+        int64_t label = ctc->targets[start + k];
+        if (label < 0 || label >= ctc->classes)
             return fl_fail(FL_ERR_VALUE, "ctc_loss: label %lld of sequence %lld is %lld, but there are %lld classes",
-                           (long long)k, (long long)i, (long long)label, (long long)c->classes);
+                           (long long)k, (long long)i, (long long)label, (long long)ctc->classes);
     }
     return FL_OK;
 }
 
-static fl_status find_starts(int64_t *starts, const fl_ctc *c, const fl_view *targets)
+/* Where the labels of each sequence begin, each of them checked. */
+static fl_status find_starts(int64_t *starts, const fl_ctc *ctc, const fl_view *targets)
 {
     bool joined = targets->ndim == 1;
     int64_t at = 0, width = targets->size[targets->ndim - 1];
-    for (int64_t i = 0; i < c->batch; i++) {
+    for (int64_t i = 0; i < ctc->batch; i++) {
         starts[i] = joined ? at : i * width;
-        FL_TRY(check_sequence(c, i, starts[i], joined ? width - at : width));
-        at += c->target_lengths[i];
+        FL_TRY(check_sequence(ctc, i, starts[i], joined ? width - at : width));
+        at += ctc->target_lengths[i];
     }
     return FL_OK;
 }
@@ -159,7 +161,7 @@ FL_OP(ctc_rows) = {
     .nout = 2,
     .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
     .doc = "The loss of each sequence and its gradient.",
-    .saves_in = 15,
+    .saves_in = (1u << CTC_DIRECTION) - 1, /* all */
     .saves_out = 1u << ROWS_GRADIENT,
     .infer = infer_ctc,
     .sbp = sbp_ctc,
@@ -173,7 +175,7 @@ FL_OP(ctc_curvature) = {
     .nout = 1,
     .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
     .doc = "The derivative of ctc_rows' gradient along a direction.",
-    .saves_in = 31,
+    .saves_in = (1u << (CTC_DIRECTION + 1)) - 1, /* all */
     .infer = infer_ctc,
     .sbp = sbp_ctc,
     .cpu = kernel_ctc,
@@ -183,31 +185,32 @@ FL_OP(ctc_curvature) = {
 /* ---- ctc_loss ---- */
 
 /* A sequence by itself, [time, classes], as a batch of one. */
-static void open_batch(fl_expr *c, fl_operand batch[4], const fl_operand *in)
+static void open_batch(fl_expr *expr, fl_operand batch[CTC_DIRECTION], const fl_operand *in)
 {
-    for (int i = 0; i < 4; i++) batch[i] = in[i];
+    for (int i = 0; i < CTC_DIRECTION; i++) batch[i] = in[i];
     if (in[CTC_LOG_PROBS].tensor->meta->shape.ndim != 2) return;
-    batch[CTC_LOG_PROBS] = fl_of(expr_unsqueeze(c, in[CTC_LOG_PROBS].tensor, 1));
+    batch[CTC_LOG_PROBS] = fl_of(expr_unsqueeze(expr, in[CTC_LOG_PROBS].tensor, 1));
     for (int i = CTC_INPUT_LENGTHS; i <= CTC_TARGET_LENGTHS; i++)
-        if (in[i].tensor->meta->shape.ndim == 0) batch[i] = fl_of(expr_unsqueeze(c, in[i].tensor, 0));
+        if (in[i].tensor->meta->shape.ndim == 0) batch[i] = fl_of(expr_unsqueeze(expr, in[i].tensor, 0));
 }
 
 static fl_status body_ctc_loss(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_operand batch[4];
+    fl_operand batch[CTC_DIRECTION];
     fl_attrs a;
     open_batch(&c, batch, in);
     fl_attrs_init(&a, FL_OP_REF(ctc_rows));
     a.at[ROWS_BLANK] = attrs->at[CTC_BLANK];
     a.at[ROWS_ZERO_INFINITY] = attrs->at[CTC_ZERO_INFINITY];
-    fl_tensor *loss = EXPR_CALL(&c, &a, ctc_rows, batch[0], batch[1], batch[2], batch[3]);
+    fl_tensor *loss = EXPR_CALL(&c, &a, ctc_rows, batch[CTC_LOG_PROBS], batch[CTC_TARGETS], batch[CTC_INPUT_LENGTHS],
+                                batch[CTC_TARGET_LENGTHS]);
     int64_t reduction = attrs->at[CTC_REDUCTION].integer;
-    if (reduction == 0 && c.status == FL_OK) {
+    if (reduction == FL_LOSS_MEAN && c.status == FL_OK) {
         fl_tensor *counts = EXPR_CALL(&c, NULL, maximum, batch[CTC_TARGET_LENGTHS], fl_of_integer(1));
         fl_tensor *share = expr_div(&c, loss, expr_cast(&c, counts, loss->meta->dtype));
         loss = EXPR_CALL(&c, NULL, mean, fl_of(share));
-    } else if (reduction == 1) loss = EXPR_CALL(&c, NULL, sum, fl_of(loss));
+    } else if (reduction == FL_LOSS_SUM) loss = EXPR_CALL(&c, NULL, sum, fl_of(loss));
     else if (in[CTC_LOG_PROBS].tensor->meta->shape.ndim == 2)
         loss = expr_reshape(&c, loss, &(fl_shape){.ndim = 0, .dims = {0}});
     *out = fl_expr_take(&c, loss);

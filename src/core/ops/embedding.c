@@ -299,17 +299,22 @@ static fl_status grad_index_select(fl_grad *g)
     return FL_CALL_WITH(&g->gin[FL_TAKEN_X], &a, index_select_backward, fl_of(g->gout[0]), g->in[FL_TAKEN_INDEX]);
 }
 
+fl_status fl_gather_gradient(fl_tensor **out, fl_tensor *dy, fl_operand positions, int64_t axis, const fl_meta *x)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(gather_backward));
+    fl_attr_set(&a, FL_INDEXED_AXIS, axis);
+    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->shape.dims, x->shape.ndim);
+    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, x);
+    return FL_CALL_WITH(out, &a, gather_backward, fl_of(dy), positions);
+}
+
 /* The transpose of picking elements. */
 static fl_status grad_gather(fl_grad *g)
 {
-    const fl_shape *x = &g->in_meta[FL_TAKEN_X]->shape;
-    fl_attrs a;
     if (!g->need[FL_TAKEN_X]) return FL_OK;
-    fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    fl_attr_set(&a, FL_INDEXED_AXIS, g->attrs->at[FL_INDEXED_AXIS].integer);
-    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->dims, x->ndim);
-    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, g->in_meta[FL_TAKEN_X]);
-    return FL_CALL_WITH(&g->gin[FL_TAKEN_X], &a, gather_backward, fl_of(g->gout[0]), g->in[FL_TAKEN_INDEX]);
+    return fl_gather_gradient(&g->gin[FL_TAKEN_X], g->gout[0], g->in[FL_TAKEN_INDEX],
+                              g->attrs->at[FL_INDEXED_AXIS].integer, g->in_meta[FL_TAKEN_X]);
 }
 
 /* ---- descriptors ---- */

@@ -61,14 +61,14 @@ struct around {
     fl_tensor *place[4], *weight[4]; /* floats that are whole numbers; weight NULL: 1 */
 };
 
-static void around_linear(struct around *a, fl_expr *expr, fl_tensor *at)
+static void around_linear(struct around *around, fl_expr *expr, fl_tensor *at)
 {
     fl_tensor *first = expr_op(expr, FL_OP_REF(floor), at), *over = expr_sub(expr, at, first);
-    a->count = 2;
-    a->place[0] = first;
-    a->place[1] = expr_add_number(expr, first, 1);
-    a->weight[0] = expr_add_number(expr, expr_neg(expr, over), 1);
-    a->weight[1] = over;
+    around->count = 2;
+    around->place[0] = first;
+    around->place[1] = expr_add_number(expr, first, 1);
+    around->weight[0] = expr_add_number(expr, expr_neg(expr, over), 1);
+    around->weight[1] = over;
 }
 
 /* The cubic convolution with a = -0.75 at distance x: below 1, and between 1 and 2. */
@@ -85,24 +85,24 @@ static fl_tensor *expr_far(fl_expr *expr, fl_tensor *x)
     return expr_add_number(expr, expr_mul(expr, y, x), 3);
 }
 
-static void around_cubic(struct around *a, fl_expr *expr, fl_tensor *at)
+static void around_cubic(struct around *around, fl_expr *expr, fl_tensor *at)
 {
     fl_tensor *first = expr_op(expr, FL_OP_REF(floor), at), *over = expr_sub(expr, at, first);
     fl_tensor *rest = expr_add_number(expr, expr_neg(expr, over), 1);
-    a->count = 4;
-    for (int i = 0; i < 4; i++) a->place[i] = expr_add_number(expr, first, i - 1);
-    a->weight[0] = expr_far(expr, expr_add_number(expr, over, 1));
-    a->weight[1] = expr_near(expr, over);
-    a->weight[2] = expr_near(expr, rest);
-    a->weight[3] = expr_far(expr, expr_add_number(expr, rest, 1));
+    around->count = 4;
+    for (int i = 0; i < 4; i++) around->place[i] = expr_add_number(expr, first, i - 1);
+    around->weight[0] = expr_far(expr, expr_add_number(expr, over, 1));
+    around->weight[1] = expr_near(expr, over);
+    around->weight[2] = expr_near(expr, rest);
+    around->weight[3] = expr_far(expr, expr_add_number(expr, rest, 1));
 }
 
-static void around_of(struct around *a, fl_expr *expr, fl_tensor *at, int64_t mode)
+static void around_of(struct around *around, fl_expr *expr, fl_tensor *at, int64_t mode)
 {
-    *a = (struct around){.count = 1};
-    if (mode == MODE_BILINEAR) around_linear(a, expr, at);
-    else if (mode == MODE_BICUBIC) around_cubic(a, expr, at);
-    else a->place[0] = expr_op(expr, FL_OP_REF(round), at);
+    *around = (struct around){.count = 1};
+    if (mode == MODE_BILINEAR) around_linear(around, expr, at);
+    else if (mode == MODE_BICUBIC) around_cubic(around, expr, at);
+    else around->place[0] = expr_op(expr, FL_OP_REF(round), at);
 }
 
 /* 1 where the place is on the axis, else 0. */
@@ -127,45 +127,45 @@ struct reading {
 };
 
 /* Elements of the lines at an index [n, places], each times its weight. */
-static fl_tensor *expr_read(fl_expr *expr, const struct reading *r, fl_tensor *index, fl_tensor *weight)
+static fl_tensor *expr_read(fl_expr *expr, const struct reading *reading, fl_tensor *index, fl_tensor *weight)
 {
     fl_attrs a;
     if (expr->status != FL_OK) return NULL;
-    const fl_shape *lines = &r->lines->meta->shape, *places = &index->meta->shape;
+    const fl_shape *lines = &reading->lines->meta->shape, *places = &index->meta->shape;
     fl_shape shape = {3, {lines->dims[0], lines->dims[1], places->dims[1]}};
     fl_attrs_init(&a, FL_OP_REF(gather));
     fl_attr_set(&a, FL_INDEXED_AXIS, 2);
     fl_tensor *all = expr_expanded(expr, expr_unsqueeze(expr, index, 1), &shape);
-    fl_tensor *values = EXPR_CALL(expr, &a, gather, fl_of(r->lines), fl_of(all));
+    fl_tensor *values = EXPR_CALL(expr, &a, gather, fl_of(reading->lines), fl_of(all));
     return weight ? expr_mul(expr, values, expr_unsqueeze(expr, weight, 1)) : values;
 }
 
 /* The element around each point that `which` names on each axis: its line index, and its weight, 0 outside. */
-static fl_tensor *expr_index(fl_expr *expr, fl_tensor **weight, const struct reading *r, const int *which)
+static fl_tensor *expr_index(fl_expr *expr, fl_tensor **weight, const struct reading *reading, const int *which)
 {
     fl_tensor *index = NULL;
     *weight = NULL;
-    for (int d = 0; d < r->axes; d++) {
-        int64_t n = r->size[d];
-        fl_tensor *place = r->around[d].place[which[d]], *w = r->around[d].weight[which[d]];
-        if (r->mode == MODE_BICUBIC) place = expr_padded(expr, place, n, r->padding, r->corners);
-        if (r->padding == PADDING_ZEROS) {
+    for (int axis = 0; axis < reading->axes; axis++) {
+        int64_t n = reading->size[axis];
+        fl_tensor *place = reading->around[axis].place[which[axis]], *own = reading->around[axis].weight[which[axis]];
+        if (reading->mode == MODE_BICUBIC) place = expr_padded(expr, place, n, reading->padding, reading->corners);
+        if (reading->padding == PADDING_ZEROS) {
             fl_tensor *inside = expr_inside(expr, place, n);
-            w = w ? expr_mul(expr, w, inside) : inside;
+            own = own ? expr_mul(expr, own, inside) : inside;
         }
         place = expr_cast(expr, expr_clamped(expr, place, 0, (double)(n - 1)), FL_INT64);
         if (index) index = EXPR_CALL(expr, NULL, mul, fl_of(index), fl_of_integer(n));
         index = index ? expr_add(expr, index, place) : place;
-        if (w) *weight = *weight ? expr_mul(expr, *weight, w) : w;
+        if (own) *weight = *weight ? expr_mul(expr, *weight, own) : own;
     }
     return index;
 }
 
 /* One of the elements around each point, in an expression of its own, added to *sum, which is owned. */
-static fl_status add_element(fl_tensor **sum, const struct reading *r, const int *which)
+static fl_status add_element(fl_tensor **sum, const struct reading *reading, const int *which)
 {
     fl_expr c = {0};
-    fl_tensor *weight, *index = expr_index(&c, &weight, r, which), *y = expr_read(&c, r, index, weight);
+    fl_tensor *weight, *index = expr_index(&c, &weight, reading, which), *y = expr_read(&c, reading, index, weight);
     if (*sum) y = expr_add(&c, *sum, y);
     fl_tensor *next = fl_expr_take(&c, y);
     FL_TRY(fl_expr_end(&c));
@@ -174,16 +174,16 @@ static fl_status add_element(fl_tensor **sum, const struct reading *r, const int
     return FL_OK;
 }
 
-static fl_status sum_elements(fl_tensor **sum, const struct reading *r)
+static fl_status sum_elements(fl_tensor **sum, const struct reading *reading)
 {
     int which[MOST_AXES] = {0}, total = 1;
-    for (int d = 0; d < r->axes; d++) total *= r->around[d].count;
+    for (int d = 0; d < reading->axes; d++) total *= reading->around[d].count;
     for (int i = 0; i < total; i++) {
-        for (int d = r->axes - 1, left = i; d >= 0; d--) {
-            which[d] = left % r->around[d].count;
-            left /= r->around[d].count;
+        for (int d = reading->axes - 1, left = i; d >= 0; d--) {
+            which[d] = left % reading->around[d].count;
+            left /= reading->around[d].count;
         }
-        FL_TRY(add_element(sum, r, which));
+        FL_TRY(add_element(sum, reading, which));
     }
     return FL_OK;
 }
@@ -271,43 +271,58 @@ static fl_tensor *expr_centres(fl_expr *expr, fl_tensor *theta, int64_t count, b
     return expr_add_number(expr, expr_mul_number(expr, i, 2 / n), 1 / n - 1);
 }
 
-static fl_status body_affine_grid(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+enum { AFFINE_SIZE, AFFINE_CORNERS }; /* attributes of affine_grid */
+
+/* The sizes of the grid, [n, rows, columns, 2] or with a depth, that belong to theta and `size`. */
+static fl_status affine_shape(fl_shape *out, const fl_meta *theta, const fl_attr *size)
 {
-    fl_expr c = {0};
     char text[FL_META_TEXT];
-    const fl_attr *size = &attrs->at[0];
-    const fl_meta *m = in[0].tensor->meta;
     int axes = size->count - 2;
-    bool fits = (axes == 2 || axes == 3) && m->shape.ndim == 3 && m->shape.dims[1] == axes
-        && m->shape.dims[2] == axes + 1 && m->shape.dims[0] == size->list[0] && fl_dtype_is_float(m->dtype);
+    const fl_shape *shape = &theta->shape;
+    bool fits = (axes == 2 || axes == 3) && shape->ndim == 3 && shape->dims[1] == axes && shape->dims[2] == axes + 1
+        && shape->dims[0] == size->list[0] && fl_dtype_is_float(theta->dtype);
     if (!fits)
         return fl_fail(FL_ERR_SHAPE,
                        "affine_grid: takes theta [n, 2, 3] and size {n, channels, height, width}, or [n, 3, 4] and a "
                        "depth too, got %s and %d sizes",
-                       fl_meta_text(text, m), size->count);
-    fl_shape result = {axes + 2, {size->list[0]}};
+                       fl_meta_text(text, theta), size->count);
+    *out = (fl_shape){axes + 2, {size->list[0]}};
+    for (int i = 0; i < axes; i++) {
+        out->dims[1 + i] = size->list[2 + i];
+        if (size->list[2 + i] < 1)
+            return fl_fail(FL_ERR_VALUE, "affine_grid: sizes must be 1 or more, got %lld",
+                           (long long)size->list[2 + i]);
+    }
+    out->dims[axes + 1] = axes;
+    return FL_OK;
+}
+
+/* Column `column` of theta times the coordinate that it belongs to: x, of the last axis, comes first, and the last
+** column is added as it is. grid: the sizes of the result, along which the term broadcasts. */
+static fl_tensor *affine_term(fl_expr *expr, fl_tensor *theta, int column, const fl_shape *grid, bool corners)
+{
+    int axes = grid->ndim - 2;
+    fl_shape of_theta = {grid->ndim, {grid->dims[0], 1, 1, 1, 1}}, line = {grid->ndim, {1, 1, 1, 1, 1}};
+    of_theta.dims[axes + 1] = axes;
+    fl_tensor *factor = expr_reshape(expr, expr_selected(expr, theta, 2, column), &of_theta);
+    if (column == axes) return factor;
+    int axis = axes - column;
+    line.dims[axis] = grid->dims[axis];
+    return expr_mul(expr, factor, expr_reshape(expr, expr_centres(expr, theta, grid->dims[axis], corners), &line));
+}
+
+static fl_status body_affine_grid(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    fl_shape grid;
+    const fl_meta *meta = in[0].tensor->meta;
+    FL_TRY(affine_shape(&grid, meta, &attrs->at[AFFINE_SIZE]));
     fl_tensor *theta = expr_widen(&c, in[0].tensor), *sum = NULL;
-    for (int d = 0; d < axes; d++) {
-        result.dims[1 + d] = size->list[2 + d];
-        if (size->list[2 + d] < 1)
-            c.status = fl_fail(FL_ERR_VALUE, "affine_grid: sizes must be 1 or more, got %lld",
-                               (long long)size->list[2 + d]);
+    for (int column = 0; column < grid.ndim - 1 && c.status == FL_OK; column++) {
+        fl_tensor *term = affine_term(&c, theta, column, &grid, attrs->at[AFFINE_CORNERS].integer != 0);
+        sum = sum ? expr_add(&c, sum, term) : term;
     }
-    result.dims[axes + 1] = axes;
-    fl_shape column = {axes + 2, {size->list[0], 1, 1, 1, 1}};
-    column.dims[axes + 1] = axes;
-    for (int d = 0; d <= axes && c.status == FL_OK; d++) {
-        fl_tensor *factor = expr_reshape(&c, expr_selected(&c, theta, 2, d), &column);
-        if (d < axes) {
-            int axis = axes - 1 - d; /* x, the last axis, comes first */
-            fl_shape line = {axes + 2, {1, 1, 1, 1, 1}};
-            line.dims[1 + axis] = size->list[2 + axis];
-            fl_tensor *at = expr_centres(&c, theta, size->list[2 + axis], attrs->at[1].integer != 0);
-            factor = expr_mul(&c, factor, expr_reshape(&c, at, &line));
-        }
-        sum = sum ? expr_add(&c, sum, factor) : factor;
-    }
-    *out = fl_expr_take(&c, expr_cast(&c, expr_expanded(&c, sum, &result), m->dtype));
+    *out = fl_expr_take(&c, expr_cast(&c, expr_expanded(&c, sum, &grid), meta->dtype));
     return fl_expr_end(&c);
 }
 

@@ -25,9 +25,7 @@ static fl_status check_interpolate(const fl_tensor *x, const fl_attrs *attrs)
     int64_t mode = attrs->at[SIZED_MODE].integer;
     int axes = x->meta->shape.ndim - 2, count = attrs->at[SIZED_SIZE].count;
     bool smooth = mode == BILINEAR || mode == BICUBIC, cornered = attrs->at[SIZED_CORNERS].given;
-    if (!fl_dtype_is_float(x->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "interpolate: takes a float tensor, x is %s; write x:to(\"float32\")",
-                       fl_meta_text(text, x->meta));
+    FL_TRY(fl_require_float_tensor("interpolate", "x", x));
     if (axes < 1 || axes > 3 || (modes[mode].axes && modes[mode].axes != axes))
         return fl_fail(FL_ERR_SHAPE, "interpolate: mode %s takes x [n, channels, size] with %s, got %s",
                        modes[mode].name,

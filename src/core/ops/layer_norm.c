@@ -268,9 +268,7 @@ static fl_status check_sizes(const fl_tensor *x, const fl_attr *sizes, const fl_
         || memcmp(shape->dims + leading, want.dims, sizeof(int64_t) * (size_t)want.ndim) != 0)
         return fl_fail(FL_ERR_SHAPE, "layer_norm: the last sizes of x must be %s, x is %s",
                        fl_shape_text(wanted, &want), fl_meta_text(text, x->meta));
-    if (!fl_dtype_is_float(x->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "layer_norm: takes a float tensor, x is %s; write x:to(\"float32\")",
-                       fl_meta_text(text, x->meta));
+    FL_TRY(fl_require_float_tensor("layer_norm", "x", x));
     for (int i = 1; i < 3; i++) {
         if (in[i].kind != FL_TENSOR) continue;
         const fl_meta *m = in[i].tensor->meta;

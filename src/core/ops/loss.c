@@ -7,8 +7,6 @@
 #include "expr.h"
 #include "op/loss.h"
 
-enum { REDUCE_MEAN, REDUCE_SUM, REDUCE_NONE }; /* words of `reduction` */
-
 /* Attributes of the public losses. */
 enum { LOSS_REDUCTION, PUBLIC_IGNORE, PUBLIC_SMOOTHING };
 enum { SOFTPLUS_THRESHOLD = 1 };               /* of softplus, after beta */
@@ -20,14 +18,14 @@ static fl_tensor *mean_all(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr,
 /* loss per element, reduced as the word says */
 static fl_tensor *reduced(fl_expr *expr, fl_tensor *loss, int64_t reduction)
 {
-    if (expr->status != FL_OK || reduction == REDUCE_NONE) return loss;
-    return reduction == REDUCE_SUM ? sum_all(expr, loss) : mean_all(expr, loss);
+    if (expr->status != FL_OK || reduction == FL_LOSS_NONE) return loss;
+    return reduction == FL_LOSS_SUM ? sum_all(expr, loss) : mean_all(expr, loss);
 }
 
 /* loss per row, the mean over what counts */
 static fl_tensor *reduced_rows(fl_expr *expr, fl_tensor *loss, fl_tensor *count, int64_t reduction)
 {
-    if (expr->status != FL_OK || reduction != REDUCE_MEAN) return reduced(expr, loss, reduction);
+    if (expr->status != FL_OK || reduction != FL_LOSS_MEAN) return reduced(expr, loss, reduction);
     fl_tensor *plain;
     expr->status = fl_tensor_detach(&plain, count);
     if (expr->status != FL_OK) return NULL;
@@ -123,14 +121,6 @@ static fl_status same_shapes(const char *who, const fl_operand *in)
                    fl_meta_text(target, in[FL_LOSS_TARGET].tensor->meta));
 }
 
-static fl_status float_input(const char *who, const fl_operand *in)
-{
-    char text[FL_META_TEXT];
-    if (fl_dtype_is_float(in[FL_LOSS_INPUT].tensor->meta->dtype)) return FL_OK;
-    return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, input is %s; write input:to(\"float32\")", who,
-                   fl_meta_text(text, in[FL_LOSS_INPUT].tensor->meta));
-}
-
 /* log(1 + e^x) - x y, per element. Where positive ones have a weight p: (1 - y) x + (1 + (p - 1) y) log(1 + e^-x) */
 static fl_tensor *logits_loss(fl_expr *expr, fl_tensor *x, fl_tensor *y, fl_tensor *positive)
 {
@@ -146,7 +136,7 @@ static fl_tensor *logits_loss(fl_expr *expr, fl_tensor *x, fl_tensor *y, fl_tens
 static fl_status body_bce_with_logits(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    FL_TRY(float_input("binary_cross_entropy_with_logits", in));
+    FL_TRY(fl_require_float_tensor("binary_cross_entropy_with_logits", "input", in[FL_LOSS_INPUT].tensor));
     FL_TRY(same_shapes("binary_cross_entropy_with_logits", in));
     fl_tensor *positive = in[LOGITS_POSITIVE].kind == FL_TENSOR ? in[LOGITS_POSITIVE].tensor : NULL;
     fl_tensor *loss = logits_loss(&c, in[FL_LOSS_INPUT].tensor, in[FL_LOSS_TARGET].tensor, positive);

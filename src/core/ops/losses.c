@@ -36,12 +36,15 @@ FL_OP(loss_input) = {
     FL_SAMPLES("flow.randn(3, 4), flow.randn(3, 4)"),
 };
 
+enum { EACH_LOSS, EACH_WEIGHT }; /* of reduced and weighted */
+enum { EACH_REDUCTION };
+
 static fl_status body_reduced(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    fl_tensor *loss = in[0].tensor;
-    switch (attrs->at[0].integer) {
-    case 0: return FL_CALL(out, mean, fl_of(loss));
-    case 1: return FL_CALL(out, sum, fl_of(loss));
+    fl_tensor *loss = in[EACH_LOSS].tensor;
+    switch (attrs->at[EACH_REDUCTION].integer) {
+    case FL_LOSS_MEAN: return FL_CALL(out, mean, fl_of(loss));
+    case FL_LOSS_SUM: return FL_CALL(out, sum, fl_of(loss));
     default: *out = fl_tensor_ref(loss); return FL_OK;
     }
 }
@@ -61,14 +64,16 @@ static fl_status body_weighted(fl_tensor **out, const fl_operand *in, int nin, c
 {
     fl_expr c = {0};
     char tl[FL_META_TEXT], tw[FL_META_TEXT];
-    fl_tensor *loss = in[0].tensor;
-    if (in[1].kind != FL_TENSOR) return body_reduced(out, in, 1, attrs);
-    if (!fl_shape_equal(&loss->meta->shape, &in[1].tensor->meta->shape))
+    int64_t reduction = attrs->at[EACH_REDUCTION].integer;
+    fl_tensor *loss = in[EACH_LOSS].tensor;
+    if (in[EACH_WEIGHT].kind != FL_TENSOR) return body_reduced(out, in, 1, attrs);
+    if (!fl_shape_equal(&loss->meta->shape, &in[EACH_WEIGHT].tensor->meta->shape))
         return fl_fail(FL_ERR_SHAPE, "input %s and weight %s differ in shape", fl_meta_text(tl, loss->meta),
-                       fl_meta_text(tw, in[1].tensor->meta));
-    fl_tensor *product = expr_mul(&c, loss, in[1].tensor);
-    if (attrs->at[0].integer != 2) product = EXPR_CALL(&c, NULL, sum, fl_of(product));
-    if (attrs->at[0].integer == 0) product = expr_div(&c, product, expr_whole(&c, EXPR_CALL(&c, NULL, sum, in[1])));
+                       fl_meta_text(tw, in[EACH_WEIGHT].tensor->meta));
+    fl_tensor *product = expr_mul(&c, loss, in[EACH_WEIGHT].tensor);
+    if (reduction != FL_LOSS_NONE) product = EXPR_CALL(&c, NULL, sum, fl_of(product));
+    if (reduction == FL_LOSS_MEAN)
+        product = expr_div(&c, product, expr_whole(&c, EXPR_CALL(&c, NULL, sum, in[EACH_WEIGHT])));
     *out = fl_expr_take(&c, product);
     return fl_expr_end(&c);
 }
@@ -140,28 +145,32 @@ FL_COMPOSITE(gaussian_nll_loss,
              "Negative log-likelihood of target under normal distributions of mean input and variance var, which is at "
              "least eps.");
 
+enum { GAUSSIAN_INPUT, GAUSSIAN_VARIANCE };
+
+/* The variance as one that broadcasts to the input: a number, one for each element, or one for each row. */
 static fl_status body_gaussian_variance(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
     char ti[FL_META_TEXT], tv[FL_META_TEXT];
-    const fl_meta *input = in[0].tensor->meta;
-    if (in[1].kind != FL_TENSOR) {
-        fl_tensor *ones = EXPR_CALL(&c, NULL, ones_like, in[0]);
-        *out = fl_expr_take(&c, EXPR_CALL(&c, NULL, mul, fl_of(ones), in[1]));
+    const fl_meta *input = in[GAUSSIAN_INPUT].tensor->meta;
+    if (in[GAUSSIAN_VARIANCE].kind != FL_TENSOR) {
+        fl_tensor *ones = EXPR_CALL(&c, NULL, ones_like, in[GAUSSIAN_INPUT]);
+        *out = fl_expr_take(&c, EXPR_CALL(&c, NULL, mul, fl_of(ones), in[GAUSSIAN_VARIANCE]));
         return fl_expr_end(&c);
     }
-    const fl_meta *variance = in[1].tensor->meta;
+    const fl_meta *variance = in[GAUSSIAN_VARIANCE].tensor->meta;
     fl_shape rows = input->shape, one = input->shape;
     if (rows.ndim) {
         rows.ndim--;
         one.dims[one.ndim - 1] = 1;
     }
-    fl_tensor *v = in[1].tensor;
-    if (rows.ndim < input->shape.ndim && fl_shape_equal(&variance->shape, &rows)) v = expr_unsqueeze(&c, v, rows.ndim);
+    fl_tensor *each = in[GAUSSIAN_VARIANCE].tensor;
+    if (rows.ndim < input->shape.ndim && fl_shape_equal(&variance->shape, &rows))
+        each = expr_unsqueeze(&c, each, rows.ndim);
     else if (!fl_shape_equal(&variance->shape, &input->shape) && !fl_shape_equal(&variance->shape, &one))
         return fl_fail(FL_ERR_SHAPE, "var must have the shape of input %s, or one number for each of its rows, got %s",
                        fl_meta_text(ti, input), fl_meta_text(tv, variance));
-    *out = fl_expr_take(&c, v);
+    *out = fl_expr_take(&c, each);
     return fl_expr_end(&c);
 }
 

@@ -25,6 +25,9 @@ FL_EXPORT fl_status fl_infer_same(fl_infer *infer);
 /* "softmax: takes a float tensor, x is int64[3]" */
 FL_EXPORT fl_status fl_require_float(const fl_infer *infer, int operand);
 
+/* The same in a body: `tensor`, which messages call `name`, holds floats. */
+fl_status fl_require_float_tensor(const char *who, const char *name, const fl_tensor *tensor);
+
 /* Operand `operand`, which messages call `what`, has this shape or is not given. */
 fl_status fl_require_shape(const fl_infer *infer, int operand, const char *what, const fl_shape *want);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
@@ -75,6 +78,9 @@ FL_EXPORT void fl_sbp_map(fl_sigs *sigs, const int *map);
 /* All tensors P(sum), P(max) or P(min) -> the same: ops that only move values (and may add zeros: `zeros` leaves out
 ** max and min). */
 FL_EXPORT void fl_sbp_moves(fl_sigs *sigs, bool zeros);
+
+/* Gradient of values that were taken from x along an axis: dy goes back to `positions`, where several meet as a sum. */
+fl_status fl_gather_gradient(fl_tensor **out, fl_tensor *dy, fl_operand positions, int64_t axis, const fl_meta *x);
 
 /* ---- copies through kernels ---- */
 

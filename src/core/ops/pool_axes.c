@@ -38,9 +38,7 @@ static fl_status check_x(struct window *w, const fl_tensor *x)
     char text[FL_META_TEXT];
     int ndim = x->meta->shape.ndim;
     w->first = ndim - w->axes;
-    if (!fl_dtype_is_float(x->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "%s: takes a float tensor, x is %s; write x:to(\"float32\")", w->who,
-                       fl_meta_text(text, x->meta));
+    FL_TRY(fl_require_float_tensor(w->who, "x", x));
     if (w->first == 1 || w->first == 2) return FL_OK;
     return fl_fail(FL_ERR_SHAPE, "%s: takes x [n, channels, %s] or [channels, %s], got %s", w->who, names[w->axes],
                    names[w->axes], fl_meta_text(text, x->meta));

@@ -421,10 +421,7 @@ FL_OP(dropout_apply) = {
 static fl_status body_dropout(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *given)
 {
     double p = given->at[FL_DROPOUT_P].number;
-    char text[FL_META_TEXT];
-    if (!fl_dtype_is_float(in[0].tensor->meta->dtype))
-        return fl_fail(FL_ERR_DTYPE, "dropout: takes a float tensor, x is %s; write x:to(\"float32\")",
-                       fl_meta_text(text, in[0].tensor->meta));
+    FL_TRY(fl_require_float_tensor("dropout", "x", in[0].tensor));
     if (!(p >= 0 && p <= 1)) return fl_fail(FL_ERR_VALUE, "dropout: p %g is not between 0 and 1", p);
     if (!given->at[FL_DROPOUT_TRAINING].integer || p == 0) {
         *out = fl_tensor_ref(in[0].tensor);

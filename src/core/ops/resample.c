@@ -15,7 +15,8 @@ static fl_resample resample_of(const fl_attrs *attrs, int64_t n, int64_t size)
                          .scale = attrs->at[FL_RESAMPLE_SCALE].number};
 }
 
-static fl_status infer(fl_infer *infer, int64_t n, int64_t size)
+/* Of a line of n elements and one of `size`, forward and back. */
+static fl_status check_sizes(fl_infer *infer, int64_t n, int64_t size)
 {
     int axis;
     const fl_shape *x = &infer->in[0].shape;
@@ -47,21 +48,21 @@ static fl_status resized(fl_infer *infer, int64_t size)
     return fl_shape_make(&infer->out[0].shape, infer->name, shape.dims, shape.ndim);
 }
 
-static fl_status infer_resample(fl_infer *c)
+static fl_status infer_resample(fl_infer *infer)
 {
-    int64_t size = c->attrs->at[FL_RESAMPLE_SIZE].integer;
-    FL_TRY(infer(c, along(c), size));
-    return resized(c, size);
+    int64_t size = infer->attrs->at[FL_RESAMPLE_SIZE].integer;
+    FL_TRY(check_sizes(infer, along(infer), size));
+    return resized(infer, size);
 }
 
-static fl_status infer_back(fl_infer *c)
+static fl_status infer_back(fl_infer *infer)
 {
-    int64_t length = c->attrs->at[FL_RESAMPLE_LENGTH].integer;
-    if (along(c) != c->attrs->at[FL_RESAMPLE_SIZE].integer)
-        return fl_infer_fail(c, FL_ERR_SHAPE, "g must have size %lld along the axis, got %lld",
-                             (long long)c->attrs->at[FL_RESAMPLE_SIZE].integer, (long long)along(c));
-    FL_TRY(infer(c, length, along(c)));
-    return resized(c, length);
+    int64_t length = infer->attrs->at[FL_RESAMPLE_LENGTH].integer;
+    if (along(infer) != infer->attrs->at[FL_RESAMPLE_SIZE].integer)
+        return fl_infer_fail(infer, FL_ERR_SHAPE, "g must have size %lld along the axis, got %lld",
+                             (long long)infer->attrs->at[FL_RESAMPLE_SIZE].integer, (long long)along(infer));
+    FL_TRY(check_sizes(infer, length, along(infer)));
+    return resized(infer, length);
 }
 
 /* Lines are wholes; linear in x. */
@@ -95,6 +96,7 @@ static fl_status kernel_back(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
+/* Linear in x, with resample_back as the transpose. */
 static fl_status grad_resample(fl_grad *g)
 {
     fl_attrs a;
@@ -105,6 +107,7 @@ static fl_status grad_resample(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, resample_back, fl_of(g->gout[0]));
 }
 
+/* The transpose of the transpose. */
 static fl_status grad_back(fl_grad *g)
 {
     fl_attrs a;

@@ -35,6 +35,7 @@ static fl_status infer_running(fl_infer *infer)
     return fl_infer_fail(infer, FL_ERR_SHAPE, "both operands must have one shape and dtype");
 }
 
+/* A line is computed as a whole; lines are independent. A recurrence is linear in what is added, not in its factors. */
 static void sbp_running(fl_sigs *sigs)
 {
     int ndim = sigs->in[0].shape.ndim;
@@ -185,16 +186,14 @@ FL_OP(cumprod) = {
 
 /* ---- cummax, cummin ---- */
 
+enum { EXTREME_VALUES, EXTREME_POSITIONS }; /* results */
+
+/* Each result is one of the elements before it: its gradient returns there. */
 static fl_status grad_extremes(fl_grad *g)
 {
-    const fl_shape *shape = &g->in_meta[0]->shape;
-    fl_attrs a;
-    if (!g->gout[0]) return FL_OK;
-    fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    fl_attr_set(&a, FL_INDEXED_AXIS, axis_of(g->attrs, shape->ndim));
-    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, shape->dims, shape->ndim);
-    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, g->in_meta[0]);
-    return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[0]), fl_of(g->out[1]));
+    if (!g->gout[EXTREME_VALUES]) return FL_OK;
+    return fl_gather_gradient(&g->gin[0], g->gout[EXTREME_VALUES], fl_of(g->out[EXTREME_POSITIONS]),
+                              axis_of(g->attrs, g->in_meta[0]->shape.ndim), g->in_meta[0]);
 }
 
 #define EXTREME(ident, variant_, doc_)                                                               \

@@ -13,6 +13,7 @@ static fl_status infer_float_operand(fl_infer *infer)
     return fl_infer_same(infer);
 }
 
+/* Elements are independent: each is drawn by its logical index. A number drawn from a partial sum would not be one. */
 static void sbp_same(fl_sigs *sigs) { fl_sbp_except(sigs, 0); }
 
 /* ---- in place ---- */
@@ -183,6 +184,7 @@ static fl_status infer_multinomial(fl_infer *infer)
     return FL_OK;
 }
 
+/* Rows are independent; a choice needs all weights of its row. */
 static void sbp_multinomial(fl_sigs *sigs) { fl_sbp_except(sigs, 1u << (sigs->in[0].shape.ndim - 1)); }
 
 FL_OP(multinomial) = {

@@ -234,11 +234,7 @@ fl_status fl_scatter_add(fl_tensor **out, fl_tensor *x, fl_tensor *index, fl_ten
         a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
         return FL_CALL_WITH(out, &a, scatter_into_, fl_of(x), fl_of(index), fl_of(src));
     }
-    fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    a.at[FL_INDEXED_AXIS] = attrs->at[FL_INDEXED_AXIS];
-    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, x->meta->shape.dims, x->meta->shape.ndim);
-    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, x->meta);
-    FL_TRY(FL_CALL_WITH(&sum, &a, gather_backward, fl_of(src), fl_of(index)));
+    FL_TRY(fl_gather_gradient(&sum, src, fl_of(index), attrs->at[FL_INDEXED_AXIS].integer, x->meta));
     fl_status status = fl_dispatch_inplace(out, FL_OP_REF(add), (const fl_operand[]){fl_of(x), fl_of(sum)}, 2, NULL);
     fl_tensor_unref(sum);
     return status;

@@ -139,9 +139,10 @@ FL_OP(searchsorted_of) = {
 enum { SORTED_OUT_INT32, SORTED_RIGHT, SORTED_SIDE };
 enum { SORTED_SEQUENCE, SORTED_X, SORTED_SORTER };
 
-static fl_dtype searched_dtype(fl_dtype a, fl_dtype b)
+/* The dtype in which values of two others are compared. */
+static fl_dtype searched_dtype(fl_dtype one, fl_dtype other)
 {
-    fl_dtype dtype = fl_dtype_promote(a, b);
+    fl_dtype dtype = fl_dtype_promote(one, other);
     if (!fl_dtype_is_float(dtype)) return FL_INT64;
     return dtype == FL_FLOAT64 ? FL_FLOAT64 : FL_FLOAT32;
 }
@@ -186,14 +187,17 @@ FL_OP(searchsorted) = {
                "flow.tensor({1, 3, 3, 5}), flow.tensor({3, 0, 9}), {side = 'right'}"),
 };
 
+enum { BUCKETS_X, BUCKETS_BOUNDARIES };
+
 static fl_status body_bucketize(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
     char text[FL_SHAPE_TEXT];
-    const fl_shape *shape = &in[1].tensor->meta->shape;
+    const fl_shape *shape = &in[BUCKETS_BOUNDARIES].tensor->meta->shape;
     if (shape->ndim != 1)
         return fl_fail(FL_ERR_SHAPE, "bucketize: boundaries must be one line, they are %s", fl_shape_text(text, shape));
-    fl_tensor *at = expr_search(&c, in[1].tensor, in[0].tensor, attrs->at[SORTED_RIGHT].integer != 0);
+    fl_tensor *at = expr_search(&c, in[BUCKETS_BOUNDARIES].tensor, in[BUCKETS_X].tensor,
+                                attrs->at[SORTED_RIGHT].integer != 0);
     *out = fl_expr_take(&c, attrs->at[SORTED_OUT_INT32].integer ? expr_cast(&c, at, FL_INT32) : at);
     return fl_expr_end(&c);
 }

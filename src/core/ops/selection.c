@@ -252,20 +252,20 @@ static fl_tensor *between(fl_expr *expr, const struct lines *lines, fl_tensor *r
     return EXPR_CALL(expr, NULL, lerp, fl_of(below), fl_of(above), fl_of(expr_sub(expr, rank, low)));
 }
 
-/* q as [1, ..., k, ..., 1] in the dtype of x. */
-static fl_tensor *as_column(fl_expr *expr, const struct lines *lines, const fl_operand *q)
+/* The operand q as [1, ..., k, ..., 1] in the dtype of x. */
+static fl_tensor *as_column(fl_expr *expr, const struct lines *lines, const fl_operand *fractions)
 {
     fl_tensor *list;
     fl_attrs a;
     fl_shape shape = {.ndim = lines->x->meta->shape.ndim, .dims = {0}};
     for (int i = 0; i < shape.ndim; i++) shape.dims[i] = 1;
-    if (q->kind == FL_TENSOR) {
-        list = q->tensor;
+    if (fractions->kind == FL_TENSOR) {
+        list = fractions->tensor;
         shape.dims[lines->axis] = list->meta->numel;
         return expr_reshape(expr, list, &shape);
     }
     fl_attrs_init(&a, FL_OP_REF(full_like));
-    fl_attr_set_number(&a, 0, q->kind == FL_NUM_FLOAT ? q->number : (double)q->integer);
+    fl_attr_set_number(&a, 0, fractions->kind == FL_NUM_FLOAT ? fractions->number : (double)fractions->integer);
     list = expr_sum(expr, expr_narrowed(expr, lines->sorted, lines->axis, 0, 1), (1u << shape.ndim) - 1, true);
     return EXPR_CALL(expr, &a, full_like, fl_of(list));
 }

@@ -130,15 +130,9 @@ static fl_status kernel_topk(fl_kernel *kernel)
 /* Values were moved: each gradient returns to the position its value came from. */
 static fl_status grad_lines(fl_grad *g, int slot)
 {
-    const fl_shape *shape = &g->in_meta[0]->shape;
-    fl_attrs a;
     if (!g->gout[FL_SORTED_VALUES]) return FL_OK;
-    fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    fl_attr_set(&a, FL_INDEXED_AXIS, fl_axis_of(&g->attrs->at[slot], shape->ndim));
-    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, shape->dims, shape->ndim);
-    fl_attr_set_like(&a, FL_GATHER_BACKWARD_LIKE, g->in_meta[0]);
-    return FL_CALL_WITH(&g->gin[0], &a, gather_backward, fl_of(g->gout[FL_SORTED_VALUES]),
-                        fl_of(g->out[FL_SORTED_POSITIONS]));
+    return fl_gather_gradient(&g->gin[0], g->gout[FL_SORTED_VALUES], fl_of(g->out[FL_SORTED_POSITIONS]),
+                              fl_axis_of(&g->attrs->at[slot], g->in_meta[0]->shape.ndim), g->in_meta[0]);
 }
 
 static fl_status grad_sort(fl_grad *g) { return grad_lines(g, FL_SORT_AXIS); }

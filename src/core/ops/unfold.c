@@ -12,25 +12,27 @@
 
 enum { KIND_UNFOLD, KIND_FOLD };
 
-static fl_status read_window(fl_window_geometry *w, const fl_infer *infer)
+static fl_status read_window(fl_window_geometry *window, const fl_infer *infer)
 {
     int first = infer->op->variant == KIND_FOLD ? FL_FOLD_WINDOW : 0;
-    *w = fl_conv_no_window();
-    FL_TRY(fl_window_geometry_sizes(w->size + 1, infer, first + FL_UNFOLD_KERNEL, "kernel_size", 1, 2));
-    FL_TRY(fl_window_geometry_sizes(w->dilation + 1, infer, first + FL_UNFOLD_DILATION, "dilation", 1, 2));
-    FL_TRY(fl_window_geometry_sizes(w->padding + 1, infer, first + FL_UNFOLD_PADDING, "padding", 0, 2));
-    return fl_window_geometry_sizes(w->stride + 1, infer, first + FL_UNFOLD_STRIDE, "stride", 1, 2);
+    *window = fl_conv_no_window();
+    FL_TRY(fl_window_geometry_sizes(window->size + 1, infer, first + FL_UNFOLD_KERNEL, "kernel_size", 1, 2));
+    FL_TRY(fl_window_geometry_sizes(window->dilation + 1, infer, first + FL_UNFOLD_DILATION, "dilation", 1, 2));
+    FL_TRY(fl_window_geometry_sizes(window->padding + 1, infer, first + FL_UNFOLD_PADDING, "padding", 0, 2));
+    return fl_window_geometry_sizes(window->stride + 1, infer, first + FL_UNFOLD_STRIDE, "stride", 1, 2);
 }
 
 /* Windows on an image of this size. */
-static fl_status windows_of(int64_t *count, const fl_infer *infer, const fl_window_geometry *w, const int64_t *size)
+static fl_status windows_of(int64_t *count, const fl_infer *infer, const fl_window_geometry *window,
+                            const int64_t *size)
 {
     *count = 1;
-    for (int d = 1; d < FL_WINDOW_AXES; d++) {
-        int64_t along = fl_window_geometry_count(w, d, size[d - 1], false);
+    for (int axis = 1; axis < FL_WINDOW_AXES; axis++) {
+        int64_t along = fl_window_geometry_count(window, axis, size[axis - 1], false);
         if (along <= 0)
             return fl_infer_fail(infer, FL_ERR_SHAPE, "a window of %lld x %lld does not fit an image of %lld x %lld",
-                                 (long long)w->size[1], (long long)w->size[2], (long long)size[0], (long long)size[1]);
+                                 (long long)window->size[1], (long long)window->size[2], (long long)size[0],
+                                 (long long)size[1]);
         *count *= along;
     }
     return FL_OK;
@@ -128,6 +130,7 @@ static fl_status kernel_unfold(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
+/* Copies of elements: their gradients are added up where they come from. */
 static fl_status grad_unfold(fl_grad *g)
 {
     fl_attrs a;
@@ -138,6 +141,7 @@ static fl_status grad_unfold(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, col2im, fl_of(g->gout[0]));
 }
 
+/* A sum of columns: each gets the gradient of the place it is added to. */
 static fl_status grad_fold(fl_grad *g)
 {
     fl_attrs a;

@@ -215,6 +215,7 @@ fl_status fl_move_as_strided(fl_kernel *kernel, const fl_mover *mover)
 
 static fl_status kernel_as_strided(fl_kernel *kernel) { return fl_move_as_strided(kernel, &fl_cpu_mover); }
 
+/* Positions of x may be read more than once: their gradients add up. */
 static fl_status grad_as_strided(fl_grad *g)
 {
     const fl_meta *x = g->in_meta[0], *y = g->out_meta[0];
