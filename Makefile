@@ -74,7 +74,7 @@ CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),$(call CUDA_CODE_FOR,$(a))) $(CU
 CUDA_FLAGS_present = -lineinfo
 CUDA_CU := $(sort $(wildcard src/cuda/*.cu src/cuda/*/*.cu))
 # Headers that kernels compiled at run time include, as text.
-CUDA_TEXTS := $(addprefix src/,cuda/parts/values.h cuda/parts/divide.h cuda/kernels/elementwise_math.h core/op/elementwise_formulas.inc cuda/kernels/fused.cuh)
+CUDA_TEXTS := $(addprefix src/,cuda/parts/values.h cuda/parts/divide.h core/op/special.h cuda/kernels/elementwise_math.h core/op/elementwise_formulas.inc cuda/kernels/fused.cuh)
 CUDA_TEXTS_O := $(OUT)/src/cuda/runtime/texts.o
 CUDA_O := $(CUDA_CU:%.cu=$(OUT)/%.o) $(CUDA_TEXTS_O)
 NVCC_FLAGS = -Isrc -Isrc/core -std=c++17 -O3 --expt-relaxed-constexpr --expt-extended-lambda -Xcompiler -fPIC,-fvisibility=hidden,-Wall $(addprefix -Xcompiler ,$(HARDEN_$(CONFIG))) -MMD -MP

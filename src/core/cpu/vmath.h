@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "op/special.h"
+
 #define FL_VMATH static inline __attribute__((always_inline, unused))
 
 FL_VMATH float fl_fma_f32(float a, float b, float c)
@@ -398,5 +400,36 @@ FL_VMATH double fl_erfinv_f64(double x)
     }
     return __builtin_copysign(y, x);
 }
+
+/* ---- functions that are computed in double precision for both ---- */
+
+extern double j0(double x), j1(double x), y0(double x), y1(double x);
+
+#define FL_VMATH_SPECIAL(name, function)                                           \
+    FL_VMATH float fl_##name##_f32(float x) { return (float)function((double)x); } \
+    FL_VMATH double fl_##name##_f64(double x) { return function(x); }
+FL_VMATH_SPECIAL(i0, fl_special_i0)
+FL_VMATH_SPECIAL(i0e, fl_special_i0e)
+FL_VMATH_SPECIAL(i1, fl_special_i1)
+FL_VMATH_SPECIAL(i1e, fl_special_i1e)
+FL_VMATH_SPECIAL(k0, fl_special_k0)
+FL_VMATH_SPECIAL(k0e, fl_special_k0e)
+FL_VMATH_SPECIAL(k1, fl_special_k1)
+FL_VMATH_SPECIAL(k1e, fl_special_k1e)
+FL_VMATH_SPECIAL(j0, j0)
+FL_VMATH_SPECIAL(j1, j1)
+FL_VMATH_SPECIAL(y0, y0)
+FL_VMATH_SPECIAL(y1, y1)
+FL_VMATH_SPECIAL(erfcx, fl_special_erfcx)
+FL_VMATH_SPECIAL(log_ndtr, fl_special_log_ndtr)
+FL_VMATH_SPECIAL(ndtri, fl_special_ndtri)
+FL_VMATH_SPECIAL(frexp_mantissa, fl_special_frexp_mantissa)
+FL_VMATH_SPECIAL(frexp_exponent, fl_special_frexp_exponent)
+#undef FL_VMATH_SPECIAL
+
+FL_VMATH float fl_igamma_f32(float x, float y) { return (float)fl_special_igamma(x, y); }
+FL_VMATH double fl_igamma_f64(double x, double y) { return fl_special_igamma(x, y); }
+FL_VMATH float fl_igammac_f32(float x, float y) { return (float)fl_special_igammac(x, y); }
+FL_VMATH double fl_igammac_f64(double x, double y) { return fl_special_igammac(x, y); }
 
 #endif

@@ -180,6 +180,13 @@ static fl_status grad_gelu(fl_grad *g)
     "g * grad * sigmoid(x) * (1 - square(" MISH_TANH ")) * " \
     "(x * (1 - sigmoid(x) - sigmoid(x) * " MISH_TANH " * 2) + 2)"
 
+/* The gradient in the first operand has no closed form. In place it would be the first that is overwritten. */
+static fl_status grad_second_only(fl_grad *g)
+{
+    if (g->need[0]) return fl_fail(FL_ERR_VALUE, "%s: there is no gradient in x; write x:detach()", g->op->name);
+    return fl_vjp_eval(g);
+}
+
 /* ---- descriptors ---- */
 
 #define VJP(...) FL_VJP(__VA_ARGS__)
@@ -190,6 +197,7 @@ static fl_status grad_gelu(fl_grad *g)
 #define ADD_GRADIENT VJP("g", "g"), .wider = "add_scaled"
 #define SUB_GRADIENT VJP("g", "-g"), .wider = "sub_scaled"
 #define ROUND_GRADIENT VJP("zeros_like(g)"), .wider = "round_decimals"
+#define SECOND_ONLY(...) VJP(NULL, __VA_ARGS__), .grad = grad_second_only
 #define POLYGAMMA_GRADIENT VJP("g * polygamma_of(x, n + 1)"), .check = check_polygamma
 #define ADDCMUL_GRADIENT VJP("g", "g * tensor2 * value", "g * tensor1 * value"), .check = check_value
 #define NEXTAFTER_CHECK NO_VJP, .check = check_nextafter

@@ -137,13 +137,19 @@ static void add_on_host(fl_expr *expr, const struct slices *slices, fl_tensor *s
     EXPR_CALL(expr, &a, index_into_, fl_of(slices->x), fl_of(slices->index), fl_of(source));
 }
 
-/* As scatter_add, with the index repeated for every element of a slice: integers have no other way on devices. */
-static void add_elements(fl_expr *expr, const struct slices *slices, fl_tensor *source, const fl_attrs *attrs)
+/* The index repeated for every element of a slice, as scatter_add and its kin have it. */
+static fl_tensor *element_index(fl_expr *expr, const struct slices *slices, fl_tensor *source)
 {
     fl_shape line = {slices->x->meta->shape.ndim, {0}};
-    fl_tensor *same = NULL;
     for (int a = 0; a < line.ndim; a++) line.dims[a] = a == slices->axis ? slices->index->meta->numel : 1;
-    fl_tensor *index = expr_expanded(expr, expr_reshape(expr, slices->index, &line), &source->meta->shape);
+    return expr_expanded(expr, expr_reshape(expr, slices->index, &line), &source->meta->shape);
+}
+
+/* As scatter_add: integers have no other way on devices. */
+static void add_elements(fl_expr *expr, const struct slices *slices, fl_tensor *source, const fl_attrs *attrs)
+{
+    fl_tensor *same = NULL;
+    fl_tensor *index = element_index(expr, slices, source);
     if (index) expr->status = fl_scatter_add(&same, slices->x, index, source, attrs);
     fl_tensor_unref(same);
 }
@@ -196,6 +202,42 @@ FL_IN_PLACE_PAIR(
     "x with alpha times the slices of source added at the positions of index along an axis, in the order of "
     "the index.",
     add_slices, add_samples);
+
+/* ---- index_reduce ---- */
+
+/* Attributes of index_reduce and of scatter_reduce after the axis; which words the first has. */
+enum { REDUCE_HOW = FL_INDEXED_AXIS + 1, REDUCE_INCLUDES };
+enum { SCATTER_SUM_WORD = 1 }; /* scatter_reduce has "sum" before the words of index_reduce */
+
+static fl_status reduce_slices(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
+                               const fl_attrs *attrs)
+{
+    struct slices s;
+    fl_tensor *source, *same = NULL;
+    fl_expr c = {0};
+    fl_attrs a;
+    if (x->meta->dtype == FL_BOOL) return fl_fail(FL_ERR_DTYPE, "%s: takes numbers, x is bool", who);
+    c.status = open_slices(&s, &c, who, x, in[FL_WRITE_INDEX].tensor, attrs);
+    if (c.status == FL_OK) c.status = open_source(&source, &s, &c, who, in[FL_WRITE_VALUE].tensor);
+    fl_attrs_init(&a, FL_OP_REF(scatter_reduce_));
+    if (c.status == FL_OK) fl_attr_set(&a, FL_INDEXED_AXIS, s.axis);
+    fl_attr_set(&a, REDUCE_HOW, attrs->at[REDUCE_HOW].integer + SCATTER_SUM_WORD);
+    fl_attr_set(&a, REDUCE_INCLUDES, attrs->at[REDUCE_INCLUDES].integer);
+    fl_tensor *index = c.status == FL_OK ? element_index(&c, &s, source) : NULL;
+    if (index) c.status = FL_CALL_WITH(&same, &a, scatter_reduce_, fl_of(s.x), fl_of(index), fl_of(source));
+    fl_tensor_unref(same);
+    return end_at(out, x, &c);
+}
+
+static const char *const reduce_samples[] = {
+    "flow.randn(4, 3), 0, flow.tensor{2, 0, 2}, flow.randn(3, 3), 'prod'",
+    "flow.randn(2, 5), -1, flow.tensor{4, 1}, flow.randn(2, 2), 'mean', false",
+    "flow.randn(4, 3), 0, flow.tensor{1, 3, 1}, flow.randn(3, 3), 'amax'",
+    "flow.randn(4, 3), 0, flow.tensor{1, 3, 1}, flow.randn(3, 3), 'amin', false", NULL};
+FL_IN_PLACE_PAIR(index_reduce, "x, axis: axis, index, source, reduce: prod|mean|amax|amin, include_self: bool = true",
+                 "What the slices of source make together at the positions of index along an axis: product, mean, "
+                 "largest or smallest; include_self: with the slice of x there.",
+                 reduce_slices, reduce_samples);
 
 /* ---- index_copy, index_fill ---- */
 

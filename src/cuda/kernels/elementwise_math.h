@@ -6,6 +6,7 @@
 #ifndef FL_CUDA_ELEMENTWISE_MATH_H
 #define FL_CUDA_ELEMENTWISE_MATH_H
 
+#include "core/op/special.h"
 #include "cuda/parts/values.h"
 
 #ifndef __CUDACC_RTC__ /* a source that is compiled at run time defines the codes of `bad` */
@@ -60,6 +61,37 @@ MATH2(pow, pow)
 MATH2(hypot, hypot)
 MATH2(nextafter, nextafter)
 
+MATH1(j0, j0)
+MATH1(j1, j1)
+MATH1(y0, y0)
+MATH1(y1, y1)
+
+/* Functions of double, for both types. */
+#define SPECIAL1(name)                                                                                  \
+    __device__ static inline float math_##name(float x) { return (float)fl_special_##name((double)x); } \
+    __device__ static inline double math_##name(double x) { return fl_special_##name(x); }
+#define SPECIAL2(name)                                                                                      \
+    __device__ static inline float math_##name(float x, float y) { return (float)fl_special_##name(x, y); } \
+    __device__ static inline double math_##name(double x, double y) { return fl_special_##name(x, y); }
+
+SPECIAL1(i0)
+SPECIAL1(i0e)
+SPECIAL1(i1)
+SPECIAL1(i1e)
+SPECIAL1(k0)
+SPECIAL1(k0e)
+SPECIAL1(k1)
+SPECIAL1(k1e)
+SPECIAL1(erfcx)
+SPECIAL1(log_ndtr)
+SPECIAL1(ndtri)
+SPECIAL1(frexp_mantissa)
+SPECIAL1(frexp_exponent)
+SPECIAL2(igamma)
+SPECIAL2(igammac)
+
+#undef SPECIAL1
+#undef SPECIAL2
 #undef MATH1
 #undef MATH2
 

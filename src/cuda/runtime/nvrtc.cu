@@ -23,11 +23,16 @@ extern "C" {
 /* ---- headers that sources include ---- */
 
 /* Embedded by texts.c. */
-extern "C" const char fl_text_values[], fl_text_divide[], fl_text_math[], fl_text_formulas[], fl_text_fused[];
-static const char *const header_names[] = {"cuda/parts/values.h", "cuda/parts/divide.h",
-                                           "cuda/kernels/elementwise_math.h", "core/op/elementwise_formulas.inc",
+extern "C" const char fl_text_values[], fl_text_divide[], fl_text_special[], fl_text_math[], fl_text_formulas[],
+    fl_text_fused[];
+static const char *const header_names[] = {"cuda/parts/values.h",
+                                           "cuda/parts/divide.h",
+                                           "core/op/special.h",
+                                           "cuda/kernels/elementwise_math.h",
+                                           "core/op/elementwise_formulas.inc",
                                            "cuda/kernels/fused.cuh"};
-static const char *const headers[] = {fl_text_values, fl_text_divide, fl_text_math, fl_text_formulas, fl_text_fused};
+static const char *const headers[] = {fl_text_values, fl_text_divide,   fl_text_special,
+                                      fl_text_math,   fl_text_formulas, fl_text_fused};
 enum { HEADERS = sizeof headers / sizeof *headers, MOST_ARCHS = 64 };
 
 /* ---- the libraries ---- */

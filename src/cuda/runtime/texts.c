@@ -7,6 +7,7 @@
 
 TEXT(values, "cuda/parts/values.h")
 TEXT(divide, "cuda/parts/divide.h")
+TEXT(special, "core/op/special.h")
 TEXT(math, "cuda/kernels/elementwise_math.h")
 TEXT(formulas, "core/op/elementwise_formulas.inc")
 TEXT(fused, "cuda/kernels/fused.cuh")

@@ -90,11 +90,46 @@ static const struct {
                 {"as_tensor", "dtypes"},
                 {"asarray", "dtypes"},
                 {"isclose", "compare"},
+                {"absolute", "torch_names"},
+                {"arccos", "torch_names"},
+                {"arccosh", "torch_names"},
+                {"arcsin", "torch_names"},
+                {"arcsinh", "torch_names"},
+                {"arctan", "torch_names"},
+                {"arctan2", "torch_names"},
+                {"arctanh", "torch_names"},
+                {"fix", "torch_names"},
+                {"sgn", "torch_names"},
+                {"trapz", "torch_names"},
+                {"constant_pad_nd", "torch_names"},
+                {"mvlgamma", "torch_names"},
+                {"pinverse", "torch_names"},
+                {"split_with_sizes", "torch_names"},
+                {"conj_physical", "torch_names"},
+                {"isreal", "torch_names"},
+                {"chain_matmul", "torch_names"},
+                {"clamp_min", "torch_names"},
+                {"clamp_max", "torch_names"},
+                {"frexp", "torch_names"},
+                {"dist", "torch_names"},
+                {"logspace", "torch_names"},
+                {"vander", "torch_names"},
+                {"pdist", "torch_names"},
+                {"unravel_index", "torch_names"},
+                {"histogram", "torch_names"},
+                {"gradient", "torch_names"},
+                {"is_signed", "torch_names"},
+                {"is_same_size", "torch_names"},
+                {"is_nonzero", "torch_names"},
+                {"get_rng_state", "torch_names"},
+                {"set_rng_state", "torch_names"},
                 {"index_put", "indexing"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-#define PUBLIC(X) \
-    X(cli) X(data) X(distributions) X(fft) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(signal) X(testing)
+#define PUBLIC(X)                                                                                                \
+    X(cli)                                                                                                       \
+    X(data) X(distributions) X(fft) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(signal) X(special) \
+        X(testing)
 #define NAME(name) #name,
 static const char *const public_modules[] = {PUBLIC(NAME)};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };

@@ -15,6 +15,13 @@ static const struct {
     {"dtypes", "astype type_as is_floating_point is_complex new_zeros new_ones new_empty new_full new_tensor"},
     {"compare", "equal allclose isclose"},
     {"indexing", "index_put index_put_"},
+    {"torch_names",
+     "absolute absolute_ arccos arccos_ arccosh arccosh_ arcsin arcsin_ arcsinh arcsinh_ arctan arctan_ arctan2 "
+     "arctan2_ arctanh arctanh_ fix fix_ sgn sgn_ trapz mvlgamma pinverse split_with_sizes ndimension tolist "
+     "conj_physical isreal addbmm_ addmm_ addmv_ addr_ baddbmm_ cumprod_ cumsum_ float_power_ ldexp_ mvlgamma_ "
+     "polygamma_ tril_ triu_ fill_diagonal_ clamp_min clamp_max clamp_min_ clamp_max_ frexp dist histogram "
+     "element_size is_signed is_same_size is_nonzero "
+     "sum_to_size"},
 };
 enum { MODULES = sizeof later / sizeof *later };
 

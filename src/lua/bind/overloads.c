@@ -55,6 +55,21 @@ static int tensor_where(lua_State *L)
     return 1;
 }
 
+/* nonzero(x), or nonzero(x, {as_tuple = true}): the positions, one result per axis. Upvalue: the op. */
+static int nonzero_or_positions(lua_State *L)
+{
+    fl_lua_refuse_colon(L);
+    int given = lua_gettop(L);
+    if (given == 2 && fl_lua_box(L, 1) && (lua_istable(L, 2) || lua_isboolean(L, 2))) {
+        fl_lua_push_module(L, "shaping");
+        lua_getfield(L, -1, "nonzero");
+        lua_remove(L, -2);
+    } else lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, given, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
 /* ---- their names ---- */
 
 enum { OPS = 3 };
@@ -69,6 +84,7 @@ static const struct overload {
     {"median", max_or_min, max_or_min, {"median_all", "median_axis"}},
     {"nanmedian", max_or_min, max_or_min, {"nanmedian_all", "nanmedian_axis"}},
     {"where", where_or_positions, tensor_where, {"where"}},
+    {"nonzero", nonzero_or_positions, nonzero_or_positions, {"nonzero"}},
 };
 enum { OVERLOADS = sizeof overloads / sizeof *overloads };
 

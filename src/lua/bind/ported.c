@@ -26,13 +26,11 @@ static const struct { const char *word, *name; } renamed[] = {
     {"bf16", "bfloat16"}, {"torch.float32", "float32"}, {"torch.float64", "float64"}, {"torch.int64", "int64"},
     {"torch.long", "int64"},
     /* functions and methods */
-    {"absolute", "abs"}, {"arccos", "acos"}, {"arcsin", "asin"}, {"arctan", "atan"}, {"arctan2", "atan2"},
     {"power", "pow"},
-    {"fix", "trunc"},
     {"mod", "remainder"},
 
     {"range", "arange"},
-    {"ndimension", "dim"}, {"tolist", "totable"}, {"copy", "clone"},
+    {"copy", "clone"},
     {"from_numpy", "tensor"}, {"Tensor", "tensor"},
     {"array", "tensor"}, {"frombuffer", "frombytes"}, {"fromstring", "frombytes"},
     {"set_seed", "manual_seed"}, {"seed", "manual_seed"}, {"inference_mode", "no_grad"},
@@ -58,7 +56,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"tensor", "is_meta", "write x.device == \"meta\""}, {"tensor", "get_device", "write x.device"},
     {"tensor", "grad_fn", "x.is_leaf is false for a tensor that was computed from ones that require grad"},
 
-    {"tensor", "clamp_min", "write x:clamp {min = value}"}, {"tensor", "clamp_max", "write x:clamp {max = value}"},
 
 
     {"tensor", "map", "ops work on all elements at once: x:exp(), x * 2 + 1"},
@@ -93,8 +90,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
      "tensors are distributed by placement and sbp; see flow.rank() and flow.world_size()"},
     {"flow", "init", "write flow.nn.init"}, {"flow", "Module", "write flow.nn.Module"},
     {"flow", "Parameter", "write flow.nn.Parameter(t)"},
-    {"flow", "special", ""}, {"flow", "jit", ""}, {"flow", "compile", ""},
-    {"flow", "logspace", ""}, {"flow", "vmap", ""},
+    {"flow", "jit", ""}, {"flow", "compile", ""}, {"flow", "vmap", ""},
     {"flow", "complex", "write flow.fft.complex(re, im): complex numbers have a trailing axis of size 2"},
     {"flow", "mean_squared_error", "write flow.mse_loss(input, target)"},
     {"flow", "is_available", "write flow.device_count(\"cuda\") > 0"},

@@ -41,6 +41,7 @@ return {
     {"nanmedian(x)", "median without the NaNs.", "reductions"},
     {"where(cond, x, y)", "The elements of x where cond is true, those of y elsewhere; with cond alone the " ..
         "positions of what is true, one result for each axis."},
+    {"nonzero(x)", "The positions of what is not 0, a row each; {as_tuple = true}: one result for each axis."},
     {"x:where(cond, y)", "x where cond is true, y elsewhere."},
     {"chunk(x, count, axis)", "Views of the count parts of an axis; the last may be smaller or missing.",
         "views"},

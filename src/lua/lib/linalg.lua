@@ -185,7 +185,14 @@ function M.cond(A, p)
     return M.matrix_norm(A, p) * M.matrix_norm(M.inv(A), p)
 end
 
+---The powers of the elements of a vector, a row each: 1, x, ..., x^(N-1).
+---@param x table tensor
+---@param N integer? default: the number of elements
+---@return table
+function M.vander(x, N) return flow.vander(x, N, true) end
+
 check.takes(M, {
+    "linalg.vander(x: tensor, N: integer >= 0?)",
     "linalg.diagonal(x: tensor, {offset: integer = 0, axis0: integer = -2, axis1: integer = -1})",
     "tensordot(x: tensor, y: tensor, dims: any = 2)",
     "linalg.multi_dot(tensors: list)",

@@ -184,6 +184,12 @@ function M.positions(condition)
     return M.unbind((condition.ndim == 0 and condition:reshape(1) or condition):nonzero(), 1)
 end
 
+-- nonzero with as_tuple.
+function M.nonzero(x, as_tuple)
+    if as_tuple then return M.positions(x) end
+    return ops.nonzero(x)
+end
+
 -- ---- broadcasting ----
 
 -- The shape that two shapes broadcast to, or nil.
@@ -337,6 +343,7 @@ check.takes(M, {
         .. "device: string = cpu})",
     "triu_indices(rows: integer >= 0, columns: integer >= 0, offset: integer = 0, {dtype: string = int64, "
         .. "device: string = cpu})",
+    "nonzero(x: tensor, as_tuple: boolean = false)",
     "one_hot(x: tensor, classes: integer >= -1 = -1)",
 })
 

@@ -1,0 +1,337 @@
+-- torch_names.lua -- second names that PyTorch has for functions and methods of flow, and functions that few lines of
+-- others make. They are loaded at the first use of one (bind/flow.c, bind/later.c).
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local ops, methods = flow._op, flow._methods
+
+local M = {}
+
+-- ---- second names ----
+
+local SAME = {
+    absolute = "abs", arccos = "acos", arccosh = "acosh", arcsin = "asin", arcsinh = "asinh", arctan = "atan",
+    arctan2 = "atan2", arctanh = "atanh", fix = "trunc", sgn = "sign", trapz = "trapezoid", constant_pad_nd = "pad",
+}
+for name, ours in pairs(SAME) do
+    M[name] = flow[ours]
+    M[name .. "_"] = rawget(methods, ours .. "_")
+end
+
+M.mvlgamma = flow.special.multigammaln
+M.pinverse = flow.linalg.pinv
+M.split_with_sizes = methods.split
+M.ndimension = methods.dim
+M.tolist = methods.totable
+
+---x itself: there are no complex tensors.
+function M.conj_physical(x) return x end
+---True everywhere: there are no complex tensors.
+function M.isreal(x) return ops.ones_like(x):to "bool" end
+
+---The product of matrices, in the order of the fewest multiplications.
+function M.chain_matmul(...) return flow.linalg.multi_dot {...} end
+
+-- ---- in place ----
+
+-- f writes what it makes of x into x. Its gradient needs what x was.
+local function into_itself(f)
+    return function(x, ...)
+        local before = x.requires_grad and flow.is_grad_enabled() and x:clone() or x
+        return x:copy_(f(before, ...))
+    end
+end
+
+-- Of ops that have no form of their own that writes into x.
+for name in ([[addbmm addmm addmv addr baddbmm cumprod cumsum float_power ldexp mvlgamma polygamma tril
+    triu]]):gmatch "%S+" do
+    M[name .. "_"] = into_itself(M[name] or methods[name])
+end
+
+-- Positions along an axis, with an axis of size 1 for each other one.
+local function positions_along(x, axis)
+    local shape = {}
+    for i = 1, x.ndim do shape[i] = i == axis + 1 and -1 or 1 end
+    return flow.arange(x:size(axis), flow.nn.like(x)):reshape(shape)
+end
+
+-- Those along axis 0, that begin anew one row after the last column.
+local function first_positions(x, axis, wrap)
+    local rows = positions_along(x, 0)
+    return wrap and x.ndim == 2 and rows:remainder(x:size(axis) + 1) or rows
+end
+
+---Writes a value on the diagonal of x, in place; wrap: of a tall matrix it begins anew below.
+---@param x table tensor
+---@param value number
+---@param wrap boolean?
+function M.fill_diagonal_(x, value, wrap)
+    if x.ndim < 2 then check.fail("fill_diagonal_: x must have at least 2 axes, got %s", check.shape(x)) end
+    local at
+    for axis = 1, x.ndim - 1 do
+        if x.ndim > 2 and x:size(axis) ~= x:size(0) then
+            check.fail("fill_diagonal_: all axes must have one size, got %s", check.shape(x))
+        end
+        local equal = first_positions(x, axis, wrap):eq(positions_along(x, axis))
+        at = at and at:logical_and(equal) or equal
+    end
+    return x:masked_fill_(at, value)
+end
+
+-- ---- bounds ----
+
+---x, where it is not smaller than `min`, a number or a tensor; elsewhere that.
+function M.clamp_min(x, min) return check.is_tensor(min) and ops.maximum(x, min) or ops.clamp(x, min) end
+
+---x, where it is not larger than `max`, a number or a tensor; elsewhere that.
+function M.clamp_max(x, max) return check.is_tensor(max) and ops.minimum(x, max) or ops.clamp(x, {max = max}) end
+
+M.clamp_min_, M.clamp_max_ = into_itself(M.clamp_min), into_itself(M.clamp_max)
+
+-- ---- numbers ----
+
+---The m and e of x = m 2^e with 0.5 <= |m| < 1; e as int32.
+function M.frexp(x) return ops.frexp_mantissa(x), ops.frexp_exponent(x):to "int32" end
+
+---The norm of x - y.
+---@param x table tensor
+---@param y table tensor
+---@param p number?
+function M.dist(x, y, p) return (x - y):norm(p) end
+
+---`steps` numbers from base^start to base^stop, whose exponents are equally far apart.
+---@param start number
+---@param stop number
+---@param steps integer
+---@param base number?
+---@param opts table options of a new tensor
+function M.logspace(start, stop, steps, base, opts)
+    local where = {dtype = "float64", device = opts.device, placement = opts.placement, sbp = opts.sbp}
+    local result = ops.pow(base, flow.linspace(start, stop, steps, where)):to(opts.dtype or "float32")
+    return opts.requires_grad and result:requires_grad_() or result
+end
+
+---The powers of the elements of a vector, a row each: x^(N-1), ..., x, 1; `increasing`: the other way round.
+---@param x table tensor
+---@param N integer? default: the number of elements
+---@param increasing boolean?
+function M.vander(x, N, increasing)
+    if x.ndim ~= 1 then check.fail("vander: x must be a vector, got %s", check.shape(x)) end
+    N = N or x:size(0)
+    if N == 0 then return x:unsqueeze(1):narrow(1, 0, 0) end
+    local one = ops.ones_like(x):unsqueeze(1)
+    if N == 1 then return one end
+    local powers = flow.cat({one, flow.cumprod(x:unsqueeze(1):expand(x:size(0), N - 1), 1)}, 1)
+    return increasing and powers or powers:flip(1)
+end
+
+---The distances of the rows of a matrix from those after them: of 0 from 1, 2, ..., of 1 from 2, 3, ...
+---@param x table tensor
+---@param p number?
+function M.pdist(x, p)
+    if x.ndim ~= 2 then check.fail("pdist: x must be a matrix, got %s", check.shape(x)) end
+    local n = x:size(0)
+    local order = flow.arange(n, flow.nn.like(x))
+    local pairs_ = order:unsqueeze(1):lt(order):nonzero()
+    local first, second = pairs_:select(1, 0), pairs_:select(1, 1)
+    return (x:index_select(0, first) - x:index_select(0, second)):norm(p, 1)
+end
+
+---The coordinates of positions in a tensor of a shape that is numbered row by row: one tensor for each axis.
+---@param indices table tensor
+---@param shape integer|integer[]
+function M.unravel_index(indices, shape)
+    local list = type(shape) == "number" and {shape} or shape
+    if not indices.dtype:find "int" then
+        check.fail("unravel_index: indices must be integers, got %s", indices.dtype)
+    end
+    local out, rest = {}, indices
+    for axis = #list, 1, -1 do
+        out[axis] = rest:remainder(check.integer("unravel_index", "a size", list[axis], 1))
+        rest = rest:floor_divide(list[axis])
+    end
+    return table.unpack(out)
+end
+
+-- ---- histograms ----
+
+-- The edges of `bins` bins of equal width, where x is: over its values, or a range.
+local function edges_of(x, bins, range)
+    local low, high = 0.0, 1.0
+    if range then
+        low, high = range[1], range[2]
+        if type(low) ~= "number" or type(high) ~= "number" or low > high or low ~= low or high ~= high then
+            check.fail("histogram: range must be {low, high}, got {%s, %s}", tostring(low), tostring(high))
+        end
+    elseif x:numel() > 0 then
+        low, high = x:min():item(), x:max():item()
+    end
+    if low == high then low, high = low - 0.5, high + 0.5 end
+    return flow.linspace(low, high, bins + 1, flow.nn.like(x, {dtype = x.dtype}))
+end
+
+---How many elements lie in each bin, and the edges of the bins; the last one contains its upper edge.
+---@param x table tensor
+---@param bins any their number, or their edges in order
+---@param opts {range: number[], weight: any, density: boolean} weight: of each element; density: as shares by width
+function M.histogram(x, bins, opts)
+    if not x.dtype:find "float" then check.fail("histogram: x must be of floats, got %s", x.dtype) end
+    local edges
+    if check.is_tensor(bins) then
+        if bins.ndim ~= 1 or bins:size(0) < 2 or bins.dtype ~= x.dtype then
+            check.fail("histogram: bins must be the edges, a vector of %s, got %s", x.dtype, check.got(bins))
+        elseif opts.range then check.fail("histogram: a range is for a number of bins") end
+        edges = bins
+    else
+        edges = edges_of(x, check.integer("histogram", "bins", bins, 1), opts.range)
+    end
+    local flat, count = x:flatten(), edges:size(0) - 1
+    local at = flow.searchsorted(edges, flat:contiguous(), {right = true}) - 1
+    local last = edges:select(0, count)
+    at = flow.where(flat:eq(last), count - 1, at)
+    local inside = at:ge(0):logical_and(at:lt(count))
+    local weight = opts.weight and opts.weight:flatten():to(x.dtype) or ops.ones_like(flat)
+    if weight:numel() ~= flat:numel() then
+        check.fail("histogram: weight must have the shape of x, %s, got %s", check.shape(x), check.shape(opts.weight))
+    end
+    local zeros = flow.zeros({count}, flow.nn.like(x, {dtype = x.dtype}))
+    local hist = zeros:scatter_add(0, at:clamp(0, count - 1), flow.where(inside, weight, 0))
+    if opts.density then hist = hist / (edges:diff() * hist:sum()) end
+    return hist, edges
+end
+
+-- ---- numerical gradients ----
+
+-- a f[i - 1] + b f[i] + c f[i + 1], with factors that are numbers or columns along the axis.
+local function three_points(x, axis, n, a, b, c)
+    return x:narrow(axis, 0, n) * a + x:narrow(axis, 1, n) * b + x:narrow(axis, 2, n) * c
+end
+
+-- Steps between neighbours along the axis: a number, or a tensor that broadcasts along it.
+local function steps_of(x, axis, spacing)
+    if not check.is_tensor(spacing) or spacing.ndim == 0 then
+        return function() return spacing end
+    end
+    if spacing.ndim ~= 1 or spacing:size(0) ~= x:size(axis) then
+        check.fail("gradient: coordinates of axis %d must be a vector of %d, got %s", axis, x:size(axis),
+            check.shape(spacing))
+    end
+    local shape = {}
+    for i = 1, x.ndim do shape[i] = i == axis + 1 and -1 or 1 end
+    local steps = spacing:diff()
+    return function(start, length) return steps:narrow(0, start, length):reshape(shape) end
+end
+
+-- The slope at one end: from = 0 or n - 1, of two points or three.
+local function slope_at_end(x, axis, step, at_start, edge_order)
+    local n = x:size(axis)
+    local function f(i) return x:narrow(axis, at_start and i or n - 1 - i, 1) end
+    local function h(i) return step(at_start and i or n - 2 - i, 1) end
+    local sign = at_start and 1 or -1
+    if edge_order == 1 then return (f(1) - f(0)) / h(0) * sign end
+    local one, two = h(0), h(1)
+    local both = one + two
+    return (f(0) * (-(one + both) / (one * both)) + f(1) * (both / (one * two)) - f(2) * (one / (two * both))) * sign
+end
+
+local function gradient_along(x, axis, spacing, edge_order)
+    local n = x:size(axis)
+    if n < edge_order + 1 then
+        check.fail("gradient: axis %d must have at least %d elements, x is %s", axis, edge_order + 1, check.shape(x))
+    end
+    local step = steps_of(x, axis, spacing)
+    local parts = {slope_at_end(x, axis, step, true, edge_order)}
+    if n > 2 then
+        local one, two = step(0, n - 2), step(1, n - 2)
+        local both = one + two
+        parts[2] = three_points(x, axis, n - 2, -two / (one * both), (two - one) / (one * two), one / (two * both))
+    end
+    parts[#parts + 1] = slope_at_end(x, axis, step, false, edge_order)
+    return flow.cat(parts, axis)
+end
+
+---Derivatives of values on a grid along axes, by differences of neighbours: one result for each axis.
+---@param x table tensor
+---@param opts {spacing: any, axis: any, edge_order: integer} spacing: a step, or a list of steps or coordinates of
+---the axes; edge_order: 2 takes three points at the ends
+function M.gradient(x, opts)
+    local axes, spacing = opts.axis, opts.spacing
+    if axes == nil then
+        axes = {}
+        for i = 1, x.ndim do axes[i] = i - 1 end
+    elseif type(axes) ~= "table" then axes = {axes} end
+    local is_list = check.is("list", spacing)
+    if is_list and #spacing ~= #axes then
+        check.fail("gradient: spacing has %d entries for %d axes", #spacing, #axes)
+    end
+    if not x.dtype:find "float" then x = x:to "float32" end
+    local out = {}
+    for i, axis in ipairs(axes) do
+        if math.type(axis) ~= "integer" or axis < -x.ndim or axis >= x.ndim then
+            check.fail("gradient: axis %s is out of range for %s", tostring(axis), check.shape(x))
+        end
+        out[i] = gradient_along(x, axis % x.ndim, is_list and spacing[i] or not is_list and spacing or 1,
+            opts.edge_order)
+    end
+    return table.unpack(out)
+end
+
+-- ---- tensors and their bytes ----
+
+local SIZES = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, float16 = 2, bfloat16 = 2}
+
+---The bytes of one element.
+function M.element_size(x) return SIZES[x.dtype] or 1 end
+---True of dtypes with negative numbers.
+function M.is_signed(x) return x.dtype ~= "uint8" and x.dtype ~= "bool" end
+---True of the same shape.
+function M.is_same_size(x, y) return tostring(x.shape) == tostring(y.shape) end
+
+---The only element as true or false: is it another number than 0?
+function M.is_nonzero(x)
+    if x:numel() ~= 1 then check.fail("is_nonzero: x must have one element, got %s", check.shape(x)) end
+    return x:ne(0):item()
+end
+
+---x summed over the axes along which a tensor of this shape would be broadcast to it.
+---@param x table tensor
+---@param size integer[]
+function M.sum_to_size(x, size)
+    local extra, axes = x.ndim - #size, {}
+    for i = 1, x.ndim do
+        local want = size[i - extra]
+        if i <= extra or want == 1 and x.shape[i] ~= 1 then axes[#axes + 1] = i - 1
+        elseif want ~= x.shape[i] then axes = nil break end
+    end
+    if not axes or extra < 0 then
+        check.fail("sum_to_size: [%s] cannot be broadcast to %s", table.concat(size, ", "), check.shape(x))
+    end
+    if #axes == 0 then return x end
+    return x:sum(axes, true):reshape(size)
+end
+
+-- ---- the default generator ----
+
+---The state of the default generator of random numbers.
+function M.get_rng_state() return flow.default_generator():state() end
+---Gives the default generator a state that get_rng_state returned.
+function M.set_rng_state(state) flow.default_generator():load_state(state) end
+
+check.takes(M, {
+    "conj_physical(x: tensor)", "isreal(x: tensor)", "frexp(x: tensor)", "chain_matmul(...: tensor)",
+    "fill_diagonal_(x: tensor, value: number, wrap: boolean = false)",
+    "clamp_min(x: tensor, min: tensor or number)", "clamp_max(x: tensor, max: tensor or number)",
+    "clamp_min_(x: tensor, min: tensor or number)", "clamp_max_(x: tensor, max: tensor or number)",
+    "dist(x: tensor, y: tensor, p: number = 2)",
+    [[logspace(start: number, stop: number, steps: integer >= 0, base: number = 10,
+        {dtype: string?, device: string?, placement: placement?, sbp: sbp?, requires_grad: boolean?})]],
+    "vander(x: tensor, N: integer >= 0?, increasing: boolean = false)",
+    "pdist(x: weight, p: number >= 0 = 2)", "unravel_index(indices: tensor, shape: integer or list)",
+    "histogram(x: tensor, bins: any, {range: list?, weight: tensor?, density: boolean = false})",
+    "gradient(x: tensor, {spacing: any, axis: integer or list?, edge_order: integer 1..2 = 1})",
+    "element_size(x: tensor)", "is_signed(x: tensor)", "is_same_size(x: tensor, y: tensor)", "is_nonzero(x: tensor)",
+    "sum_to_size(x: tensor, size: list)", "get_rng_state()", "set_rng_state(state: any)",
+})
+
+return M
