@@ -16,7 +16,7 @@ local SAME = {
 }
 for name, ours in pairs(SAME) do
     M[name] = flow[ours]
-    M[name .. "_"] = rawget(methods, ours .. "_")
+    M[name .. "_"] = methods[ours .. "_"]
 end
 
 M.mvlgamma = flow.special.multigammaln
