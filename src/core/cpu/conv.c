@@ -8,6 +8,8 @@
 ** Where rows are short, some images are taken together, side by side in each element: as `lanes` of it. Windows of one
 ** channel each are no products, and have loops of their own (conv_depthwise.c).
 **
+** What oneDNN is faster at goes through it, where it is there (conv_onednn.c).
+**
 ** Pieces are cut by size alone, and sums over images are cut into a fixed number of parts that are added up in order,
 ** so a result does not depend on the number of threads.
 */
@@ -191,6 +193,9 @@ static void forward_part(void *context, int64_t from, int64_t to)
 
 fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *conv, void *y, const void *x, const void *weight, const void *bias)
 {
+    bool done = false;
+    if (dtype == FL_FLOAT32) FL_TRY(fl_cpu_conv_onednn(&done, FL_CONV_FORWARD, conv, x, weight, y, bias));
+    if (done) return FL_OK;
     if (fl_conv_is_depthwise(conv)) return fl_cpu_conv_depthwise(dtype, conv, y, x, weight, bias);
     struct job j = job_of(dtype, conv);
     j.x = x;
@@ -257,6 +262,9 @@ static bool suits_depthwise_grad(const fl_conv *conv)
 
 fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *conv, void *dx, const void *dy, const void *weight)
 {
+    bool done = false;
+    if (dtype == FL_FLOAT32) FL_TRY(fl_cpu_conv_onednn(&done, FL_CONV_INPUT_GRAD, conv, dx, weight, dy, NULL));
+    if (done) return FL_OK;
     if (suits_depthwise_grad(conv)) return fl_cpu_conv_depthwise_input_grad(dtype, conv, dx, dy, weight);
     struct job j = job_of(dtype, conv);
     j.dy = dy;
@@ -313,6 +321,9 @@ static void weight_grad_part(void *context, int64_t from, int64_t to)
 
 fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *conv, void *dweight, const void *dy, const void *x)
 {
+    bool done = false;
+    if (dtype == FL_FLOAT32) FL_TRY(fl_cpu_conv_onednn(&done, FL_CONV_WEIGHT_GRAD, conv, x, dweight, dy, NULL));
+    if (done) return FL_OK;
     if (fl_conv_is_depthwise(conv)) return fl_cpu_conv_depthwise_weight_grad(dtype, conv, dweight, dy, x);
     struct job j = job_of(dtype, conv);
     int64_t depth = fl_conv_depth(conv), numel = conv->groups * conv->out * depth;

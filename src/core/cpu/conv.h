@@ -13,6 +13,13 @@ fl_status fl_cpu_conv(fl_dtype dtype, const fl_conv *conv, void *y, const void *
 fl_status fl_cpu_conv_input_grad(fl_dtype dtype, const fl_conv *conv, void *dx, const void *dy, const void *weight);
 fl_status fl_cpu_conv_weight_grad(fl_dtype dtype, const fl_conv *conv, void *dweight, const void *dy, const void *x);
 
+typedef enum fl_conv_sum { FL_CONV_FORWARD, FL_CONV_INPUT_GRAD, FL_CONV_WEIGHT_GRAD } fl_conv_sum;
+
+/* Any of the three of float32 through oneDNN, if it is there and faster at this convolution; else *done is false. What
+** the sum gives is written, of the other two it reads. bias: NULL of the gradients. */
+fl_status fl_cpu_conv_onednn(bool *done, fl_conv_sum sum, const fl_conv *conv, const void *x, const void *weight,
+                             const void *y, const void *bias);
+
 /* The same where every channel is by itself (fl_conv_is_depthwise); the gradient of the input where no padding is wider
 ** than the window. */
 fl_status fl_cpu_conv_depthwise(fl_dtype dtype, const fl_conv *conv, void *y, const void *x, const void *weight,

@@ -6,6 +6,7 @@
 ** rows of C, and oneDNN is called serially on each part: a second pool of threads would fight with ours. An
 ** element's value does not depend on the cut in our own kernels.
 */
+#include "onednn.h"
 #include "row_product.h"
 
 #include <dlfcn.h>
@@ -24,18 +25,6 @@ static const double NS_PER_MULTIPLICATION = 0.01;
 
 typedef int (*sgemm_fn)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                         const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
-
-static void (*set_onednn_threads)(int); /* of the libgomp that came with it; per calling thread */
-
-static void *open_onednn(void)
-{
-    static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2", "libdnnl.so"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (handle) return handle;
-    }
-    return NULL;
-}
 
 typedef int (*bf16_gemm_fn)(char ta, char tb, int64_t m, int64_t n, int64_t k, float alpha, const void *a, int64_t lda,
                             const void *b, int64_t ldb, float beta, float *c, int64_t ldc);
@@ -60,10 +49,9 @@ static const struct onednn *onednn(void)
 {
     static bool tried;
     static struct onednn found;
-    void *handle = tried ? NULL : open_onednn();
+    void *handle = tried ? NULL : fl_onednn_library();
     tried = true;
     if (!handle) return &found;
-    set_onednn_threads = (void (*)(int))dlsym(handle, "omp_set_num_threads");
     found.sgemm = (sgemm_fn)dlsym(handle, "dnnl_sgemm");
     if (has_bf16_instructions()) found.bf16_gemm = (bf16_gemm_fn)dlsym(handle, "dnnl_gemm_bf16bf16f32");
     return &found;
@@ -95,7 +83,7 @@ static void onednn_serial(const fl_gemm *gemm)
     float *c = gemm->c;
     blas_layout(&ta, &lda, gemm->m, gemm->k, gemm->a_row, gemm->a_col);
     blas_layout(&tb, &ldb, gemm->k, gemm->n, gemm->b_row, gemm->b_col);
-    if (set_onednn_threads) set_onednn_threads(1);
+    fl_onednn_serial();
     for (int64_t i = 0; gemm->bias && i < gemm->m; i++)
         memcpy(c + i * gemm->c_row, gemm->bias, sizeof(float) * (size_t)gemm->n);
     float beta = gemm->bias ? 1 : (float)gemm->beta;
@@ -117,7 +105,7 @@ static void onednn_bf16_serial(const fl_gemm *gemm)
     float *c = gemm->c;
     blas_layout(&ta, &lda, gemm->m, gemm->k, gemm->a_row, gemm->a_col);
     blas_layout(&tb, &ldb, gemm->k, gemm->n, gemm->b_row, gemm->b_col);
-    if (set_onednn_threads) set_onednn_threads(1);
+    fl_onednn_serial();
     for (int64_t i = 0; gemm->bias && i < gemm->m; i++)
         memcpy(c + i * gemm->c_row, gemm->bias, sizeof(float) * (size_t)gemm->n);
     onednn()->bf16_gemm(ta ? 'T' : 'N', tb ? 'T' : 'N', gemm->m, gemm->n, gemm->k, (float)gemm->alpha, gemm->a, lda,
