@@ -52,6 +52,7 @@ static fl_status kernel_axis_gather(fl_kernel *kernel)
                               fl_axis_of(&kernel->attrs->at[FL_PICK_AXIS], kernel->in[0].ndim));
 }
 
+/* Linear in x: the gradient goes where the element was taken. */
 static fl_status grad_axis_gather(fl_grad *g)
 {
     fl_attrs a;
@@ -97,6 +98,7 @@ static fl_status kernel_axis_scatter(fl_kernel *kernel)
                                fl_axis_of(&kernel->attrs->at[FL_PICK_AXIS], kernel->out[0].ndim));
 }
 
+/* Linear in the line, with axis_gather as its transpose. */
 static fl_status grad_axis_scatter(fl_grad *g)
 {
     fl_attrs a;

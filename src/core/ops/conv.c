@@ -487,57 +487,58 @@ static fl_status check_transposed(const fl_op *op, int axes, const fl_operand *i
                    (long long)(w->dims[1] * groups), fl_shape_text(tw, w), (long long)groups, fl_shape_text(tb, b));
 }
 
-static fl_status read_transposed(struct transposed *t, const fl_op *op, int axes, const fl_operand *in,
+static fl_status read_transposed(struct transposed *call, const fl_op *op, int axes, const fl_operand *in,
                                  const fl_attrs *attrs)
 {
     const fl_shape *x = &in[FL_CONV_X].tensor->meta->shape, *w = &in[FL_CONV_WEIGHT].tensor->meta->shape;
-    t->axes = axes;
-    t->groups = attrs->at[TRANSPOSE_GROUPS].integer;
-    FL_TRY(check_transposed(op, axes, in, t->groups));
-    FL_TRY(read_sizes(t->stride, op, &attrs->at[TRANSPOSE_STRIDE], "stride", 1, axes));
-    FL_TRY(read_sizes(t->padding, op, &attrs->at[TRANSPOSE_PADDING], "padding", 0, axes));
-    FL_TRY(read_sizes(t->more, op, &attrs->at[TRANSPOSE_OUTPUT_PADDING], "output_padding", 0, axes));
-    FL_TRY(read_sizes(t->dilation, op, &attrs->at[TRANSPOSE_DILATION], "dilation", 1, axes));
+    call->axes = axes;
+    call->groups = attrs->at[TRANSPOSE_GROUPS].integer;
+    FL_TRY(check_transposed(op, axes, in, call->groups));
+    FL_TRY(read_sizes(call->stride, op, &attrs->at[TRANSPOSE_STRIDE], "stride", 1, axes));
+    FL_TRY(read_sizes(call->padding, op, &attrs->at[TRANSPOSE_PADDING], "padding", 0, axes));
+    FL_TRY(read_sizes(call->more, op, &attrs->at[TRANSPOSE_OUTPUT_PADDING], "output_padding", 0, axes));
+    FL_TRY(read_sizes(call->dilation, op, &attrs->at[TRANSPOSE_DILATION], "dilation", 1, axes));
     for (int d = 0; d < axes; d++) {
         int64_t n = x->dims[x->ndim - axes + d];
-        if (t->more[d] >= t->stride[d] && t->more[d] >= t->dilation[d])
+        if (call->more[d] >= call->stride[d] && call->more[d] >= call->dilation[d])
             return fl_fail(FL_ERR_VALUE,
                            "%s: output_padding must be less than stride or dilation, got %lld, %lld and "
                            "%lld",
-                           op->name, (long long)t->more[d], (long long)t->stride[d], (long long)t->dilation[d]);
-        t->size[d] = (n - 1) * t->stride[d] - 2 * t->padding[d] + (w->dims[2 + d] - 1) * t->dilation[d] + t->more[d]
-            + 1;
-        if (n < 1 || t->size[d] < 1)
+                           op->name, (long long)call->more[d], (long long)call->stride[d],
+                           (long long)call->dilation[d]);
+        call->size[d] = (n - 1) * call->stride[d] - 2 * call->padding[d] + (w->dims[2 + d] - 1) * call->dilation[d]
+            + call->more[d] + 1;
+        if (n < 1 || call->size[d] < 1)
             return fl_fail(FL_ERR_SHAPE, "%s: axis %d of the result would have size %lld", op->name, x->ndim - axes + d,
-                           (long long)t->size[d]);
+                           (long long)call->size[d]);
     }
     return FL_OK;
 }
 
 /* A transposed convolution is a convolution's gradient by its input. Where output_padding is not below the stride, that
 ** convolution would give more than x has: the result is then cut out of one without padding, with zeros after it. */
-static fl_tensor *expr_transposed_conv(fl_expr *expr, const struct transposed *t, fl_tensor *x, fl_tensor *weight)
+static fl_tensor *expr_transposed_conv(fl_expr *expr, const struct transposed *call, fl_tensor *x, fl_tensor *weight)
 {
     fl_attrs a;
-    const fl_op *op = op_of(CONV_INPUT_GRAD, t->axes);
+    const fl_op *op = op_of(CONV_INPUT_GRAD, call->axes);
     int64_t whole[FL_WINDOW_AXES], none[FL_WINDOW_AXES] = {0};
     bool fits = true;
     if (expr->status != FL_OK) return NULL;
-    for (int d = 0; d < t->axes; d++) {
-        fits = fits && t->more[d] < t->stride[d];
-        whole[d] = t->size[d] + 2 * t->padding[d] - t->more[d];
+    for (int d = 0; d < call->axes; d++) {
+        fits = fits && call->more[d] < call->stride[d];
+        whole[d] = call->size[d] + 2 * call->padding[d] - call->more[d];
     }
     fl_attrs_init(&a, op);
-    fl_attr_set_list(&a, FL_CONV_STRIDE, t->stride, t->axes);
-    fl_attr_set_list(&a, FL_CONV_PADDING, fits ? t->padding : none, t->axes);
-    fl_attr_set_list(&a, FL_CONV_DILATION, t->dilation, t->axes);
-    fl_attr_set(&a, FL_CONV_GROUPS, t->groups);
-    fl_attr_set_list(&a, FL_CONV_SIZE, fits ? t->size : whole, t->axes);
+    fl_attr_set_list(&a, FL_CONV_STRIDE, call->stride, call->axes);
+    fl_attr_set_list(&a, FL_CONV_PADDING, fits ? call->padding : none, call->axes);
+    fl_attr_set_list(&a, FL_CONV_DILATION, call->dilation, call->axes);
+    fl_attr_set(&a, FL_CONV_GROUPS, call->groups);
+    fl_attr_set_list(&a, FL_CONV_SIZE, fits ? call->size : whole, call->axes);
     fl_tensor *y = fl_expr_call(expr, op, (const fl_operand[]){fl_of(x), fl_of(weight)}, 2, &a);
-    for (int d = 0; d < t->axes && !fits && y; d++) {
-        int axis = y->meta->shape.ndim - t->axes + d;
-        y = expr_set_in_zeros(expr, y, axis, 0, whole[d] + t->more[d]);
-        y = expr_narrowed(expr, y, axis, t->padding[d], t->size[d]);
+    for (int d = 0; d < call->axes && !fits && y; d++) {
+        int axis = y->meta->shape.ndim - call->axes + d;
+        y = expr_set_in_zeros(expr, y, axis, 0, whole[d] + call->more[d]);
+        y = expr_narrowed(expr, y, axis, call->padding[d], call->size[d]);
     }
     return y;
 }

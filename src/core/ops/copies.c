@@ -281,6 +281,7 @@ static void sbp_joined(fl_sigs *sigs, int except, int inserted)
     fl_sbp_moves(sigs, false);
 }
 
+/* Splits of all axes but the joined one. */
 static void sbp_cat(fl_sigs *sigs)
 {
     sbp_joined(sigs, fl_axis_of(&sigs->attrs->at[JOINED_AXIS], sigs->out_logical[0].ndim), FL_MAX_NDIM);
@@ -358,6 +359,7 @@ fl_status fl_move_stack(fl_kernel *kernel, const fl_mover *mover)
 
 static fl_status kernel_stack(fl_kernel *kernel) { return fl_move_stack(kernel, &fl_cpu_mover); }
 
+/* The new axis is not split: each operand is one position of it. */
 static void sbp_stack(fl_sigs *sigs)
 {
     sbp_joined(sigs, -1, fl_axis_of(&sigs->attrs->at[JOINED_AXIS], sigs->out_logical[0].ndim));

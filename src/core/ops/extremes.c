@@ -63,6 +63,7 @@ static fl_status share_gradient(fl_grad *g, uint32_t mask)
         g, &c, EXPR_CALL(&c, NULL, where, fl_of(hit), fl_of(expr_unreduce(&c, share, shape, mask)), fl_of_integer(0)));
 }
 
+/* Elements that equal the extreme share its gradient evenly. */
 static fl_status grad_extreme(fl_grad *g)
 {
     uint32_t mask;

@@ -33,6 +33,7 @@ static fl_status kernel_wrap(fl_kernel *kernel)
     return fl_indices_wrap(at, kernel->out[0].numel, size);
 }
 
+/* Element by element, and not linear: a part of a sum is no index. */
 static void sbp_each(fl_sigs *sigs) { fl_sbp_except(sigs, 0); }
 
 static const char *const wrap_samples[] = {"flow.tensor({0, -1, 2}), 3",

@@ -140,12 +140,12 @@ fl_tensor *expr_triangle(fl_expr *expr, fl_tensor *x, bool lower, int64_t diagon
 }
 
 /* The last two axes, as attributes of diagonal and its gradient. */
-static void last_axes(fl_attrs *a, const fl_op *op, int ndim)
+static void last_axes(fl_attrs *attrs, const fl_op *op, int ndim)
 {
-    fl_attrs_init(a, op);
-    fl_attr_set(a, FL_DIAGONAL_OFFSET, 0);
-    fl_attr_set(a, FL_DIAGONAL_AXIS0, ndim - 2);
-    fl_attr_set(a, FL_DIAGONAL_AXIS1, ndim - 1);
+    fl_attrs_init(attrs, op);
+    fl_attr_set(attrs, FL_DIAGONAL_OFFSET, 0);
+    fl_attr_set(attrs, FL_DIAGONAL_AXIS0, ndim - 2);
+    fl_attr_set(attrs, FL_DIAGONAL_AXIS1, ndim - 1);
 }
 
 fl_tensor *expr_diagonal(fl_expr *expr, fl_tensor *x)

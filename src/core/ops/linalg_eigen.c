@@ -104,6 +104,7 @@ static fl_status grad_eigvalsh(fl_grad *g)
     return fl_expr_end(&c);
 }
 
+/* As of eig, whose vectors are made now. */
 static fl_status grad_eigvals(fl_grad *g)
 {
     fl_expr c = {0};

@@ -48,26 +48,26 @@ static fl_tensor *plus(fl_expr *expr, fl_tensor *x, fl_tensor *y) { return !x ? 
 
 /* Of as many columns as R has rows, or fewer: (dQ + Q sym(triu(dR R^T - Q^T dQ))) R^-T, where sym takes a triangle to
 ** the symmetric matrix. dq or dr may be NULL. */
-static fl_tensor *tall_gradient(fl_expr *e, fl_tensor *q, fl_tensor *r, fl_tensor *dq, fl_tensor *dr)
+static fl_tensor *tall_gradient(fl_expr *expr, fl_tensor *q, fl_tensor *r, fl_tensor *dq, fl_tensor *dr)
 {
-    fl_tensor *inner = dr ? expr_gemm(e, dr, r, false, true) : NULL;
-    if (dq) inner = plus(e, inner, expr_neg(e, expr_gemm(e, q, dq, true, false)));
-    fl_tensor *above = expr_transposed(e, expr_triangle(e, inner, false, 1));
-    fl_tensor *symmetric = expr_add(e, expr_triangle(e, inner, false, 0), above);
-    fl_tensor *all = plus(e, dq, expr_gemm(e, q, symmetric, false, false));
-    return expr_solve_triangular(e, expr_transposed(e, r), all, false, false, false);
+    fl_tensor *inner = dr ? expr_gemm(expr, dr, r, false, true) : NULL;
+    if (dq) inner = plus(expr, inner, expr_neg(expr, expr_gemm(expr, q, dq, true, false)));
+    fl_tensor *above = expr_transposed(expr, expr_triangle(expr, inner, false, 1));
+    fl_tensor *symmetric = expr_add(expr, expr_triangle(expr, inner, false, 0), above);
+    fl_tensor *all = plus(expr, dq, expr_gemm(expr, q, symmetric, false, false));
+    return expr_solve_triangular(expr, expr_transposed(expr, r), all, false, false, false);
 }
 
 /* A = [A1 A2] with square A1 = Q R1 and R2 = Q^T A2: dA2 = Q dR2, and dQ gets A2 dR2^T. */
-static fl_tensor *wide_gradient(fl_expr *e, fl_tensor *q, fl_tensor *r, fl_tensor *dq, fl_tensor *dr)
+static fl_tensor *wide_gradient(fl_expr *expr, fl_tensor *q, fl_tensor *r, fl_tensor *dq, fl_tensor *dr)
 {
     int last = r->meta->shape.ndim - 1;
     int64_t m = fl_linalg_rows(&r->meta->shape), n = fl_linalg_columns(&r->meta->shape);
-    if (!dr) dr = expr_zeros(e, r);
-    fl_tensor *r1 = expr_narrowed(e, r, last, 0, m), *r2 = expr_narrowed(e, r, last, m, n - m);
-    fl_tensor *dr1 = expr_narrowed(e, dr, last, 0, m), *dr2 = expr_narrowed(e, dr, last, m, n - m);
-    dq = plus(e, dq, expr_gemm(e, q, expr_gemm(e, r2, dr2, false, true), false, false));
-    return expr_concatenated(e, tall_gradient(e, q, r1, dq, dr1), expr_gemm(e, q, dr2, false, false), last);
+    if (!dr) dr = expr_zeros(expr, r);
+    fl_tensor *r1 = expr_narrowed(expr, r, last, 0, m), *r2 = expr_narrowed(expr, r, last, m, n - m);
+    fl_tensor *dr1 = expr_narrowed(expr, dr, last, 0, m), *dr2 = expr_narrowed(expr, dr, last, m, n - m);
+    dq = plus(expr, dq, expr_gemm(expr, q, expr_gemm(expr, r2, dr2, false, true), false, false));
+    return expr_concatenated(expr, tall_gradient(expr, q, r1, dq, dr1), expr_gemm(expr, q, dr2, false, false), last);
 }
 
 static fl_status grad_qr(fl_grad *g)

@@ -27,6 +27,7 @@ static fl_status kernel_det(fl_kernel *kernel)
 /* x [...] beside matrices [..., n, n] */
 static fl_tensor *as_matrix(fl_expr *expr, fl_tensor *x) { return expr_column(expr, expr_column(expr, x)); }
 
+/* The cofactors are the derivative of a determinant. */
 static fl_status grad_det(fl_grad *g)
 {
     fl_expr c = {0};

@@ -40,15 +40,15 @@ static fl_status kernel_pinv(fl_kernel *kernel)
 
 /* The differential of the pseudoinverse X of A, transposed (G. Golub and V. Pereyra, 1973), for a gradient G of X:
 ** -X^T G X^T + (I - A X) G^T X X^T + X^T X G^T (I - X A). */
-static fl_tensor *pinv_gradient(fl_expr *e, fl_tensor *a, fl_tensor *x, fl_tensor *dx)
+static fl_tensor *pinv_gradient(fl_expr *expr, fl_tensor *a, fl_tensor *x, fl_tensor *dx)
 {
-    fl_tensor *inner = expr_gemm(e, expr_gemm(e, x, dx, true, false), x, false, true);
-    fl_tensor *left = expr_gemm(e, expr_gemm(e, dx, x, true, false), x, false, true);
-    fl_tensor *right = expr_gemm(e, x, expr_gemm(e, x, dx, false, true), true, false);
-    fl_tensor *left_in = expr_gemm(e, a, expr_gemm(e, x, left, false, false), false, false);
-    fl_tensor *right_in = expr_gemm(e, expr_gemm(e, right, x, false, false), a, false, false);
-    fl_tensor *outside = expr_add(e, expr_sub(e, left, left_in), expr_sub(e, right, right_in));
-    return expr_sub(e, outside, inner);
+    fl_tensor *inner = expr_gemm(expr, expr_gemm(expr, x, dx, true, false), x, false, true);
+    fl_tensor *left = expr_gemm(expr, expr_gemm(expr, dx, x, true, false), x, false, true);
+    fl_tensor *right = expr_gemm(expr, x, expr_gemm(expr, x, dx, false, true), true, false);
+    fl_tensor *left_in = expr_gemm(expr, a, expr_gemm(expr, x, left, false, false), false, false);
+    fl_tensor *right_in = expr_gemm(expr, expr_gemm(expr, right, x, false, false), a, false, false);
+    fl_tensor *outside = expr_add(expr, expr_sub(expr, left, left_in), expr_sub(expr, right, right_in));
+    return expr_sub(expr, outside, inner);
 }
 
 static fl_status grad_pinv(fl_grad *g)

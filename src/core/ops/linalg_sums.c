@@ -35,6 +35,7 @@ static fl_status kernel_trace(fl_kernel *kernel)
     return fl_cpu_reduce(&kernel->out[0], &diagonal, 1, &job);
 }
 
+/* The gradient lies on the diagonal; elsewhere it is 0. */
 static fl_status grad_trace(fl_grad *g)
 {
     fl_expr c = {0};

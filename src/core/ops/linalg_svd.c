@@ -59,34 +59,34 @@ static fl_tensor *skew(fl_expr *expr, fl_tensor *x) { return expr_sub(expr, x, e
 static fl_tensor *plus(fl_expr *expr, fl_tensor *x, fl_tensor *y) { return x ? expr_add(expr, x, y) : y; }
 
 /* U^T dA V: (skew(U^T dU) / E) S + S (skew(V^T dV) / E) + dS with E[i, j] = S[j]^2 - S[i]^2. */
-static fl_tensor *svd_core(fl_expr *expr, const struct svd *d)
+static fl_tensor *svd_core(fl_expr *expr, const struct svd *svd)
 {
     fl_tensor *core = NULL;
-    fl_tensor *e = d->du || d->dvt ? differences(expr, expr_mul(expr, d->s, d->s)) : NULL;
-    if (d->du) {
-        fl_tensor *turn = expr_div(expr, skew(expr, expr_gemm(expr, d->u, d->du, true, false)), e);
-        core = expr_mul(expr, turn, expr_row(expr, d->s));
+    fl_tensor *e = svd->du || svd->dvt ? differences(expr, expr_mul(expr, svd->s, svd->s)) : NULL;
+    if (svd->du) {
+        fl_tensor *turn = expr_div(expr, skew(expr, expr_gemm(expr, svd->u, svd->du, true, false)), e);
+        core = expr_mul(expr, turn, expr_row(expr, svd->s));
     }
-    if (d->dvt) {
-        fl_tensor *turn = expr_div(expr, skew(expr, expr_gemm(expr, d->vt, d->dvt, false, true)), e);
-        core = plus(expr, core, expr_mul(expr, expr_column(expr, d->s), turn));
+    if (svd->dvt) {
+        fl_tensor *turn = expr_div(expr, skew(expr, expr_gemm(expr, svd->vt, svd->dvt, false, true)), e);
+        core = plus(expr, core, expr_mul(expr, expr_column(expr, svd->s), turn));
     }
-    return d->ds ? plus(expr, core, expr_diagonal(expr, d->ds)) : core;
+    return svd->ds ? plus(expr, core, expr_diagonal(expr, svd->ds)) : core;
 }
 
 /* dA = U core V^T, and what leaves the spaces of U and V: (I - U U^T) dU S^-1 V^T, U S^-1 dV^T (I - V V^T). */
-static fl_tensor *svd_gradient(fl_expr *expr, const struct svd *d)
+static fl_tensor *svd_gradient(fl_expr *expr, const struct svd *svd)
 {
-    fl_tensor *da = expr_gemm(expr, expr_gemm(expr, d->u, svd_core(expr, d), false, false), d->vt, false, false);
-    if (d->m > d->k && d->du) {
-        fl_tensor *scaled = expr_div(expr, d->du, expr_row(expr, d->s));
-        fl_tensor *inside = expr_gemm(expr, d->u, expr_gemm(expr, d->u, scaled, true, false), false, false);
-        da = expr_add(expr, da, expr_gemm(expr, expr_sub(expr, scaled, inside), d->vt, false, false));
+    fl_tensor *da = expr_gemm(expr, expr_gemm(expr, svd->u, svd_core(expr, svd), false, false), svd->vt, false, false);
+    if (svd->m > svd->k && svd->du) {
+        fl_tensor *scaled = expr_div(expr, svd->du, expr_row(expr, svd->s));
+        fl_tensor *inside = expr_gemm(expr, svd->u, expr_gemm(expr, svd->u, scaled, true, false), false, false);
+        da = expr_add(expr, da, expr_gemm(expr, expr_sub(expr, scaled, inside), svd->vt, false, false));
     }
-    if (d->n > d->k && d->dvt) {
-        fl_tensor *scaled = expr_div(expr, d->dvt, expr_column(expr, d->s));
-        fl_tensor *inside = expr_gemm(expr, expr_gemm(expr, scaled, d->vt, false, true), d->vt, false, false);
-        da = expr_add(expr, da, expr_gemm(expr, d->u, expr_sub(expr, scaled, inside), false, false));
+    if (svd->n > svd->k && svd->dvt) {
+        fl_tensor *scaled = expr_div(expr, svd->dvt, expr_column(expr, svd->s));
+        fl_tensor *inside = expr_gemm(expr, expr_gemm(expr, scaled, svd->vt, false, true), svd->vt, false, false);
+        da = expr_add(expr, da, expr_gemm(expr, svd->u, expr_sub(expr, scaled, inside), false, false));
     }
     return da;
 }
@@ -156,6 +156,7 @@ fl_tensor *expr_values_gradient(fl_expr *expr, fl_tensor *a, fl_tensor *ds)
     return expr_gemm(expr, expr_mul(expr, u, expr_row(expr, ds)), expr->owned[first + SVD_VT], false, false);
 }
 
+/* dA = U diag(dS) V^T, with vectors that are made now. */
 static fl_status grad_svdvals(fl_grad *g)
 {
     fl_expr c = {0};

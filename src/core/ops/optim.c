@@ -78,12 +78,12 @@ static fl_status check_count(const char *name, const fl_attr *step)
     return fl_fail(FL_ERR_VALUE, "%s: step %lld must count from 1", name, (long long)step->integer);
 }
 
-static fl_status check_moments(const char *name, const fl_attr *a)
+static fl_status check_moments(const char *name, const fl_attr *attr)
 {
     for (int i = FL_ADAM_BETA1; i <= FL_ADAM_BETA2; i++)
-        if (!(a[i].number >= 0 && a[i].number < 1))
-            return fl_fail(FL_ERR_VALUE, "%s: beta%d %g is not in [0, 1)", name, i - FL_ADAM_LR, a[i].number);
-    return check_count(name, &a[FL_ADAM_STEP]);
+        if (!(attr[i].number >= 0 && attr[i].number < 1))
+            return fl_fail(FL_ERR_VALUE, "%s: beta%d %g is not in [0, 1)", name, i - FL_ADAM_LR, attr[i].number);
+    return check_count(name, &attr[FL_ADAM_STEP]);
 }
 
 enum { STEP = FL_OP_HIDDEN | FL_OP_NO_GRAD };

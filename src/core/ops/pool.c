@@ -303,6 +303,7 @@ static fl_status grad_average(fl_grad *g)
     return FL_CALL_WITH(&g->gin[0], &a, avg_pool2d_spread, fl_of(g->gout[0]));
 }
 
+/* Averaging is the transpose of spreading. */
 static fl_status grad_spread(fl_grad *g)
 {
     fl_attrs a = like(FL_OP_REF(avg_pool2d), g, FL_POOL_DIVISOR + 1, 0, NULL);

@@ -19,66 +19,68 @@ struct window {
     bool ceil;
 };
 
-static fl_status read_sizes(int64_t *sizes, const struct window *w, const fl_attr *attr, const char *name,
+static fl_status read_sizes(int64_t *sizes, const struct window *window, const fl_attr *attr, const char *name,
                             int64_t least)
 {
-    if (attr->count != 1 && attr->count != w->axes)
-        return fl_fail(FL_ERR_VALUE, "%s: %s must be one number or %d, got %d", w->who, name, w->axes, attr->count);
-    fl_window_geometry_read(sizes, attr, w->axes);
-    for (int d = 0; d < w->axes; d++)
+    if (attr->count != 1 && attr->count != window->axes)
+        return fl_fail(FL_ERR_VALUE, "%s: %s must be one number or %d, got %d", window->who, name, window->axes,
+                       attr->count);
+    fl_window_geometry_read(sizes, attr, window->axes);
+    for (int d = 0; d < window->axes; d++)
         if (sizes[d] < least || sizes[d] > INT32_MAX)
-            return fl_fail(FL_ERR_VALUE, "%s: %s must be between %lld and %d, got %lld", w->who, name, (long long)least,
-                           INT32_MAX, (long long)sizes[d]);
+            return fl_fail(FL_ERR_VALUE, "%s: %s must be between %lld and %d, got %lld", window->who, name,
+                           (long long)least, INT32_MAX, (long long)sizes[d]);
     return FL_OK;
 }
 
-static fl_status check_x(struct window *w, const fl_tensor *x)
+static fl_status check_x(struct window *window, const fl_tensor *x)
 {
     static const char *const names[] = {"", "length", "height, width", "depth, height, width"};
     char text[FL_META_TEXT];
     int ndim = x->meta->shape.ndim;
-    w->first = ndim - w->axes;
-    FL_TRY(fl_require_float_tensor(w->who, "x", x));
-    if (w->first == 1 || w->first == 2) return FL_OK;
-    return fl_fail(FL_ERR_SHAPE, "%s: takes x [n, channels, %s] or [channels, %s], got %s", w->who, names[w->axes],
-                   names[w->axes], fl_meta_text(text, x->meta));
+    window->first = ndim - window->axes;
+    FL_TRY(fl_require_float_tensor(window->who, "x", x));
+    if (window->first == 1 || window->first == 2) return FL_OK;
+    return fl_fail(FL_ERR_SHAPE, "%s: takes x [n, channels, %s] or [channels, %s], got %s", window->who,
+                   names[window->axes], names[window->axes], fl_meta_text(text, x->meta));
 }
 
 /* Kernel, stride and padding; the dilation where there is a slot for it. */
-static fl_status read_window(struct window *w, const char *who, int axes, const fl_tensor *x, const fl_attrs *attrs,
-                             bool dilated, int ceil_slot)
+static fl_status read_window(struct window *window, const char *who, int axes, const fl_tensor *x,
+                             const fl_attrs *attrs, bool dilated, int ceil_slot)
 {
-    *w = (struct window){.who = who, .axes = axes, .ceil = attrs->at[ceil_slot].integer != 0};
-    FL_TRY(check_x(w, x));
-    FL_TRY(read_sizes(w->size, w, &attrs->at[FL_POOL_KERNEL], "kernel_size", 1));
-    memcpy(w->stride, w->size, sizeof w->stride);
-    if (attrs->at[FL_POOL_STRIDE].count > 0) FL_TRY(read_sizes(w->stride, w, &attrs->at[FL_POOL_STRIDE], "stride", 1));
-    FL_TRY(read_sizes(w->padding, w, &attrs->at[FL_POOL_PADDING], "padding", 0));
+    *window = (struct window){.who = who, .axes = axes, .ceil = attrs->at[ceil_slot].integer != 0};
+    FL_TRY(check_x(window, x));
+    FL_TRY(read_sizes(window->size, window, &attrs->at[FL_POOL_KERNEL], "kernel_size", 1));
+    memcpy(window->stride, window->size, sizeof window->stride);
+    if (attrs->at[FL_POOL_STRIDE].count > 0)
+        FL_TRY(read_sizes(window->stride, window, &attrs->at[FL_POOL_STRIDE], "stride", 1));
+    FL_TRY(read_sizes(window->padding, window, &attrs->at[FL_POOL_PADDING], "padding", 0));
     for (int d = 0; d < axes; d++) {
-        w->dilation[d] = 1;
-        if (2 * w->padding[d] > w->size[d])
+        window->dilation[d] = 1;
+        if (2 * window->padding[d] > window->size[d])
             return fl_fail(FL_ERR_VALUE,
                            "%s: padding must be at most half of the kernel size, got padding %lld and "
                            "kernel size %lld",
-                           who, (long long)w->padding[d], (long long)w->size[d]);
+                           who, (long long)window->padding[d], (long long)window->size[d]);
     }
-    return dilated ? read_sizes(w->dilation, w, &attrs->at[FL_POOL_DILATION], "dilation", 1) : FL_OK;
+    return dilated ? read_sizes(window->dilation, window, &attrs->at[FL_POOL_DILATION], "dilation", 1) : FL_OK;
 }
 
 /* Attributes of a pooling of planes: of the axes `rows` and `columns` of the window; -1: an axis that stays. */
-static void plane_attrs(fl_attrs *a, const fl_op *op, const struct window *w, int rows, int columns)
+static void plane_attrs(fl_attrs *attrs, const fl_op *op, const struct window *window, int rows, int columns)
 {
     const int at[PLANE] = {rows, columns};
     int64_t size[PLANE], stride[PLANE], padding[PLANE];
     for (int d = 0; d < PLANE; d++) {
-        size[d] = at[d] < 0 ? 1 : w->size[at[d]];
-        stride[d] = at[d] < 0 ? 1 : w->stride[at[d]];
-        padding[d] = at[d] < 0 ? 0 : w->padding[at[d]];
+        size[d] = at[d] < 0 ? 1 : window->size[at[d]];
+        stride[d] = at[d] < 0 ? 1 : window->stride[at[d]];
+        padding[d] = at[d] < 0 ? 0 : window->padding[at[d]];
     }
-    fl_attrs_init(a, op);
-    fl_attr_set_list(a, FL_POOL_KERNEL, size, PLANE);
-    fl_attr_set_list(a, FL_POOL_STRIDE, stride, PLANE);
-    fl_attr_set_list(a, FL_POOL_PADDING, padding, PLANE);
+    fl_attrs_init(attrs, op);
+    fl_attr_set_list(attrs, FL_POOL_KERNEL, size, PLANE);
+    fl_attr_set_list(attrs, FL_POOL_STRIDE, stride, PLANE);
+    fl_attr_set_list(attrs, FL_POOL_PADDING, padding, PLANE);
 }
 
 /* x as [leading, count, rows, columns]: the axes before `axis` but the first one together, those from `from` to the end
@@ -123,29 +125,30 @@ static fl_tensor *expr_times(fl_expr *expr, fl_tensor *x, int64_t factor)
     return factor == 1 ? x : EXPR_CALL(expr, NULL, mul, fl_of(x), fl_of_integer(factor));
 }
 
-/* Where on the axis the tap lies that each window has chosen. */
-static fl_tensor *expr_position(fl_expr *expr, fl_tensor *tap, const struct window *w, int d, int axis)
+/* Where on an axis the tap lies that each window has chosen. along: the window's axis; axis: that of `tap`. */
+static fl_tensor *expr_position(fl_expr *expr, fl_tensor *tap, const struct window *window, int along, int axis)
 {
     if (expr->status != FL_OK) return NULL;
     const fl_shape *shape = &tap->meta->shape;
-    fl_tensor *begin = expr_line(expr, tap, -w->padding[d], shape->dims[axis], w->stride[d], axis, shape->ndim);
-    return expr_add(expr, begin, expr_times(expr, tap, w->dilation[d]));
+    fl_tensor *begin = expr_line(expr, tap, -window->padding[along], shape->dims[axis], window->stride[along], axis,
+                                 shape->ndim);
+    return expr_add(expr, begin, expr_times(expr, tap, window->dilation[along]));
 }
 
 /* Taps of planes [.., rows, columns] as positions in a plane `wide` elements wide; rows or columns -1: an axis that
 ** stays. */
-static fl_tensor *expr_plane_positions(fl_expr *expr, fl_tensor *taps, const struct window *w, int rows, int columns,
-                                       int64_t wide)
+static fl_tensor *expr_plane_positions(fl_expr *expr, fl_tensor *taps, const struct window *window, int rows,
+                                       int columns, int64_t wide)
 {
     fl_tensor *tap = expr_cast(expr, taps, FL_INT64);
     if (expr->status != FL_OK) return NULL;
-    if (columns < 0) return expr_position(expr, tap, w, rows, PLANE);
-    if (rows < 0) return expr_position(expr, tap, w, columns, PLANE + 1);
-    int64_t width = w->size[columns];
+    if (columns < 0) return expr_position(expr, tap, window, rows, PLANE);
+    if (rows < 0) return expr_position(expr, tap, window, columns, PLANE + 1);
+    int64_t width = window->size[columns];
     fl_tensor *row = EXPR_CALL(expr, NULL, floor_divide, fl_of(tap), fl_of_integer(width));
     fl_tensor *column = expr_sub(expr, tap, expr_times(expr, row, width));
-    fl_tensor *down = expr_times(expr, expr_position(expr, row, w, rows, PLANE), wide);
-    return expr_add(expr, down, expr_position(expr, column, w, columns, PLANE + 1));
+    fl_tensor *down = expr_times(expr, expr_position(expr, row, window, rows, PLANE), wide);
+    return expr_add(expr, down, expr_position(expr, column, window, columns, PLANE + 1));
 }
 
 /* index along axis 2 of x [a, b, n, m] */
@@ -160,47 +163,48 @@ static fl_tensor *expr_gathered(fl_expr *expr, fl_tensor *x, fl_tensor *index, i
 /* ---- maxima ---- */
 
 /* The maximum of planes and, where `taps` is not NULL, the tap of each window that it lies at. */
-static fl_tensor *expr_max_planes(fl_expr *expr, fl_tensor **taps, fl_tensor *x, const struct window *w, int rows,
+static fl_tensor *expr_max_planes(fl_expr *expr, fl_tensor **taps, fl_tensor *x, const struct window *window, int rows,
                                   int columns)
 {
     fl_attrs a;
     const int at[PLANE] = {rows, columns};
     int64_t dilation[PLANE];
-    for (int d = 0; d < PLANE; d++) dilation[d] = at[d] < 0 ? 1 : w->dilation[at[d]];
-    plane_attrs(&a, FL_OP_REF(max_pool2d_taps), w, rows, columns);
+    for (int d = 0; d < PLANE; d++) dilation[d] = at[d] < 0 ? 1 : window->dilation[at[d]];
+    plane_attrs(&a, FL_OP_REF(max_pool2d_taps), window, rows, columns);
     fl_attr_set_list(&a, FL_POOL_DILATION, dilation, PLANE);
-    fl_attr_set(&a, FL_POOL_MAX_CEIL, w->ceil);
+    fl_attr_set(&a, FL_POOL_MAX_CEIL, window->ceil);
     fl_tensor *y = EXPR_CALL(expr, &a, max_pool2d_taps, fl_of(x));
     *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
     return y;
 }
 
-static fl_tensor *expr_max(fl_expr *expr, fl_tensor **positions, fl_tensor *x, const struct window *w)
+static fl_tensor *expr_max(fl_expr *expr, fl_tensor **positions, fl_tensor *x, const struct window *window)
 {
     const fl_shape *shape = &x->meta->shape;
-    const int64_t *size = shape->dims + w->first;
-    int rows = w->axes == 1 ? -1 : w->axes - 2, columns = w->axes - 1;
-    int64_t high = w->axes == 1 ? 1 : size[rows], wide = size[columns], sizes[MOST_AXES];
+    const int64_t *size = shape->dims + window->first;
+    int rows = window->axes == 1 ? -1 : window->axes - 2, columns = window->axes - 1;
+    int64_t high = window->axes == 1 ? 1 : size[rows], wide = size[columns], sizes[MOST_AXES];
     fl_tensor *taps, *places = NULL,
-                     *y = expr_max_planes(expr, &taps, expr_planes(expr, x, high, wide), w, rows, columns);
-    if (positions) places = expr_plane_positions(expr, taps, w, rows, columns, wide);
+                     *y = expr_max_planes(expr, &taps, expr_planes(expr, x, high, wide), window, rows, columns);
+    if (positions) places = expr_plane_positions(expr, taps, window, rows, columns, wide);
     if (expr->status != FL_OK) return NULL;
     sizes[0] = size[0];
-    for (int d = 0; d < PLANE; d++) sizes[w->axes - PLANE + d + (w->axes == 1)] = y->meta->shape.dims[PLANE + d];
-    if (w->axes == 1) sizes[0] = y->meta->shape.dims[PLANE + 1];
-    if (w->axes == 3) {
+    for (int d = 0; d < PLANE; d++)
+        sizes[window->axes - PLANE + d + (window->axes == 1)] = y->meta->shape.dims[PLANE + d];
+    if (window->axes == 1) sizes[0] = y->meta->shape.dims[PLANE + 1];
+    if (window->axes == 3) {
         int64_t plane = sizes[1] * sizes[2];
-        fl_shape lines = {4, {shape->dims[0], w->first == 2 ? shape->dims[1] : 1, size[0], plane}};
-        y = expr_max_planes(expr, &taps, expr_reshape(expr, y, &lines), w, 0, -1);
+        fl_shape lines = {4, {shape->dims[0], window->first == 2 ? shape->dims[1] : 1, size[0], plane}};
+        y = expr_max_planes(expr, &taps, expr_reshape(expr, y, &lines), window, 0, -1);
         if (positions) {
-            fl_tensor *depth = expr_plane_positions(expr, taps, w, 0, -1, 1);
+            fl_tensor *depth = expr_plane_positions(expr, taps, window, 0, -1, 1);
             places = expr_gathered(expr, expr_reshape(expr, places, &lines), depth, PLANE);
             places = expr_add(expr, places, expr_times(expr, depth, high * wide));
         }
         if (expr->status == FL_OK) sizes[0] = y->meta->shape.dims[PLANE];
     }
-    if (positions) *positions = expr_sized(expr, places, shape, w->first, sizes, w->axes);
-    return expr_sized(expr, y, shape, w->first, sizes, w->axes);
+    if (positions) *positions = expr_sized(expr, places, shape, window->first, sizes, window->axes);
+    return expr_sized(expr, y, shape, window->first, sizes, window->axes);
 }
 
 static fl_status max_pool(fl_tensor **out, const fl_op *op, int axes, const fl_operand *in, const fl_attrs *attrs)
@@ -245,36 +249,37 @@ MAX_POOL(max_pool3d_with_indices, 3, 2, "max_pool3d, and the position of each ma
 
 /* ---- averages ---- */
 
-static fl_tensor *expr_average_planes(fl_expr *expr, fl_tensor *x, const struct window *w, int rows, int columns,
+static fl_tensor *expr_average_planes(fl_expr *expr, fl_tensor *x, const struct window *window, int rows, int columns,
                                       bool padding, int64_t divisor)
 {
     fl_attrs a;
-    plane_attrs(&a, FL_OP_REF(avg_pool2d), w, rows, columns);
-    fl_attr_set(&a, FL_POOL_AVERAGE_CEIL, w->ceil);
+    plane_attrs(&a, FL_OP_REF(avg_pool2d), window, rows, columns);
+    fl_attr_set(&a, FL_POOL_AVERAGE_CEIL, window->ceil);
     fl_attr_set(&a, FL_POOL_COUNT_PADDING, padding);
     if (divisor) fl_attr_set(&a, FL_POOL_DIVISOR, divisor);
     return EXPR_CALL(expr, &a, avg_pool2d, fl_of(x));
 }
 
 /* divisor 0: the number of elements */
-static fl_tensor *expr_average(fl_expr *expr, fl_tensor *x, const struct window *w, bool padding, int64_t divisor)
+static fl_tensor *expr_average(fl_expr *expr, fl_tensor *x, const struct window *window, bool padding, int64_t divisor)
 {
     if (expr->status != FL_OK) return NULL;
     const fl_shape *shape = &x->meta->shape;
-    const int64_t *size = shape->dims + w->first;
-    int rows = w->axes == 1 ? -1 : w->axes - 2, columns = w->axes - 1;
+    const int64_t *size = shape->dims + window->first;
+    int rows = window->axes == 1 ? -1 : window->axes - 2, columns = window->axes - 1;
     int64_t sizes[MOST_AXES] = {size[0]};
-    fl_tensor *planes = expr_planes(expr, x, w->axes == 1 ? 1 : size[rows], size[columns]);
-    fl_tensor *y = expr_average_planes(expr, planes, w, rows, columns, padding, w->axes == 3 && divisor ? 1 : divisor);
+    fl_tensor *planes = expr_planes(expr, x, window->axes == 1 ? 1 : size[rows], size[columns]);
+    fl_tensor *y = expr_average_planes(expr, planes, window, rows, columns, padding,
+                                       window->axes == 3 && divisor ? 1 : divisor);
     if (expr->status != FL_OK) return NULL;
     if (rows >= 0) sizes[rows] = y->meta->shape.dims[PLANE];
     sizes[columns] = y->meta->shape.dims[PLANE + 1];
-    if (w->axes == 3) {
-        fl_shape lines = {4, {shape->dims[0], w->first == 2 ? shape->dims[1] : 1, size[0], sizes[1] * sizes[2]}};
-        y = expr_average_planes(expr, expr_reshape(expr, y, &lines), w, 0, -1, padding, divisor);
+    if (window->axes == 3) {
+        fl_shape lines = {4, {shape->dims[0], window->first == 2 ? shape->dims[1] : 1, size[0], sizes[1] * sizes[2]}};
+        y = expr_average_planes(expr, expr_reshape(expr, y, &lines), window, 0, -1, padding, divisor);
         if (expr->status == FL_OK) sizes[0] = y->meta->shape.dims[PLANE];
     }
-    return expr_sized(expr, y, shape, w->first, sizes, w->axes);
+    return expr_sized(expr, y, shape, window->first, sizes, window->axes);
 }
 
 static fl_status avg_pool(fl_tensor **out, const char *who, int axes, const fl_operand *in, const fl_attrs *attrs)

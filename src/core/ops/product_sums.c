@@ -64,6 +64,7 @@ static void sbp_gemm_add(fl_sigs *sigs)
     FL_SIG(sigs, NULL, FL_S(1), FL_B, FL_S(p.yn), FL_S(1));
 }
 
+/* As sbp_gemm_add: the sum is split as the last axis of x, or of y. Split rows would be added once per rank. */
 static void sbp_contract_add(fl_sigs *sigs)
 {
     int last = sigs->in[1].shape.ndim - 1;

@@ -129,13 +129,13 @@ FL_OP(cast_like) = {
 
 /* ---- the weight as floats ---- */
 
-static fl_tensor *halves(fl_expr *c, fl_tensor *bytes, int64_t groups)
+static fl_tensor *halves(fl_expr *expr, fl_tensor *bytes, int64_t groups)
 {
     const fl_shape *shape = &bytes->meta->shape;
     fl_shape cut = {.ndim = 3, .dims = {shape->dims[0], groups, shape->dims[1] / groups}};
-    fl_tensor *low = EXPR_CALL(c, NULL, bitwise_and, fl_of(bytes), fl_of_integer(15));
-    fl_tensor *high = EXPR_CALL(c, NULL, floor_divide, fl_of(bytes), fl_of_integer(16));
-    return expr_concatenated(c, expr_reshape(c, low, &cut), expr_reshape(c, high, &cut), 2);
+    fl_tensor *low = EXPR_CALL(expr, NULL, bitwise_and, fl_of(bytes), fl_of_integer(15));
+    fl_tensor *high = EXPR_CALL(expr, NULL, floor_divide, fl_of(bytes), fl_of_integer(16));
+    return expr_concatenated(expr, expr_reshape(expr, low, &cut), expr_reshape(expr, high, &cut), 2);
 }
 
 static fl_status body_dequantize(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

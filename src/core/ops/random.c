@@ -46,6 +46,7 @@ static fl_status infer_float_like(fl_infer *infer)
     return require_float_result(infer);
 }
 
+/* Without operands: each rank draws its part of the positions. */
 static void sbp_source(fl_sigs *sigs)
 {
     for (int i = 0; i < sigs->out_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i));
@@ -224,10 +225,10 @@ static fl_status infer_float_operand(fl_infer *infer)
     return fl_infer_same(infer);
 }
 
-static fl_status check_probability(const char *who, const fl_attr *p)
+static fl_status check_probability(const char *who, const fl_attr *probability)
 {
-    if (!p->given || (p->number >= 0 && p->number <= 1)) return FL_OK;
-    return fl_fail(FL_ERR_VALUE, "%s: p %g is not between 0 and 1", who, p->number);
+    if (!probability->given || (probability->number >= 0 && probability->number <= 1)) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "%s: p %g is not between 0 and 1", who, probability->number);
 }
 
 static fl_status check_bernoulli(const fl_operand *in, int nin, const fl_attrs *attrs)

@@ -182,31 +182,31 @@ static fl_status kernel_backward(fl_kernel *kernel)
 
 /* ---- gradients ---- */
 
-static fl_tensor *contract(fl_expr *e, fl_tensor *x, fl_tensor *y)
+static fl_tensor *contract(fl_expr *expr, fl_tensor *x, fl_tensor *y)
 {
-    return EXPR_CALL(e, NULL, contract_rows, fl_of(x), fl_of(y));
+    return EXPR_CALL(expr, NULL, contract_rows, fl_of(x), fl_of(y));
 }
 
 /* Gradient of the weight's rows that `slopes` [steps, batch, rows] belong to: with the state before each step. */
-static fl_tensor *weight_rows(fl_expr *e, const fl_grad *g, fl_tensor *slopes)
+static fl_tensor *weight_rows(fl_expr *expr, const fl_grad *g, fl_tensor *slopes)
 {
-    if (e->status != FL_OK) return NULL;
+    if (expr->status != FL_OK) return NULL;
     int64_t steps = slopes->meta->shape.dims[0];
     bool reverse = g->attrs->at[FL_RECURRENT_REVERSE].integer;
     fl_tensor *y = g->out[FL_RECURRENT_Y];
-    fl_tensor *sum = contract(e, expr_narrowed(e, slopes, 0, !reverse, steps - 1),
-                              expr_narrowed(e, y, 0, reverse, steps - 1));
+    fl_tensor *sum = contract(expr, expr_narrowed(expr, slopes, 0, !reverse, steps - 1),
+                              expr_narrowed(expr, y, 0, reverse, steps - 1));
     if (g->in[FL_RECURRENT_H0].kind != FL_TENSOR) return sum;
-    fl_tensor *first = expr_selected(e, slopes, 0, reverse ? steps - 1 : 0);
-    return expr_add(e, sum, contract(e, first, g->in[FL_RECURRENT_H0].tensor));
+    fl_tensor *first = expr_selected(expr, slopes, 0, reverse ? steps - 1 : 0);
+    return expr_add(expr, sum, contract(expr, first, g->in[FL_RECURRENT_H0].tensor));
 }
 
-static fl_tensor *weight_gradient(fl_expr *e, const fl_grad *g, fl_tensor *dx, fl_tensor *dq)
+static fl_tensor *weight_gradient(fl_expr *expr, const fl_grad *g, fl_tensor *dx, fl_tensor *dq)
 {
-    if (!dq || e->status != FL_OK) return weight_rows(e, g, dx);
+    if (!dq || expr->status != FL_OK) return weight_rows(expr, g, dx);
     int64_t width = dq->meta->shape.dims[2];
-    fl_tensor *two = weight_rows(e, g, expr_narrowed(e, dx, 2, 0, 2 * width));
-    return expr_concatenated(e, two, weight_rows(e, g, dq), 0);
+    fl_tensor *two = weight_rows(expr, g, expr_narrowed(expr, dx, 2, 0, 2 * width));
+    return expr_concatenated(expr, two, weight_rows(expr, g, dq), 0);
 }
 
 /* dx, dh0 and what there is more, by the kernel. */
@@ -225,6 +225,8 @@ static fl_status backward_by_kernel(fl_tensor **out, const fl_grad *g)
                         fl_of(g->out[FL_RECURRENT_GATES]), in[FL_RECURRENT_WEIGHT], first, in[FL_RECURRENT_LENGTHS]);
 }
 
+/* By the kernel, or in ops where these gradients are recorded. The weight's gradient is one product over all steps;
+** that of a bias inside a gate is the sum over steps and rows of what the gate got. */
 static fl_status grad_rows(fl_grad *g)
 {
     fl_expr c = {0};

@@ -23,43 +23,43 @@ struct steps {
 
 static int64_t step_at(const struct steps *s, int64_t count) { return s->reverse ? s->count - 1 - count : count; }
 
-static fl_status steps_open(struct steps *s, const char *who)
+static fl_status steps_open(struct steps *steps, const char *who)
 {
     for (int i = 0; i < 2; i++)
-        if (!(s->results[i] = calloc((size_t)s->count, sizeof **s->results)))
-            return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld steps", who, (long long)s->count);
+        if (!(steps->results[i] = calloc((size_t)steps->count, sizeof **steps->results)))
+            return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld steps", who, (long long)steps->count);
     return FL_OK;
 }
 
-static void steps_close(struct steps *s)
+static void steps_close(struct steps *steps)
 {
     for (int i = 0; i < 2; i++) {
-        for (int64_t t = 0; s->results[i] && t < s->count; t++) fl_tensor_unref(s->results[i][t]);
-        free(s->results[i]);
-        fl_tensor_unref(s->state[i]);
+        for (int64_t t = 0; steps->results[i] && t < steps->count; t++) fl_tensor_unref(steps->results[i][t]);
+        free(steps->results[i]);
+        fl_tensor_unref(steps->state[i]);
     }
 }
 
-static void set_state(struct steps *s, fl_expr *expr, int i, fl_tensor *value)
+static void set_state(struct steps *steps, fl_expr *expr, int i, fl_tensor *value)
 {
-    fl_tensor *before = s->state[i];
-    s->state[i] = fl_expr_take(expr, value);
+    fl_tensor *before = steps->state[i];
+    steps->state[i] = fl_expr_take(expr, value);
     fl_tensor_unref(before);
 }
 
 /* The results of all steps along a new axis 0, in the dtype of the whole. */
-static fl_status stack_results(fl_tensor **out, const struct steps *s, int i)
+static fl_status stack_results(fl_tensor **out, const struct steps *steps, int i)
 {
     fl_expr c = {0};
     fl_attrs a;
-    fl_operand *list = malloc(sizeof *list * (size_t)s->count);
-    if (!list) return fl_fail(FL_ERR_MEMORY, "stack: out of memory for %lld steps", (long long)s->count);
-    for (int64_t t = 0; t < s->count; t++) list[t] = fl_of(s->results[i][t]);
+    fl_operand *list = malloc(sizeof *list * (size_t)steps->count);
+    if (!list) return fl_fail(FL_ERR_MEMORY, "stack: out of memory for %lld steps", (long long)steps->count);
+    for (int64_t t = 0; t < steps->count; t++) list[t] = fl_of(steps->results[i][t]);
     fl_attrs_init(&a, FL_OP_REF(stack));
     fl_attr_set(&a, 0, 0);
-    fl_tensor *stacked = fl_expr_call(&c, FL_OP_REF(stack), list, (int)s->count, &a);
+    fl_tensor *stacked = fl_expr_call(&c, FL_OP_REF(stack), list, (int)steps->count, &a);
     free(list);
-    out[0] = fl_expr_take(&c, expr_cast(&c, stacked, s->dtype));
+    out[0] = fl_expr_take(&c, expr_cast(&c, stacked, steps->dtype));
     return fl_expr_end(&c);
 }
 
@@ -76,9 +76,9 @@ static fl_tensor *at_step(fl_expr *expr, fl_tensor *x, int64_t step)
 }
 
 /* Part g of the gates of a step; NULL of none. */
-static fl_tensor *gate(fl_expr *expr, const struct steps *s, fl_tensor *gates, int g)
+static fl_tensor *gate(fl_expr *expr, const struct steps *steps, fl_tensor *gates, int g)
 {
-    return gates ? expr_narrowed(expr, gates, 1, g * s->width, s->width) : NULL;
+    return gates ? expr_narrowed(expr, gates, 1, g * steps->width, steps->width) : NULL;
 }
 
 static fl_tensor *expr_tanh(fl_expr *expr, fl_tensor *x) { return EXPR_CALL(expr, NULL, tanh, fl_of(x)); }
@@ -93,10 +93,10 @@ static fl_tensor *sigmoid_slope(fl_expr *expr, fl_tensor *grad, fl_tensor *y)
 }
 
 /* Rows [batch, 1] whose sequence has not ended at a step; NULL: all. */
-static fl_tensor *running(fl_expr *expr, const struct steps *s, int64_t step)
+static fl_tensor *running(fl_expr *expr, const struct steps *steps, int64_t step)
 {
-    if (!s->lengths) return NULL;
-    return expr_unsqueeze(expr, EXPR_CALL(expr, NULL, gt, fl_of(s->lengths), fl_of_integer(step)), 1);
+    if (!steps->lengths) return NULL;
+    return expr_unsqueeze(expr, EXPR_CALL(expr, NULL, gt, fl_of(steps->lengths), fl_of_integer(step)), 1);
 }
 
 /* x in the rows that run, y in the others; y NULL: zeros. */
@@ -109,39 +109,40 @@ static fl_tensor *where_running(fl_expr *expr, fl_tensor *rows, fl_tensor *x, fl
 /* ---- forward ---- */
 
 /* h (and c) after a step; what recurrent_rows calls cells into *cell. */
-static fl_tensor *cell(fl_expr *e, const struct steps *s, fl_tensor *x, fl_tensor **cell)
+static fl_tensor *cell(fl_expr *expr, const struct steps *steps, fl_tensor *x, fl_tensor **cell)
 {
-    fl_tensor *h = s->state[0], *c = s->state[1], *sum = h ? expr_gemm(e, h, s->weight, false, true) : NULL;
-    if (s->kind == FL_GRU) {
-        fl_tensor *r = expr_sigmoid(e, add_maybe(e, gate(e, s, x, 0), gate(e, s, sum, 0)));
-        fl_tensor *z = expr_sigmoid(e, add_maybe(e, gate(e, s, x, 1), gate(e, s, sum, 1)));
-        fl_tensor *q = gate(e, s, sum, 2);
-        if (!q) q = expr_zeros(e, r);
-        if (s->bias) q = expr_add(e, q, s->bias);
-        fl_tensor *new = expr_tanh(e, expr_add(e, gate(e, s, x, 2), expr_mul(e, r, q)));
+    fl_tensor *h = steps->state[0], *c = steps->state[1],
+              *sum = h ? expr_gemm(expr, h, steps->weight, false, true) : NULL;
+    if (steps->kind == FL_GRU) {
+        fl_tensor *r = expr_sigmoid(expr, add_maybe(expr, gate(expr, steps, x, 0), gate(expr, steps, sum, 0)));
+        fl_tensor *z = expr_sigmoid(expr, add_maybe(expr, gate(expr, steps, x, 1), gate(expr, steps, sum, 1)));
+        fl_tensor *q = gate(expr, steps, sum, 2);
+        if (!q) q = expr_zeros(expr, r);
+        if (steps->bias) q = expr_add(expr, q, steps->bias);
+        fl_tensor *new = expr_tanh(expr, expr_add(expr, gate(expr, steps, x, 2), expr_mul(expr, r, q)));
         *cell = q;
-        return expr_add(e, new, expr_mul(e, z, h ? expr_sub(e, h, new) : expr_neg(e, new)));
+        return expr_add(expr, new, expr_mul(expr, z, h ? expr_sub(expr, h, new) : expr_neg(expr, new)));
     }
-    fl_tensor *all = add_maybe(e, x, sum);
+    fl_tensor *all = add_maybe(expr, x, sum);
     *cell = NULL;
-    if (s->kind == FL_RNN_TANH) return expr_tanh(e, all);
-    if (s->kind == FL_RNN_RELU) return EXPR_CALL(e, NULL, relu, fl_of(all));
-    fl_tensor *i = expr_sigmoid(e, gate(e, s, all, 0)), *f = expr_sigmoid(e, gate(e, s, all, 1));
-    fl_tensor *g = expr_tanh(e, gate(e, s, all, 2)), *o = expr_sigmoid(e, gate(e, s, all, 3));
-    *cell = add_maybe(e, expr_mul(e, i, g), c ? expr_mul(e, f, c) : NULL);
-    return expr_mul(e, o, expr_tanh(e, *cell));
+    if (steps->kind == FL_RNN_TANH) return expr_tanh(expr, all);
+    if (steps->kind == FL_RNN_RELU) return EXPR_CALL(expr, NULL, relu, fl_of(all));
+    fl_tensor *i = expr_sigmoid(expr, gate(expr, steps, all, 0)), *f = expr_sigmoid(expr, gate(expr, steps, all, 1));
+    fl_tensor *g = expr_tanh(expr, gate(expr, steps, all, 2)), *o = expr_sigmoid(expr, gate(expr, steps, all, 3));
+    *cell = add_maybe(expr, expr_mul(expr, i, g), c ? expr_mul(expr, f, c) : NULL);
+    return expr_mul(expr, o, expr_tanh(expr, *cell));
 }
 
-static fl_status forward_step(struct steps *s, fl_tensor *x, int64_t step)
+static fl_status forward_step(struct steps *steps, fl_tensor *x, int64_t step)
 {
     fl_expr c = {0};
-    fl_tensor *cells, *y = cell(&c, s, at_step(&c, x, step), &cells), *rows = running(&c, s, step);
-    y = where_running(&c, rows, y, s->state[0]);
-    if (cells) cells = where_running(&c, rows, cells, s->kind == FL_LSTM ? s->state[1] : NULL);
-    set_state(s, &c, 0, y);
-    s->results[0][step] = fl_expr_take(&c, y);
-    if (cells) s->results[1][step] = fl_expr_take(&c, cells);
-    if (s->kind == FL_LSTM) set_state(s, &c, 1, cells);
+    fl_tensor *cells, *y = cell(&c, steps, at_step(&c, x, step), &cells), *rows = running(&c, steps, step);
+    y = where_running(&c, rows, y, steps->state[0]);
+    if (cells) cells = where_running(&c, rows, cells, steps->kind == FL_LSTM ? steps->state[1] : NULL);
+    set_state(steps, &c, 0, y);
+    steps->results[0][step] = fl_expr_take(&c, y);
+    if (cells) steps->results[1][step] = fl_expr_take(&c, cells);
+    if (steps->kind == FL_LSTM) set_state(steps, &c, 1, cells);
     return fl_expr_end(&c);
 }
 
@@ -188,9 +189,9 @@ struct call {
 };
 
 /* What came before a step: `all` a step earlier, or `first`. */
-static fl_tensor *before(fl_expr *e, const struct steps *s, int64_t count, fl_tensor *all, fl_tensor *first)
+static fl_tensor *before(fl_expr *expr, const struct steps *steps, int64_t count, fl_tensor *all, fl_tensor *first)
 {
-    return count ? at_step(e, all, step_at(s, count - 1)) : first ? expr_widen(e, first) : NULL;
+    return count ? at_step(expr, all, step_at(steps, count - 1)) : first ? expr_widen(expr, first) : NULL;
 }
 
 /* Gradients of a step, given that of its h (all of it) and c (from the step after it). */
@@ -198,70 +199,74 @@ struct slopes {
     fl_tensor *dx, *dq, *dh, *dc; /* dq: GRU; dc: LSTM, before the step */
 };
 
-static struct slopes lstm_slopes(fl_expr *e, const struct steps *s, const struct call *call, int64_t count,
+static struct slopes lstm_slopes(fl_expr *expr, const struct steps *steps, const struct call *call, int64_t count,
                                  fl_tensor *dh)
 {
-    int64_t step = step_at(s, count);
-    fl_tensor *all = at_step(e, call->gates, step), *more = at_step(e, call->dgates, step);
-    fl_tensor *i = gate(e, s, all, 0), *f = gate(e, s, all, 1), *g = gate(e, s, all, 2), *o = gate(e, s, all, 3);
-    fl_tensor *c = expr_tanh(e, at_step(e, call->cells, step)), *c0 = before(e, s, count, call->cells, call->first);
-    fl_tensor *dc = add_maybe(e, tanh_slope(e, expr_mul(e, dh, o), c),
-                              add_maybe(e, s->state[1], at_step(e, call->dcells, step)));
-    fl_tensor *di = add_maybe(e, expr_mul(e, dc, g), gate(e, s, more, 0));
-    fl_tensor *df = add_maybe(e, c0 ? expr_mul(e, dc, c0) : expr_zeros(e, dc), gate(e, s, more, 1));
-    fl_tensor *dg = add_maybe(e, expr_mul(e, dc, i), gate(e, s, more, 2));
-    fl_tensor *d_o = add_maybe(e, expr_mul(e, dh, c), gate(e, s, more, 3));
+    int64_t step = step_at(steps, count);
+    fl_tensor *all = at_step(expr, call->gates, step), *more = at_step(expr, call->dgates, step);
+    fl_tensor *i = gate(expr, steps, all, 0), *f = gate(expr, steps, all, 1), *g = gate(expr, steps, all, 2),
+              *o = gate(expr, steps, all, 3);
+    fl_tensor *c = expr_tanh(expr, at_step(expr, call->cells, step)),
+              *c0 = before(expr, steps, count, call->cells, call->first);
+    fl_tensor *dc = add_maybe(expr, tanh_slope(expr, expr_mul(expr, dh, o), c),
+                              add_maybe(expr, steps->state[1], at_step(expr, call->dcells, step)));
+    fl_tensor *di = add_maybe(expr, expr_mul(expr, dc, g), gate(expr, steps, more, 0));
+    fl_tensor *df = add_maybe(expr, c0 ? expr_mul(expr, dc, c0) : expr_zeros(expr, dc), gate(expr, steps, more, 1));
+    fl_tensor *dg = add_maybe(expr, expr_mul(expr, dc, i), gate(expr, steps, more, 2));
+    fl_tensor *d_o = add_maybe(expr, expr_mul(expr, dh, c), gate(expr, steps, more, 3));
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cat));
     fl_attr_set(&a, 0, 1);
-    fl_tensor *dx = EXPR_CALL(e, &a, cat, fl_of(sigmoid_slope(e, di, i)), fl_of(sigmoid_slope(e, df, f)),
-                              fl_of(tanh_slope(e, dg, g)), fl_of(sigmoid_slope(e, d_o, o)));
-    return (struct slopes){dx, NULL, expr_gemm(e, dx, s->weight, false, false), expr_mul(e, dc, f)};
+    fl_tensor *dx = EXPR_CALL(expr, &a, cat, fl_of(sigmoid_slope(expr, di, i)), fl_of(sigmoid_slope(expr, df, f)),
+                              fl_of(tanh_slope(expr, dg, g)), fl_of(sigmoid_slope(expr, d_o, o)));
+    return (struct slopes){dx, NULL, expr_gemm(expr, dx, steps->weight, false, false), expr_mul(expr, dc, f)};
 }
 
-static struct slopes gru_slopes(fl_expr *e, const struct steps *s, const struct call *call, int64_t count,
+static struct slopes gru_slopes(fl_expr *expr, const struct steps *steps, const struct call *call, int64_t count,
                                 fl_tensor *dh)
 {
-    int64_t step = step_at(s, count);
-    fl_tensor *all = at_step(e, call->gates, step), *more = at_step(e, call->dgates, step);
-    fl_tensor *r = gate(e, s, all, 0), *z = gate(e, s, all, 1), *new = gate(e, s, all, 2);
-    fl_tensor *q = at_step(e, call->cells, step), *h0 = before(e, s, count, call->y, call->first);
-    fl_tensor *dn = add_maybe(e, expr_sub(e, dh, expr_mul(e, dh, z)), gate(e, s, more, 2));
-    fl_tensor *dn_sum = tanh_slope(e, dn, new);
-    fl_tensor *dq = add_maybe(e, expr_mul(e, dn_sum, r), at_step(e, call->dcells, step));
-    fl_tensor *dr = add_maybe(e, expr_mul(e, dn_sum, q), gate(e, s, more, 0));
-    fl_tensor *dz = add_maybe(e, expr_mul(e, dh, h0 ? expr_sub(e, h0, new) : expr_neg(e, new)), gate(e, s, more, 1));
-    fl_tensor *drz = expr_concatenated(e, sigmoid_slope(e, dr, r), sigmoid_slope(e, dz, z), 1);
-    fl_tensor *through = expr_gemm(e, expr_concatenated(e, drz, dq, 1), s->weight, false, false);
-    return (struct slopes){expr_concatenated(e, drz, dn_sum, 1), dq, expr_add(e, expr_mul(e, dh, z), through), NULL};
+    int64_t step = step_at(steps, count);
+    fl_tensor *all = at_step(expr, call->gates, step), *more = at_step(expr, call->dgates, step);
+    fl_tensor *r = gate(expr, steps, all, 0), *z = gate(expr, steps, all, 1), *new = gate(expr, steps, all, 2);
+    fl_tensor *q = at_step(expr, call->cells, step), *h0 = before(expr, steps, count, call->y, call->first);
+    fl_tensor *dn = add_maybe(expr, expr_sub(expr, dh, expr_mul(expr, dh, z)), gate(expr, steps, more, 2));
+    fl_tensor *dn_sum = tanh_slope(expr, dn, new);
+    fl_tensor *dq = add_maybe(expr, expr_mul(expr, dn_sum, r), at_step(expr, call->dcells, step));
+    fl_tensor *dr = add_maybe(expr, expr_mul(expr, dn_sum, q), gate(expr, steps, more, 0));
+    fl_tensor *dz = add_maybe(expr, expr_mul(expr, dh, h0 ? expr_sub(expr, h0, new) : expr_neg(expr, new)),
+                              gate(expr, steps, more, 1));
+    fl_tensor *drz = expr_concatenated(expr, sigmoid_slope(expr, dr, r), sigmoid_slope(expr, dz, z), 1);
+    fl_tensor *through = expr_gemm(expr, expr_concatenated(expr, drz, dq, 1), steps->weight, false, false);
+    return (struct slopes){expr_concatenated(expr, drz, dn_sum, 1), dq, expr_add(expr, expr_mul(expr, dh, z), through),
+                           NULL};
 }
 
-static struct slopes rnn_slopes(fl_expr *e, const struct steps *s, const struct call *call, int64_t count,
+static struct slopes rnn_slopes(fl_expr *expr, const struct steps *steps, const struct call *call, int64_t count,
                                 fl_tensor *dh)
 {
-    fl_tensor *y = at_step(e, call->y, step_at(s, count));
-    fl_tensor *dx = s->kind == FL_RNN_TANH ? tanh_slope(e, dh, y)
-                                           : EXPR_CALL(e, NULL, relu_backward, fl_of(dh), fl_of(y));
-    return (struct slopes){dx, NULL, expr_gemm(e, dx, s->weight, false, false), NULL};
+    fl_tensor *y = at_step(expr, call->y, step_at(steps, count));
+    fl_tensor *dx = steps->kind == FL_RNN_TANH ? tanh_slope(expr, dh, y)
+                                               : EXPR_CALL(expr, NULL, relu_backward, fl_of(dh), fl_of(y));
+    return (struct slopes){dx, NULL, expr_gemm(expr, dx, steps->weight, false, false), NULL};
 }
 
-static fl_status backward_step(struct steps *s, const struct call *call, int64_t count)
+static fl_status backward_step(struct steps *steps, const struct call *call, int64_t count)
 {
     fl_expr c = {0};
-    int64_t step = step_at(s, count);
-    fl_tensor *dh = add_maybe(&c, at_step(&c, call->dy, step), s->state[0]), *rows = running(&c, s, step);
+    int64_t step = step_at(steps, count);
+    fl_tensor *dh = add_maybe(&c, at_step(&c, call->dy, step), steps->state[0]), *rows = running(&c, steps, step);
     if (!dh) dh = expr_zeros(&c, at_step(&c, call->y, step));
-    struct slopes found = s->kind == FL_LSTM ? lstm_slopes(&c, s, call, count, dh)
-        : s->kind == FL_GRU                  ? gru_slopes(&c, s, call, count, dh)
-                                             : rnn_slopes(&c, s, call, count, dh);
+    struct slopes found = steps->kind == FL_LSTM ? lstm_slopes(&c, steps, call, count, dh)
+        : steps->kind == FL_GRU                  ? gru_slopes(&c, steps, call, count, dh)
+                                                 : rnn_slopes(&c, steps, call, count, dh);
     if (found.dc && rows) {
-        fl_tensor *resting = add_maybe(&c, s->state[1], at_step(&c, call->dcells, step));
+        fl_tensor *resting = add_maybe(&c, steps->state[1], at_step(&c, call->dcells, step));
         found.dc = where_running(&c, rows, found.dc, resting);
     }
-    set_state(s, &c, 0, where_running(&c, rows, found.dh, dh));
-    if (found.dc) set_state(s, &c, 1, found.dc);
-    s->results[0][step] = fl_expr_take(&c, where_running(&c, rows, found.dx, NULL));
-    if (found.dq) s->results[1][step] = fl_expr_take(&c, where_running(&c, rows, found.dq, NULL));
+    set_state(steps, &c, 0, where_running(&c, rows, found.dh, dh));
+    if (found.dc) set_state(steps, &c, 1, found.dc);
+    steps->results[0][step] = fl_expr_take(&c, where_running(&c, rows, found.dx, NULL));
+    if (found.dq) steps->results[1][step] = fl_expr_take(&c, where_running(&c, rows, found.dq, NULL));
     return fl_expr_end(&c);
 }
 

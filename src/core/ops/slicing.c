@@ -98,6 +98,7 @@ static fl_status put_back(fl_tensor **out, fl_tensor *g, const fl_meta *input, i
     return FL_CALL_WITH(out, &attrs, narrow_backward, fl_of(g));
 }
 
+/* Zeros but for the interval that was taken. */
 static fl_status grad_narrow(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];
@@ -147,6 +148,7 @@ static void sbp_every(fl_sigs *sigs)
     fl_sbp_moves(sigs, false);
 }
 
+/* Zeros but for the positions that were taken. */
 static fl_status grad_every(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];

@@ -404,6 +404,7 @@ static fl_status infer_permute(fl_infer *infer)
     return FL_OK;
 }
 
+/* Axes keep their splits under their new numbers. */
 static void sbp_permute(fl_sigs *sigs)
 {
     int order[FL_MAX_NDIM];
@@ -466,6 +467,7 @@ static fl_status infer_transpose(fl_infer *infer)
     return FL_OK;
 }
 
+/* As sbp_permute. */
 static void sbp_transpose(fl_sigs *sigs)
 {
     int order[FL_MAX_NDIM];
