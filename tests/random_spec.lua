@@ -1,4 +1,4 @@
--- random_spec.lua -- random ops: known words, ranges, moments, dtypes, dropout's mask in the gradient.
+-- random_spec.lua -- random ops: known words, ranges, moments, dtypes, dropout's mask in the gradient; generators.
 local flow = require "flow"
 local process = require "tests.process"
 local support = require "tests.support"
@@ -341,4 +341,45 @@ describe("messages", function()
             assert.are.equal(case[1], support.message_of(case[2]))
         end)
     end
+end)
+
+describe("generators", function()
+    it("are streams of their own", function()
+        flow.manual_seed(1)
+        local want = flow.rand(4):totable()
+        flow.manual_seed(1)
+        local g = flow.generator(1)
+        local inside = flow.with_generator(g, function(n) return flow.rand(n):totable() end, 4)
+        assert.are.same(want, inside)
+        assert.are.same(want, flow.rand(4):totable())
+        do
+            local _ <close> = flow.with_generator(g)
+            assert.are_not.same(want, flow.rand(4):totable())
+        end
+    end)
+
+    it("can be saved and restored", function()
+        local g = flow.generator(5)
+        local _ <close> = flow.with_generator(g)
+        flow.randn(3)
+        local state = g:state()
+        local want = flow.randn(3):totable()
+        g:load_state(state)
+        assert.are.same(want, flow.randn(3):totable())
+        g:manual_seed(5)
+        assert.are.same({seed = 5, counter = 0}, g:state())
+    end)
+
+    it("come off again after an error", function()
+        flow.manual_seed(2)
+        local before = flow.default_generator():state()
+        assert.is_false(pcall(flow.with_generator, flow.generator(9), function()
+            flow.rand(1)
+            error("stop")
+        end))
+        assert.are.same(before, flow.default_generator():state())
+        flow.rand(1)
+        assert.are_not.same(before, flow.default_generator():state())
+        assert.matches("with_generator: takes a generator, got number", select(2, pcall(flow.with_generator, 3)))
+    end)
 end)
