@@ -208,11 +208,29 @@ static void test_calls(void)
     CHECK(flow_is_global(y));
     CHECK_TEXT(flow_dtype(y), "int64");
     flow_unref(y);
+    OK(flow_call(&y, 1, "ones", FLOW_ARGS(flow_ints(two_three, 2), flow_named("dtype", flow_nothing()))));
+    CHECK_TEXT(flow_dtype(y), "float32");
+    flow_unref(y);
     OK(flow_call(&y, 1, "add_", FLOW_ARGS(flow_of(x), flow_float(0.5))));
     CHECK(y == x);
     flow_unref(y);
     CHECK_TEXT(flow_signature("matmul"), "matmul(x, y)");
     CHECK(flow_signature("no_such_op") == NULL && flow_signature(NULL) == NULL);
+    flow_unref(x);
+    CHECK(flow_tensor_count() == 0);
+}
+
+/* Results that an op leaves out are not among those that it gives. */
+static void test_results_left_out(void)
+{
+    flow_tensor *x = make(&matrix, six), *got[3] = {NULL};
+    OK(flow_call(got, 2, "unique", FLOW_ARGS(flow_of(x), flow_named("return_counts", flow_bool(true)))));
+    CHECK_TEXT(flow_dtype(got[1]), "int64");
+    CHECK(flow_ndim(got[1]) == 1);
+    flow_unref(got[0]);
+    flow_unref(got[1]);
+    FAILS(flow_call(got, 2, "unique", FLOW_ARGS(flow_of(x))), FLOW_ERR_VALUE,
+          "unique: with these arguments it has 1 results, 2 were asked for");
     flow_unref(x);
     CHECK(flow_tensor_count() == 0);
 }
@@ -606,6 +624,7 @@ int main(void)
     RUN(test_borrowing);
     RUN(test_overlaps);
     RUN(test_calls);
+    RUN(test_results_left_out);
     RUN(test_out);
     RUN(test_max);
     RUN(test_methods);

@@ -234,7 +234,7 @@ static fl_status read_option(bool *known, struct binding *binding, const flow_ar
     const char *name = arg->name, **text = text_option(binding, name);
     bool dtype = strcmp(name, "dtype") == 0, grad = strcmp(name, "requires_grad") == 0;
     *known = text || dtype || grad;
-    if (!*known) return FL_OK;
+    if (!*known || arg->kind == FLOW_NONE) return FL_OK;
     if (grad) {
         if (arg->kind != FLOW_BOOL) return wrong_kind(binding, name, "true or false", arg);
         binding->requires_grad = arg->value.integer != 0;
@@ -365,6 +365,15 @@ static fl_status read_args(struct binding *binding, const flow_arg *args, int na
 
 /* ---- calling ---- */
 
+/* Moves results together where a body has left some out, as unique does; how many there are. */
+static inline int without_absent(fl_tensor **results, int nout)
+{
+    int made = 0;
+    for (int i = 0; i < nout; i++)
+        if (results[i]) results[made++] = results[i];
+    return made;
+}
+
 /* Gives the results that are wanted. */
 static fl_status run(flow_tensor **out, int count, const fl_call_entry *entry, const fl_operand *in, int nin,
                      const fl_attrs *attrs)
@@ -376,7 +385,11 @@ static fl_status run(flow_tensor **out, int count, const fl_call_entry *entry, c
     FL_TRY(entry->in_place ? fl_dispatch_inplace(results, entry->op, in, nin, attrs)
                            : fl_dispatch(results, entry->op, in, nin, attrs));
     fl_status status = FL_UNLIKELY(attrs->requires_grad) ? fl_autograd_set_requires_grad(results[0], true) : FL_OK;
-    for (int i = 0; i < nout; i++)
+    const int made = without_absent(results, nout);
+    if (status == FL_OK && count > made)
+        status = fl_fail(FL_ERR_VALUE, "%s: with these arguments it has %d results, %d were asked for", entry->name,
+                         made, count);
+    for (int i = 0; i < made; i++)
         if (i < count && status == FL_OK) out[i] = fl_api_out(results[i]);
         else fl_tensor_unref(results[i]);
     return status;

@@ -190,7 +190,8 @@ typedef struct flow_arg {
 ** (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does this. Ops that
 ** make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
 ** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
-** count: how many results are wanted, at most as many as the op has.
+** count: how many results are wanted, at most as many as the op has with these arguments: "unique" has counts only
+** where return_counts is true, and they come right after the values where return_inverse is not.
 **
 **     flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(0)))) */
 FLOW_API flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs);
