@@ -158,6 +158,7 @@ describe("products", function()
         local x, y = flow.tensor {1, 2, 3}, flow.tensor {4, 5, 6}
         assert.are.equal(32, x:dot(y):item())
         assert.are.equal(32, linalg.vecdot(x, y):item())
+        assert.are.equal("uint8", linalg.vecdot(x:to "uint8", y:to "uint8").dtype)
         assert.are.same({-3, 6, -3}, x:cross(y):totable())
         assert.are.same({{4, 5, 6}, {8, 10, 12}, {12, 15, 18}}, x:outer(y):totable())
         assert.are.same({4, 5, 6, 8, 10, 12, 12, 15, 18}, x:kron(y):totable())

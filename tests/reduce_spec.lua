@@ -68,6 +68,7 @@ local ops = {
     {"any", method "any", any, {0, 0}, bool = true},
     {"all", method "all", all, {0, 0}, bool = true},
     {"var", function(x, axes, keepdim) return x:var(axes, 1, keepdim) end, var(1), {8, 16}, float_only = true},
+    {"var, correction 0.5", function(x, axes, keepdim) return x:var(axes, 0.5, keepdim) end, var(0.5), {8, 16}, float_only = true},
     {"var, correction 0", function(x, axes, keepdim) return x:var(axes, 0, keepdim) end, var(0), {8, 16}, float_only = true},
     {"std", function(x, axes, keepdim) return x:std(axes, 1, keepdim) end, std, {8, 16}, float_only = true},
     {"norm", method("norm", 2), norm(2), {4, 4}, float_only = true},

@@ -103,6 +103,7 @@ describe("views", function()
         {"flatten", function() return count():flatten(1).shape end, "{2,12}"},
         {"squeeze", function() return flow.zeros(1, 3, 1):squeeze().shape end, "{3}"},
         {"squeeze one", function() return flow.zeros(1, 3, 1):squeeze(0).shape end, "{3,1}"},
+        {"squeeze no axis", function() return flow.zeros(1, 3, 1):squeeze({}).shape end, "{1,3,1}"},
         {"unsqueeze", function() return flow.zeros(2, 3):unsqueeze(-1).shape end, "{2,3,1}"},
     }
 

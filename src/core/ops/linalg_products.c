@@ -251,7 +251,8 @@ static fl_status body_vecdot(fl_tensor **out, const fl_operand *in, int nin, con
     FL_TRY(along_axis(&axis, &shape, "linalg.vecdot", in, attrs));
     if (shape.ndim == 0) return refuse("linalg.vecdot", "tensors with axes", in);
     fl_tensor *products = expr_mul(&c, in[PRODUCT_X].tensor, in[PRODUCT_Y].tensor);
-    *out = fl_expr_take(&c, expr_sum(&c, products, 1u << axis, false));
+    fl_tensor *sums = expr_sum(&c, products, 1u << axis, false);
+    *out = fl_expr_take(&c, products ? expr_cast(&c, sums, products->meta->dtype) : NULL);
     return fl_expr_end(&c);
 }
 
@@ -260,7 +261,7 @@ FL_OP(linalg_vecdot) = {
     .flags = FL_OP_LOW,
     .sig = "linalg.vecdot(x, y, axis: axis = -1)",
     .nout = 1,
-    .doc = "Products summed along an axis of tensors that broadcast.",
+    .doc = "Products summed along an axis of tensors that broadcast, in the dtype of the products.",
     .body = body_vecdot,
     FL_SAMPLES("flow.randn(2, 4), flow.randn(4)", "flow.randn(3, 2), flow.randn(3, 2), 0"),
 };

@@ -15,7 +15,7 @@ static const fl_reduce_slots after_p = {FL_NORM_AXIS, FL_NORM_KEEPDIM},
 
 static double divisor(const fl_attrs *attrs, int64_t count)
 {
-    double left = (double)count - (double)attrs->at[FL_VAR_CORRECTION].integer;
+    double left = (double)count - attrs->at[FL_VAR_CORRECTION].number;
     return left > 0 ? left : 0;
 }
 
@@ -43,7 +43,7 @@ static fl_reduce_job deviations(const fl_kernel *kernel)
                            .fold = FL_FOLD_DEVIATIONS,
                            .centered = true,
                            .center = center_mean,
-                           .correction = (double)kernel->attrs->at[FL_VAR_CORRECTION].integer};
+                           .correction = kernel->attrs->at[FL_VAR_CORRECTION].number};
 }
 
 static fl_status cpu_var(fl_kernel *kernel)
@@ -126,7 +126,7 @@ static fl_status grad_std(fl_grad *g)
 
 FL_OP(var) = {
     .name = "var",
-    .sig = "var(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)",
+    .sig = "var(x, axis: axes = nil, correction: float = 1, keepdim: bool = false)",
     .nout = 1,
     .doc = "Variance over axes, or over everything: the sum of squared deviations divided by count - correction.",
     .infer = infer_var,
@@ -139,7 +139,7 @@ FL_OP(var) = {
 
 FL_OP(std) = {
     .name = "std",
-    .sig = "std(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)",
+    .sig = "std(x, axis: axes = nil, correction: float = 1, keepdim: bool = false)",
     .nout = 1,
     .doc = "Standard deviation: the square root of var; its gradient is 0 where it is 0.",
     .infer = infer_var,

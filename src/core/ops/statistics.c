@@ -94,7 +94,7 @@ static fl_status body_std_mean(fl_tensor **out, const fl_operand *in, int nin, c
 
 FL_OP(var_mean) = {
     .name = "var_mean",
-    .sig = "var_mean(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)",
+    .sig = "var_mean(x, axis: axes = nil, correction: float = 1, keepdim: bool = false)",
     .nout = 2,
     .doc = "Variance and mean over axes, or over everything.",
     .body = body_var_mean,
@@ -103,7 +103,7 @@ FL_OP(var_mean) = {
 
 FL_OP(std_mean) = {
     .name = "std_mean",
-    .sig = "std_mean(x, axis: axes = nil, correction: int = 1, keepdim: bool = false)",
+    .sig = "std_mean(x, axis: axes = nil, correction: float = 1, keepdim: bool = false)",
     .nout = 2,
     .doc = "Standard deviation and mean over axes, or over everything.",
     .body = body_std_mean,

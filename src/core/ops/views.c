@@ -253,10 +253,11 @@ FL_OP(flatten) = {
     .samples = flatten_samples,
 };
 
-/* Bit mask of the axes that squeeze takes away. */
+/* Bit mask of the axes that squeeze takes away: of an empty list none, unlike in sums. */
 static fl_status squeezed_axes(uint32_t *mask, const char *who, const fl_attr *axes, const fl_shape *shape)
 {
     FL_TRY(fl_reduce_axes(mask, who, axes, shape));
+    if (axes->given && axes->count == 0) *mask = 0;
     for (int i = 0; i < shape->ndim; i++)
         if (shape->dims[i] != 1) *mask &= ~(1u << i);
     return FL_OK;

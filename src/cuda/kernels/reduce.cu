@@ -153,7 +153,7 @@ static fl_status variance(fl_kernel *kernel, fl_finish finish)
 {
     uint32_t mask = axes_of(kernel, FL_VAR_AXIS);
     fl_results r = results_of(&kernel->out[0], &kernel->in[0], mask, finish);
-    double left = (double)r.local_count - (double)kernel->attrs->at[FL_VAR_CORRECTION].integer;
+    double left = (double)r.local_count - kernel->attrs->at[FL_VAR_CORRECTION].number;
     r.divisor = left > 0 ? left : 0;
     FL_TRY(fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
         fl_variance_fold<element_of<decltype(like)>> fold;
