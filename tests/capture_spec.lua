@@ -260,11 +260,6 @@ describe("what cannot be captured", function()
         ["another generator"] = function(t)
             return flow.with_generator(flow.generator(3), function() return flow.rand_like(t) end)
         end,
-        ["a new leaf"] = function(t)
-            local w = nn.Parameter(flow.ones(4))
-            ;(w * t):sum():backward()
-            return w.grad
-        end,
     }
     for name, f in pairs(cases) do
         it("is an error that names the line: " .. name, function()

@@ -58,6 +58,44 @@ describe("a captured step of training", function()
         end)
     end
 
+    -- Losses of a net that solves a differential equation at points drawn anew, which the step makes, and the last slope.
+    local function solve(captures, make)
+        flow.manual_seed(5)
+        local net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+        local optimizer = optim.Adam(net:parameters(), {lr = 0.01})
+        local step = captures(function()
+            optimizer:zero_grad()
+            local x = make()
+            local u = net(x)
+            local slope = flow.grad(u, x, {grad_outputs = flow.ones_like(u), create_graph = true})
+            local bend = flow.grad(slope, x, {grad_outputs = flow.ones_like(u), create_graph = true})
+            local loss = (bend + u):square():mean() + (net(flow.zeros(1, 1)) - 1):square():sum()
+            loss:backward()
+            optimizer:step()
+            return loss, x.grad
+        end)
+        local losses, grad = {}
+        for i = 1, 30 do
+            local loss
+            loss, grad = step()
+            losses[i] = loss:item()
+        end
+        return losses, grad
+    end
+
+    for name, make in pairs {
+        ["requires_grad ="] = function() return flow.rand(16, 1, {requires_grad = true}) end,
+        ["requires_grad_"] = function() return (flow.rand(16, 1) * 2):requires_grad_() end,
+        ["a parameter"] = function() return nn.Parameter(flow.linspace(0, 1, 16):unsqueeze(1)) end,
+    } do
+        it("reaches leaves that the step itself makes: " .. name, function()
+            local want, slope = solve(function(f) return f end, make)
+            local got, mine = solve(capture, make)
+            assert.are.same(want, got)
+            same_bits(slope, mine, "gradient of the leaf")
+        end)
+    end
+
     it("counts steps of each parameter, and sees new ones", function()
         local function run(captures)
             flow.manual_seed(1)

@@ -18,13 +18,13 @@ static int leaf_find(const fl_tensor *leaf)
     return -1;
 }
 
-/* The first time that a leaf's gradient is looked at. */
+/* The first time that a leaf's gradient is looked at. One that steps make is new in every run and has no gradient from
+** before; what it gets is a value like any other. */
 static fl_status leaf_add(fl_tensor *leaf, fl_grad_access access)
 {
     fl_program *p = fl_recording_now.program;
     int room = p->leaf_room, made = fl_recording_find(leaf->storage);
-    if (made >= 0 && !fl_slot_is_outside(&p->slots[made]))
-        return fl_recording_refuse("a tensor that has a gradient is made");
+    if (made >= 0 && !fl_slot_is_outside(&p->slots[made]) && p->slots[made].written) return FL_OK;
     FL_TRY(fl_program_reserve((void **)&p->leaves, sizeof *p->leaves, &p->leaf_room, p->leaf_count));
     if (p->leaf_room != room) {
         fl_tensor **grown = realloc(fl_recording_now.gradients, sizeof *grown * (size_t)p->leaf_room);
