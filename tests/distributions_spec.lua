@@ -172,6 +172,21 @@ describe("distributions", function()
         assert.matches("register_kl: p must be a table, got nil$", select(2, pcall(D.register_kl, nil, D.Poisson, tostring)))
     end)
 
+    it("are captured, where nothing is checked", function()
+        local x = flow.randn(3, 4)
+        local function score(t)
+            local normal, categorical = D.Normal(t, t:exp()), D.Categorical {logits = t}
+            return normal:log_prob(normal:rsample()):sum(-1) + categorical:log_prob(categorical:sample())
+        end
+        local f = flow.capture(score)
+        f(x)
+        flow.manual_seed(2)
+        local want = score(x)
+        flow.manual_seed(2)
+        support.same_bits(want, f(x), "log_prob")
+        assert.are.same({-1}, flow.capture(function(t) return D.Normal(0, t).scale end)(flow.tensor {-1}):totable())
+    end)
+
     it("take a rule for another pair", function()
         D.register_kl(D.Normal, D.Poisson, function(p) return p.loc * 0 + 7 end)
         assert.are.equal(7, D.kl_divergence(D.Normal(0, 1), D.Poisson(1)):item())
