@@ -230,6 +230,10 @@ test-hosts: ## the multi-rank specs with 2, 3 and 4 ranks on two hosts (network 
 test-peer: $(OUT)/flowlua ## ops beside PyTorch, with gradients of two orders (PEER=python that has it; FAMILIES="linalg" for some)
 	$(PEER) -W ignore tests/peer/peer.py $(OUT)/flowlua $(FAMILIES)
 
+PYTHON = python3
+test-array-api: $(OUT)/libflow.so ## the array API's conformance suite on libflow (PYTHON with pytest, hypothesis, ndindex; SUITE=folder of array-api-tests)
+	FLOW_LIBRARY=$(abspath $(OUT)/libflow.so) $(PYTHON) tests/array_api/run.py "$(SUITE)" $(SUITE_ARGUMENTS)
+
 test-emulated: ## the CUDA device without a GPU: its kernels run on the CPU (CONFIG=checked: each access is looked at)
 	sh scripts/install.sh $(PACKAGES_BUILD) $(PACKAGES_RUN) $(PACKAGES_TEST)
 	$(MAKE) all emulated
@@ -329,4 +333,4 @@ help: ## this list
 
 -include $(shell find $(OUT)/src $(OUT)/emulated $(OUT)/tests -name '*.d' 2>/dev/null)
 
-.PHONY: all install-deps run test test-san test-ranks test-hosts test-peer test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install module install-module dist rock deps clean help FORCE
+.PHONY: all install-deps run test test-san test-ranks test-hosts test-peer test-array-api test-emulated test-gpu tests-c emulated lint format layers bench bench-gpu install module install-module dist rock deps clean help FORCE
