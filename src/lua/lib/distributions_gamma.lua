@@ -264,12 +264,14 @@ local LARGE = {
         -0.420059e-2},
 }
 
+-- list[1] + list[2] x + ..., by Horner.
 local function polynomial(x, list)
     local sum = list[#list]
     for i = #list - 1, 1, -1 do sum = sum * x + list[i] end
     return sum
 end
 
+-- Of tensors x >= 0.
 local function log_bessel(x, order)
     local near, far = x:clamp(nil, 3.75), x:clamp(3.75)
     local y = near / 3.75

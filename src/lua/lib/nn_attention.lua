@@ -76,6 +76,7 @@ local function widened(mask)
     return mask and flow.cat({mask, flow.zeros_like(mask:narrow(-1, 0, 1))}, -1)
 end
 
+-- A mask is bool or float, and has one of the given shapes.
 local function check_mask(name, mask, ...)
     if mask == nil then return end
     check.tensor("MultiheadAttention", name, mask)
@@ -115,6 +116,7 @@ local function attention_weights(self, q, k, mask)
     return self.training and self.dropout > 0 and flow.dropout(weights, self.dropout) or weights
 end
 
+-- [batch, heads, steps, width] of each: the result, and the weights where they are wanted, which the fused op has not.
 local function attend(self, q, k, v, mask, causal, need_weights)
     if need_weights then
         local weights = attention_weights(self, q, k, mask)
@@ -132,6 +134,7 @@ local function batched(x, unbatched, batch_first)
     return batch_first and x or x:transpose(0, 1)
 end
 
+-- All three have a batch or none, and the widths of the layer.
 local function check_inputs(self, query, key, value)
     local n = query.ndim
     for name, x in pairs {query = query, key = key, value = value} do

@@ -41,14 +41,14 @@ local function sides_of(layer, axes)
 end
 
 -- Fields that both sorts have. fan: inputs of an output, apart from the window.
-local function set_up(self, who, axes, inputs, outputs, kernel, o)
-    self.inputs, self.outputs, self.groups = inputs, outputs, o.groups
-    if inputs % o.groups ~= 0 or outputs % o.groups ~= 0 then
-        check.fail("%s: %d inputs and %d outputs cannot be divided into %d groups", who, inputs, outputs, o.groups)
+local function set_up(self, who, axes, inputs, outputs, kernel, opts)
+    self.inputs, self.outputs, self.groups = inputs, outputs, opts.groups
+    if inputs % opts.groups ~= 0 or outputs % opts.groups ~= 0 then
+        check.fail("%s: %d inputs and %d outputs cannot be divided into %d groups", who, inputs, outputs, opts.groups)
     end
     self.kernel = sizes.read(who, "kernel", kernel, 1, axes)
-    self.stride = sizes.read(who, "stride", o.stride, 1, axes)
-    self.dilation = sizes.read(who, "dilation", o.dilation, 1, axes)
+    self.stride = sizes.read(who, "stride", opts.stride, 1, axes)
+    self.dilation = sizes.read(who, "dilation", opts.dilation, 1, axes)
 end
 
 -- PyTorch's start: uniform within 1 / sqrt of the elements that one output is a sum of.
@@ -75,6 +75,7 @@ end
 
 ---@alias flow.nn.sizes integer|integer[] of all axes, or of each
 
+-- The class of convolutions over `axes` axes.
 local function convolution(axes)
     local name, op = "Conv" .. axes .. "d", flow["conv" .. axes .. "d"]
     local class = Module:extend(name)
@@ -120,6 +121,7 @@ local function output_padding(self, name, x, size, axes)
     return more
 end
 
+-- The class of their transposes: it makes larger what a convolution makes smaller.
 local function transposed(axes)
     local name, op = "ConvTranspose" .. axes .. "d", flow["conv_transpose" .. axes .. "d"]
     local class = Module:extend(name)

@@ -194,12 +194,12 @@ end
 ---@param anchor any
 ---@param positive any
 ---@param negative any
----@param o {distance_function: function, margin: number, swap: boolean, reduction: string}?
-function F.triplet_margin_with_distance_loss(anchor, positive, negative, o)
-    local distance = o.distance_function or flow.pairwise_distance
+---@param opts {distance_function: function, margin: number, swap: boolean, reduction: string}?
+function F.triplet_margin_with_distance_loss(anchor, positive, negative, opts)
+    local distance = opts.distance_function or flow.pairwise_distance
     local near, away = distance(anchor, positive), distance(anchor, negative)
-    if o.swap then away = flow.minimum(away, distance(positive, negative)) end
-    return flow.margin_ranking_loss(away, near, flow.ones_like(near), o.margin, o.reduction)
+    if opts.swap then away = flow.minimum(away, distance(positive, negative)) end
+    return flow.margin_ranking_loss(away, near, flow.ones_like(near), opts.margin, opts.reduction)
 end
 
 F.unfold, F.fold = flow.im2col, flow.col2im

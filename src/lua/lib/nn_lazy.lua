@@ -23,6 +23,7 @@ local function axis_of(x, spatial)
     return spatial == "channels" and 1 or x.ndim - spatial - 1
 end
 
+-- A class that becomes `real` at its first call, when the number of inputs is known.
 local function lazy(name, real, spatial)
     local Lazy = module.Module:extend(name)
 

@@ -9,6 +9,7 @@ local classes = {}
 
 -- ---- with running statistics ----
 
+-- Parameters of the affine map and buffers of the running statistics, where the options ask for them.
 local function set_up(self, channels, opts)
     self.channels, self.eps, self.momentum = channels, opts.eps, opts.momentum
     if opts.momentum == true then check.fail("%s: momentum must be a number or false, got true", self.__name) end

@@ -16,6 +16,7 @@ local function pool(name, axes, usage, methods, forward)
     classes[name] = class
 end
 
+-- Windows lie side by side where no stride is given.
 local function read_window(self, name, axes, kernel, opts)
     self.kernel = sizes.read(name, "kernel", kernel, 1, axes)
     self.stride = sizes.read(name, "stride", opts.stride or self.kernel, 1, axes)

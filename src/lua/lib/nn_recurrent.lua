@@ -72,6 +72,8 @@ local RNNBase = Module:extend("RNNBase")
 local OPTIONS = "bias: boolean = true, batch_first: boolean = false, dropout: number 0..1 = 0, " ..
     "bidirectional: boolean = false"
 
+-- Parameters of all layers and directions, under the names of PyTorch: weight_ih_l0, weight_hh_l0_reverse. A layer
+-- above the first has the outputs of all directions as its inputs.
 local function set_up(self, kind, input_size, hidden_size, num_layers, opts)
     local proj = opts.proj_size or 0
     if proj >= hidden_size then
@@ -160,6 +162,7 @@ local function states(self, h, c, unbatched, unsorted)
     return h
 end
 
+-- Of a packed sequence: its rows are sorted by length, its states come and go in the order of the caller.
 local function forward_packed(self, packed, hx)
     local x, lengths = packing()._unpacked(packed)
     local h, c = initial(self, hx, x:size(1), false)

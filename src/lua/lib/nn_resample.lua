@@ -23,6 +23,7 @@ local function sides_of(name, padding, axes)
     return list
 end
 
+-- A class that pads `axes` axes of x, with a batch or without.
 local function pad(prefix, mode, axes, usage)
     local name = prefix .. axes .. "d"
     local class = Module:extend(name)

@@ -16,19 +16,21 @@ local LAYER = "d_model: integer >= 1, nhead: integer >= 1, {" .. OPTIONS .. "}"
 -- ---- layers ----
 
 -- The parts that both layers have behind their attentions.
-local function add_feedforward(self, width, o)
-    self.linear1 = nn.Linear(width, o.dim_feedforward, {bias = o.bias})
-    self.dropout = nn.Dropout(o.dropout)
-    self.linear2 = nn.Linear(o.dim_feedforward, width, {bias = o.bias})
+local function add_feedforward(self, width, opts)
+    self.linear1 = nn.Linear(width, opts.dim_feedforward, {bias = opts.bias})
+    self.dropout = nn.Dropout(opts.dropout)
+    self.linear2 = nn.Linear(opts.dim_feedforward, width, {bias = opts.bias})
 end
 
-local function add_norms(self, width, count, o)
-    for i = 1, count do self["norm" .. i] = nn.LayerNorm(width, {eps = o.layer_norm_eps, bias = o.bias}) end
-    for i = 1, count do self["dropout" .. i] = nn.Dropout(o.dropout) end
+-- A normalisation and a dropout for each of the `count` parts with a residual.
+local function add_norms(self, width, count, opts)
+    for i = 1, count do self["norm" .. i] = nn.LayerNorm(width, {eps = opts.layer_norm_eps, bias = opts.bias}) end
+    for i = 1, count do self["dropout" .. i] = nn.Dropout(opts.dropout) end
 end
 
-local function attention(width, heads, o)
-    return nn.MultiheadAttention(width, heads, {dropout = o.dropout, bias = o.bias, batch_first = o.batch_first})
+local function attention(width, heads, opts)
+    return nn.MultiheadAttention(width, heads,
+        {dropout = opts.dropout, bias = opts.bias, batch_first = opts.batch_first})
 end
 
 local function feedforward(self, x, last)
@@ -43,6 +45,7 @@ local function residual(self, x, norm, f)
     return norm(x + f(x))
 end
 
+-- Attention of x to memory. is_causal is only a hint that the mask is the causal one, so it needs the mask.
 local function attended(layer, dropout, x, memory, mask, padding, causal)
     return dropout((layer(x, memory, memory, padding, false, mask, true, causal and mask ~= nil)))
 end

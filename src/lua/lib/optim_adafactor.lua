@@ -25,6 +25,8 @@ local function blend(run, averages, values)
     run(op.sgd_plain_step, {averages, far}, share)
 end
 
+-- The average of squares: of a vector itself, of matrices the product of the averages of rows and of columns over the
+-- mean of all (N. Shazeer and M. Stern, 2018).
 local function variance_of(run, g, kept, eps)
     local square = g:square()
     if #g.shape < 2 then

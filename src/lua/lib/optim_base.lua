@@ -16,10 +16,11 @@ local program = flow._program
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
-local function new_state(self, group, p)
-    local state = {step = 0, place = groups.place_of(p), tensors = {}}
-    for i, name in ipairs(self._kept(group, p)) do
-        state.tensors[i] = self._make and self._make(p:detach(), name) or flow.zeros_like(p:detach())
+-- What an optimizer keeps of a parameter, as its rule begins: zeros, or what `make` and `initial` of the rule say.
+local function new_state(self, group, param)
+    local state = {step = 0, place = groups.place_of(param), tensors = {}}
+    for i, name in ipairs(self._kept(group, param)) do
+        state.tensors[i] = self._make and self._make(param:detach(), name) or flow.zeros_like(param:detach())
         local first = self._initial and self._initial(group, name) or 0
         if first ~= 0 then state.tensors[i]:fill_(first) end
     end
@@ -27,11 +28,11 @@ local function new_state(self, group, p)
 end
 
 -- State of one parameter, made at its first step.
-local function state_of(self, group, p)
-    local state = self.state[p]
+local function state_of(self, group, param)
+    local state = self.state[param]
     if not state then
-        state = new_state(self, group, p)
-        self.state[p] = state
+        state = new_state(self, group, param)
+        self.state[param] = state
     end
     return state
 end
@@ -223,22 +224,22 @@ local function check_names(self, who, saved, known, what)
 end
 
 -- Checks that the saved state `entry` fits parameter number `count`.
-local function check_entry(self, who, group, p, entry, count)
+local function check_entry(self, who, group, param, entry, count)
     if type(entry) ~= "table" or math.type(entry.step) ~= "integer" or entry.step < 0 then
         check.fail("%s: the state of parameter %d is missing", who, count)
     end
     local known = {step = true}
-    for _, name in ipairs(self._kept(group, p)) do known[name] = true end
+    for _, name in ipairs(self._kept(group, param)) do known[name] = true end
     check_names(self, who, entry, known, "a tensor")
-    for _, name in ipairs(self._kept(group, p)) do
+    for _, name in ipairs(self._kept(group, param)) do
         local t = entry[name]
         if t == nil and entry.step > 0 then check.fail("%s: %s of parameter %d is missing", who, name, count) end
         if t ~= nil and not checkpoint.is_stored(t) then check.tensor(who, name, t) end
-        local like = self._make and t ~= nil and self._make(p:detach(), name) or p
+        local like = self._make and t ~= nil and self._make(param:detach(), name) or param
         if t ~= nil and check.shape(t) ~= check.shape(like) then
             check.fail("%s: %s of parameter %d has shape %s, %s %s", who, name, count, check.shape(t),
-                like == p and "the parameter" or "it must be", check.shape(like))
-        elseif check.is_tensor(t) and t.is_global and not p.is_global then
+                like == param and "the parameter" or "it must be", check.shape(like))
+        elseif check.is_tensor(t) and t.is_global and not param.is_global then
             check.fail("%s: %s of parameter %d is global, the parameter is local", who, name, count)
         end
     end
@@ -286,10 +287,10 @@ local function check_state(self, state)
 end
 
 -- Puts the state in the place of the one that p has; its tensors stay, for captured steps hold them.
-local function adopt(states, p, mine)
-    local old = states[p]
+local function adopt(states, param, mine)
+    local old = states[param]
     if not old or #old.tensors ~= #mine.tensors then
-        states[p] = mine
+        states[param] = mine
         return
     end
     old.step = mine.step

@@ -75,6 +75,7 @@ end
 
 -- ---- the vector of all parameters ----
 
+-- The gradients of all parameters in one line, 0 where there is none; to be descended.
 local function gradient_of(group)
     local parts = {}
     for i, p in ipairs(group.params) do
@@ -84,6 +85,7 @@ local function gradient_of(group)
     return group.maximize and -flat or flat
 end
 
+-- Moves the parameters t times along a direction.
 local function add(group, t, direction)
     local at = 0
     for _, p in ipairs(group.params) do
@@ -119,6 +121,8 @@ local function remember(past, gradient, history_size)
     past.H_diag = curve / dot(y, y)
 end
 
+-- The product of the inverse Hessian, as the last steps show it, and -gradient: the two-loop recursion of J. Nocedal
+-- (1980).
 local function direction_of(past, gradient)
     local q, alpha = -gradient, {}
     for i = #past.old_dirs, 1, -1 do

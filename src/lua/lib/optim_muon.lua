@@ -41,6 +41,7 @@ local function ahead(group) return {lr = group.momentum} end
 
 local function descent(group) return {lr = group.lr, weight_decay = group.weight_decay} end
 
+-- The direction of a step: the average of gradients, or with Nesterov what it will be if this gradient comes again.
 local function update_of(group, run, grad, buffer)
     if not group.nesterov then return buffer end
     local x = grad:clone()
