@@ -133,36 +133,35 @@ void fl_row_push_key(lua_State *L, const fl_row *row, const fl_row_field *field)
     fl_row_push_plain(L, row, &field->key);
 }
 
-void fl_row_set_arrays(lua_State *L, int index, const fl_row *row)
+/* Sets the fields of a row in the table at index; push(L, field, bytes) pushes the value of one that is an array. */
+static void set_fields(lua_State *L, int index, const fl_row *row,
+                       void (*push)(lua_State *L, const fl_row_field *field, const void *bytes))
 {
     index = lua_absindex(L, index);
     for (int i = 0; i < row->count; i++) {
-        const fl_row_field *f = &row->fields[i];
-        fl_row_push_key(L, row, f);
-        if (f->value.type != LUA_TUSERDATA) fl_row_push_plain(L, row, &f->value);
-        else {
-            fl_array *a = fl_lua_new_array(L, f->dtype, &f->shape);
-            if (f->size) memcpy(a->data, fl_row_bytes(row) + f->at, f->size);
-        }
+        const fl_row_field *field = &row->fields[i];
+        fl_row_push_key(L, row, field);
+        if (field->value.type == LUA_TUSERDATA) push(L, field, fl_row_bytes(row) + field->at);
+        else fl_row_push_plain(L, row, &field->value);
         lua_rawset(L, index);
     }
 }
 
-void fl_row_set_tensors(lua_State *L, int index, const fl_row *row)
+static void push_array(lua_State *L, const fl_row_field *field, const void *bytes)
 {
-    index = lua_absindex(L, index);
-    for (int i = 0; i < row->count; i++) {
-        const fl_row_field *f = &row->fields[i];
-        fl_row_push_key(L, row, f);
-        if (f->value.type != LUA_TUSERDATA) fl_row_push_plain(L, row, &f->value);
-        else {
-            fl_box *box = fl_lua_new_box(L);
-            FL_CHECK(L, fl_tensor_empty_local(&box->tensor, f->dtype, &f->shape));
-            if (f->size) memcpy(fl_tensor_data(box->tensor), fl_row_bytes(row) + f->at, f->size);
-        }
-        lua_rawset(L, index);
-    }
+    fl_array *array = fl_lua_new_array(L, field->dtype, &field->shape);
+    if (field->size) memcpy(array->data, bytes, field->size);
 }
+
+static void push_tensor(lua_State *L, const fl_row_field *field, const void *bytes)
+{
+    fl_box *box = fl_lua_new_box(L);
+    FL_CHECK(L, fl_tensor_empty_local(&box->tensor, field->dtype, &field->shape));
+    if (field->size) memcpy(fl_tensor_data(box->tensor), bytes, field->size);
+}
+
+void fl_row_set_arrays(lua_State *L, int index, const fl_row *row) { set_fields(L, index, row, push_array); }
+void fl_row_set_tensors(lua_State *L, int index, const fl_row *row) { set_fields(L, index, row, push_tensor); }
 
 /* ---- finding ---- */
 

@@ -82,6 +82,15 @@ local function forget(net, who, name)
     return entry
 end
 
+-- Makes the weight, as it was computed last, a parameter again in the place of its parts.
+local function restore(net, name, entry)
+    local weight = module.fields(net)[name]:detach():clone()
+    for _, part in ipairs(entry.parts) do net[part] = nil end
+    net[name] = nil
+    net:register_parameter(name, module.Parameter(weight))
+    return net
+end
+
 local function weight_of(net, who, name)
     local t = module.fields(net)[name]
     if not check.is_tensor(t) then check.fail("%s: the module has no parameter %s", who, check.quote(name)) end
@@ -124,11 +133,7 @@ end
 function M.remove_weight_norm(net, name)
     local entry = forget(net, "weight_norm", name)
     entry.compute(net)
-    local weight = module.fields(net)[name]:detach():clone()
-    for _, part in ipairs(entry.parts) do net[part] = nil end
-    net[name] = nil
-    net:register_parameter(name, module.Parameter(weight))
-    return net
+    return restore(net, name, entry)
 end
 
 ---The weight divided by its largest singular value, which steps of the power iteration follow during training.
@@ -173,11 +178,7 @@ end
 function M.remove_spectral_norm(net, name)
     local entry = forget(net, "spectral_norm", name)
     entry.compute(net, 0)
-    local weight = module.fields(net)[name]:detach():clone()
-    for _, part in ipairs(entry.parts) do net[part] = nil end
-    net[name] = nil
-    net:register_parameter(name, module.Parameter(weight))
-    return net
+    return restore(net, name, entry)
 end
 
 check.takes(M, {
