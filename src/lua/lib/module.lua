@@ -29,7 +29,11 @@ end
 function Module:named_parameters() return collect(self, {parameter = true}) end
 
 ---@return any[]
-function Module:parameters() return values(self:named_parameters()) end
+function Module:parameters()
+    local list = {}
+    class.walk_tensors(self, {parameter = true}, function(_, _, p) list[#list + 1] = p end)
+    return list
+end
 
 ---Number of elements of all parameters.
 ---@return integer

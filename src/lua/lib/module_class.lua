@@ -430,22 +430,30 @@ end
 
 -- ---- walking ----
 
--- Modules that `module` holds itself: children, and modules in plain lists that were assigned to it.
-local function own_children(module)
-    local result = ordered.new()
+-- Modules that `module` holds itself: children, and modules in plain lists that were assigned to it; nil: it has none.
+local function children_of(module)
+    local result
     local fields, kinds = module[FIELDS], module[KINDS]
     for _, key in ipairs(module[ORDER]) do
         local value = fields[key]
         if kinds[key] == "module" and value ~= nil then
+            result = result or ordered.new()
             result[tostring(key)] = value
         elseif type(value) == "table" and getmetatable(value) == nil then
             for i, item in ipairs(value) do
-                if M.is_module(item) then result[tostring(key) .. "." .. i] = item end
+                if M.is_module(item) then
+                    result = result or ordered.new()
+                    result[tostring(key) .. "." .. i] = item
+                end
             end
         end
     end
     return result
 end
+
+local function own_children(module) return children_of(module) or ordered.new() end
+
+local none = ordered.new()
 
 local function join(prefix, name)
     return prefix == "" and name or prefix .. "." .. name
@@ -459,7 +467,7 @@ function walk(module, visit, again, prefix, seen, above)
     if seen[module] and not again then return end
     seen[module], above[module] = true, true
     visit(prefix, module)
-    for name, child in own_children(module) do walk(child, visit, again, join(prefix, name), seen, above) end
+    for name, child in children_of(module) or none do walk(child, visit, again, join(prefix, name), seen, above) end
     above[module] = nil
 end
 
@@ -487,21 +495,28 @@ function program.watch(modules)
     end
 end
 
--- Tensors of one kind by dotted name; a tensor that is used twice comes once unless `again`.
-local function collect(module, wanted, again)
-    local result, seen = ordered.new(), {}
+-- visit(prefix, key, tensor) for the tensors of one kind; one that is used twice comes once unless `again`.
+local function walk_tensors(module, wanted, visit, again)
+    local seen = {}
     walk(module, function(prefix, part)
+        local fields, kinds = part[FIELDS], part[KINDS]
         for _, key in ipairs(part[ORDER]) do
-            local value, kind = part[FIELDS][key], part[KINDS][key]
-            if wanted[kind] and value ~= nil and (again or not seen[value]) then
+            local value = fields[key]
+            if value ~= nil and wanted[kinds[key]] and (again or not seen[value]) then
                 seen[value] = true
-                result[join(prefix, tostring(key))] = value
+                visit(prefix, key, value)
             end
         end
     end, again)
+end
+
+-- The same by dotted name.
+local function collect(module, wanted, again)
+    local result = ordered.new()
+    walk_tensors(module, wanted, function(prefix, key, value) result[join(prefix, tostring(key))] = value end, again)
     return result
 end
 
-M.own_children, M.join, M.walk, M.collect = own_children, join, walk, collect
+M.own_children, M.join, M.walk, M.walk_tensors, M.collect = own_children, join, walk, walk_tensors, collect
 
 return M

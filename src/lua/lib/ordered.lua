@@ -24,15 +24,16 @@ local function compact(self)
     end
     rawset(self, KEYS, keys)
     rawset(self, PLACES, places)
+    return keys, places
 end
 
 local function append(self, key)
-    local old, count = rawget(self, PLACES)[key], rawget(self, COUNT)
-    if old then rawget(self, KEYS)[old] = HOLE end
-    if #rawget(self, KEYS) > 2 * count + 8 then compact(self) end
-    local keys = rawget(self, KEYS)
-    keys[#keys + 1] = key
-    rawget(self, PLACES)[key] = #keys
+    local keys, places, count = rawget(self, KEYS), rawget(self, PLACES), rawget(self, COUNT)
+    local old = places[key]
+    if old then keys[old] = HOLE end
+    if #keys > 2 * count + 8 then keys, places = compact(self) end
+    local place = #keys + 1
+    keys[place], places[key] = key, place
     rawset(self, COUNT, count + 1)
 end
 
