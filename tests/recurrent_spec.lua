@@ -102,6 +102,12 @@ describe("recurrent layers", function()
         close(net(x), run(), "one layer")
     end)
 
+    it("of a mode that there is not are refused", function()
+        assert.are.equal("RNNBase: mode must be one of LSTM|GRU|RNN_TANH|RNN_RELU, got 'P'",
+            (support.message_of(function() nn.RNNBase("P", 3, 4) end):gsub("^.-:%d+: ", "")))
+        assert.are.equal("GRU", nn.RNNBase("GRU", 3, 4).kind:upper())
+    end)
+
     it("train when captured", function()
         flow.manual_seed(4)
         local net, head = nn.LSTM(3, 8), nn.Linear(8, 2)

@@ -480,8 +480,32 @@ function Draw:forget(names, kept)
     self.pool = pool
 end
 
-local writers = {"add_", "mul_", "sub_", "div_", "copy_", "fill_", "zero_", "relu_", "neg_", "clamp_", "masked_fill_", "tanh_", "uniform_", "normal_", "scatter_add_",
-    "scatter_", "assign", "assign", "assign", "bernoulli", "index_put_", "index_write_", "scatter_write_"}
+local writers = {"add_", "mul_", "sub_", "div_", "copy_", "fill_", "zero_", "relu_", "neg_", "clamp_", "masked_fill_", "tanh_", "scatter_add_",
+    "scatter_", "assign", "assign", "assign", "bernoulli", "index_put_", "index_write_", "scatter_write_", "index_add_", "index_copy_", "index_fill_",
+    "put_", "masked_scatter_", "scatter_reduce_", "filled"}
+
+-- What fills a tensor with random numbers.
+local fills = {"uniform_()", "normal_()", "cauchy_()", "exponential_()", "log_normal_()", "geometric_(0.3)", "bernoulli_()", "random_(-5, 5)", "random_(100)"}
+
+-- The arguments of an op in place that is given positions, after x; nil where there are none.
+local function positions(d, op, t, place, other)
+    if t.ndim == 0 or t:numel() == 0 then return end
+    if op == "put_" then
+        local adds = chance(50)
+        local n = random(0, adds and 4 or 1) -- without adding each place once
+        return ("%s, %s, %s"):format(d:indices({n}, t:numel(), place, true), other({n}, t.dtype), adds)
+    end
+    local axis, shape = random(0, t.ndim - 1), t.shape
+    if op == "scatter_reduce_" then
+        for i in ipairs(shape) do shape[i] = random(0, shape[i]) end
+        local index = d:indices(shape, t:size(axis), place)
+        return ("%d, %s, %s, %q, %s"):format(axis, index, other(shape, t.dtype), pick {"sum", "prod", "mean", "amax", "amin"}, chance(60))
+    end
+    shape[axis + 1] = random(0, op == "index_copy_" and 1 or 4)
+    local index = d:indices({shape[axis + 1]}, t:size(axis), place, op == "index_fill_")
+    return ("%d, %s, %s"):format(axis, index, op == "index_fill_" and "2" or other(shape, t.dtype))
+end
+local by_positions = {put_ = true, scatter_reduce_ = true, index_add_ = true, index_copy_ = true, index_fill_ = true}
 
 -- Writes to a copy, through a view of it as often as not.
 function kinds.write(d)
@@ -548,9 +572,18 @@ function kinds.write(d)
     elseif op == "index_put_" then
         if t.ndim == 0 or t:size(0) == 0 then return end
         text = ("%s:index_put_(%s, 2)"):format(target, d:indices({random(0, 4)}, t:size(0), place))
+    elseif by_positions[op] then
+        local arguments = positions(d, op, t, place, other)
+        if not arguments then return end
+        text = ("%s:%s(%s)"):format(target, op, arguments)
+    elseif op == "masked_scatter_" then
+        local mask = d:input {shape = t.shape, dtype = "bool", kind = "grid", place = place}
+        text = ("%s:masked_scatter_(%s, %s)"):format(target, mask, other({t:numel()}, t.dtype))
+    elseif op == "filled" then
+        local fill = pick(fills)
+        op, text = fill:match "^[^(]+", target .. ":" .. fill
     elseif op == "fill_" then text = target .. ":fill_(3)"
     elseif op == "clamp_" then text = target .. ":clamp_(-1, 1)"
-    elseif op == "uniform_" or op == "normal_" then text = ("%s:%s()"):format(target, op)
     elseif op == "bernoulli" then text = ("%s:copy_(%s)"):format(target, partner())
     elseif op == "masked_fill_" then text = ("%s:masked_fill_(%s, 2)"):format(target, d:input {shape = t.shape, dtype = "bool", kind = "grid", place = place})
     elseif op == "zero_" or op == "relu_" or op == "neg_" or op == "tanh_" then text = ("%s:%s()"):format(target, op)
@@ -567,7 +600,8 @@ local function moments(most)
 end
 local function rmsprop() return ("0.1, 0.9, 1e-4, %g, 0.9, %s"):format(pick {0, 0.1}, chance(30)) end
 
--- lists: all of them; written: those that a step writes; squares: those that cannot be negative.
+-- lists: all of them; written: those that a step writes; squares: those that cannot be negative; small: those whose squares
+-- are below them; norm: each member's total norm is the last list; sums: its squares, summed twice, are.
 local steps = {
     sgd_plain_step = {lists = 2, written = {1}, options = function() return ("%g, %g, %s"):format(pick {0.1, 0.5}, pick {0, 0.01}, chance(30)) end},
     sgd_step = {lists = 3, written = {1, 3}, options = function()
@@ -589,6 +623,16 @@ local steps = {
     asgd_step = {lists = 3, written = {1, 3}, options = function()
         return ("0.1, 0.01, 0.75, 2, %g, %d, %s"):format(pick {0, 0.1}, random(5), chance(30))
     end},
+    rmsprop_centered_step = {lists = 4, written = {1, 3, 4}, squares = {[3] = true}, small = {[4] = true}, options = rmsprop},
+    rmsprop_both_step = {lists = 5, written = {1, 3, 4, 5}, squares = {[3] = true}, small = {[5] = true}, options = rmsprop},
+    rprop_step = {lists = 4, written = {1, 3, 4}, squares = {[4] = true}, options = function() return ("0.5, 1.2, 1e-6, 50, %s"):format(chance(30)) end},
+    lion_step = {lists = 3, written = {1, 3}, options = moments()},
+    lamb_moments_step = {lists = 4, written = {3, 4}, squares = {[4] = true}, options = moments()},
+    lamb_step = {lists = 4, written = {1}, squares = {[4] = true}, sums = true, options = moments()},
+    lars_step = {lists = 3, written = {1, 3}, sums = true, options = function()
+        return ("0.1, 0.9, %g, 0.001, 1e-8, %s"):format(pick {0, 0.1}, chance(30))
+    end},
+    scale_step = {lists = 1, written = {1}, options = function() return tostring(pick {0.5, -2, 0}) end},
     clip_scale_ = {lists = 1, written = {1}, norm = true, options = function() return tostring(pick {0.5, 2, 100}) end},
 }
 local step_names = {}
@@ -605,7 +649,7 @@ function kinds.step(d)
         local sbp = random_sbp(d.list[place], #shape, dtype, false)
         for k = 1, step.lists do
             local source = d:fresh_input(shape, k > 1 and chance(20) and pick(float_names) or dtype, place)
-            local copy = step.squares and step.squares[k] and ":square()" or ":clone()"
+            local copy = step.squares and step.squares[k] and ":square()" or step.small and step.small[k] and ":mul(0.015625)" or ":clone()"
             local own = d:emit(("move(%s%s, %d, %s)"):format(source, copy, place, plain(sbp)), place, {op = "clone", fresh = true})
             if not own then return end
             lists[k] = lists[k] or {}
@@ -619,6 +663,11 @@ function kinds.step(d)
         local norm = d:emit(("flow.abs(%s)"):format(d:fresh_input({}, pick {"float32", "float64"}, place)), place, {op = "abs"})
         if not norm then return end
         for _ = 1, members do all[#all + 1] = norm[1] end
+    end
+    for _ = 1, step.sums and members or 0 do
+        local sums = d:emit(("flow.abs(%s)"):format(d:fresh_input({2}, "float32", place)), place, {op = "abs"})
+        if not sums then return end
+        all[#all + 1] = sums[1]
     end
     local text = ("op.%s({%s}, %s)"):format(op, table.concat(all, ", "), step.options())
     d:emit(text, place, {op = op, statement = true, writes = writes, touched = writes})

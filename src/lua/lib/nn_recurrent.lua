@@ -215,7 +215,7 @@ function RNNBase:extra()
     return self.bidirectional and text .. ", bidirectional=true" or text
 end
 
-signatures(RNNBase, "RNNBase(mode: string, input_size: integer >= 1, hidden_size: integer >= 1, " ..
+signatures(RNNBase, "RNNBase(mode: LSTM|GRU|RNN_TANH|RNN_RELU, input_size: integer >= 1, hidden_size: integer >= 1, " ..
     "num_layers: integer >= 1 = 1, {" .. OPTIONS .. ", proj_size: integer >= 0 = 0})", "forward(x: any, hx: any?)")
 
 ---Long short-term memory.
