@@ -290,6 +290,9 @@ function Run:forget_rounded(line, results)
     if #names > 0 and self:reads_rounded(line) then self:forget({touched = names}, {}) end
 end
 
+-- Whether a line gives roots of what is left of a difference, of which half of the digits are right.
+local function takes_roots(line) return line.text:find("use_mm_for_euclid_dist", 1, true) ~= nil end
+
 function Run:line(line)
     self.at = line_text(line)
     if self:reads_forgotten(line) then return self:forget({touched = line.results}, {}) end
@@ -319,6 +322,7 @@ function Run:line(line)
         if flow.is_tensor(t) then
             largest = math.max(largest, magnitude(t))
             self.eps[names[i]] = math.max(eps, floats[t.dtype] or 0)
+            if takes_roots(line) then self.eps[names[i]] = self.eps[names[i]] ^ 0.5 end
             self.coarsest = math.max(self.coarsest, self.eps[names[i]])
         end
     end

@@ -115,6 +115,14 @@ function M.refuse_colon(name, first, kind)
     M.fail("%s.%s is a %s: write %s.%s(...), with a dot", owner, name, kind or "function", owner, name)
 end
 
+---What has no such field, for messages: a function of ours that got it as an argument and reads it is named before it.
+---@param name string
+---@return string
+function M.read_by(name)
+    local called = io_.called()
+    return called == "" and name or called .. ": " .. name
+end
+
 ---Makes reading a name that a table (a module, or a class that is its objects' __index) does not have an error.
 ---@param name string
 ---@param t table
@@ -126,8 +134,7 @@ function M.strict(name, t, hint)
     function meta.__index(_, key)
         local value = inherited and inherited[key]
         if value ~= nil or type(key) == "string" and key:sub(1, 1) == "_" then return value end
-        local called = io_.called()     -- a function of ours that got this as an argument
-        local what = called == "" and name or called .. ": " .. name
+        local what = M.read_by(name)
         if type(key) ~= "string" then M.fail("%s has no [%s]%s", what, M.got(key), hint or "") end
         local names = M.sorted_keys(t)
         table.move(meta.__names or {}, 1, #(meta.__names or {}), #names + 1, names)

@@ -37,7 +37,6 @@ end
 function GradScaler:scale(loss)
     if not self._enabled then return loss end
     if check.is_tensor(loss) then return loss * factor_like(self, loss) end
-    if type(loss) ~= "table" then check.fail("scale: takes a tensor or a list of tensors, got %s", check.got(loss)) end
     local result = {}
     for i, one in ipairs(loss) do result[i] = self:scale(one) end
     return result
@@ -153,7 +152,7 @@ function GradScaler:__tostring()
 end
 
 check.methods(GradScaler, "scaler", {
-    "scale(loss: any)", "unscale_(optimizer: optimizer)", "step(optimizer: optimizer)",
+    "scale(loss: tensor or list)", "unscale_(optimizer: optimizer)", "step(optimizer: optimizer)",
     "update(new_scale: number >= 0?)", "get_scale()", "is_enabled()", "state_dict()", "load_state_dict(state: state)",
 })
 check.strict("GradScaler", GradScaler)

@@ -82,16 +82,16 @@ local function missing_name(self, key)
     if hint == "" and #key <= 40 and key:find("^[%a_][%w_]*$") and not key:find("^__") then
         hint = ("; a field that may be absent is assigned in init: self.%s = nil"):format(key)
     end
-    check.fail("%s has no field or method %s%s", class_name(self), check.quote(key), hint)
+    check.fail("%s has no field or method %s%s", check.read_by(class_name(self)), check.quote(key), hint)
 end
 
 local function missing_number(self, key)
-    local count = #self[FIELDS]
+    local count, name = #self[FIELDS], class_name(self)
     if count == 0 and not self.is_list then
-        check.fail("%s is not a list of modules, got [%s]; its parts are in %s:children()", class_name(self),
-            check.got(key), class_name(self):lower())
+        check.fail("%s is not a list of modules, got [%s]; its parts are in %s:children()", check.read_by(name),
+            check.got(key), name:lower())
     end
-    check.fail("%s has %s; Lua lists count from 1, got [%s]", class_name(self), count == 0 and "no modules" or
+    check.fail("%s has %s; Lua lists count from 1, got [%s]", check.read_by(name), count == 0 and "no modules" or
         ("modules 1 to %d"):format(count), check.got(key))
 end
 

@@ -321,6 +321,9 @@ end
 
 ---For class numbers [...] the tensor [..., classes] with 1 at each number and 0 elsewhere; -1: as many as are needed.
 function M.one_hot(x, classes)
+    if x.dtype == "bool" or x.dtype:find "float" then
+        check.fail("one_hot: x must have an integer dtype, got %s", check.got(x))
+    end
     if classes == -1 then
         if x:numel() == 0 then check.fail("one_hot: write the number of classes, x is empty") end
         classes = x:max():item() + 1
