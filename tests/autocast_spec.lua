@@ -241,7 +241,7 @@ describe("GradScaler", function()
         {"a step without gradients", function()
             local _, opt, scaler = setup()
             scaler:step(opt)
-        end, "unscale_: no parameter of the optimizer has a gradient; call backward before"},
+        end, "step: unscale_: no parameter of the optimizer has a gradient; call backward before"},
         {"a second division", function()
             local p, opt, scaler = setup()
             p.grad = flow.ones(2)
