@@ -101,9 +101,16 @@ local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_a
 for axes = 1, 3 do spoken[("max_pool%dd_with_indices"):format(axes)] = ("max_pool%dd"):format(axes) end
 for _, name in ipairs {"float", "double", "half", "bfloat16", "long", "int", "char", "byte", "bool"} do spoken[name] = "to" end
 
+-- The function of a name with dots, "linalg.eig".
+local function function_of(name)
+    local f = flow
+    for word in name:gmatch "[^.]+" do f = f[word] end
+    return f
+end
+
 -- Is what is called so, or the op that the name is another one of, named?
 local function is_named(text, name)
-    local f = flow._methods[name] or flow.has(name) and flow[name]
+    local f = flow._methods[name] or flow.has(name) and function_of(name)
     local described = type(f) == "function" and flow._describe(f)
     for _, word in pairs {(name:gsub("_$", "")), spoken[name] or name, described and described.sig:match "^[%w_.]+" or name} do
         if type(word) == "string" and text:find(word, 1, true) then return true end

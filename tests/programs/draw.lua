@@ -32,6 +32,7 @@ for _, op in ipairs(ops) do
 end
 
 local function callee(op)
+    if op.name:find(".", 1, true) then return "flow." .. op.name end
     if not op.hidden and flow.has(op.name) and type(flow[op.name]) == "function" then return "flow." .. op.name end
     return "op." .. op.name
 end
