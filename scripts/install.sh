@@ -23,7 +23,7 @@ purpose() {
         zlib1g-dev) echo "compressed data files" ;;
         libjansson-dev) echo "headers of checkpoint files, JSON" ;;
         libjpeg-dev | libpng-dev) echo "JPEG and PNG images" ;;
-        libdnnl-dev) echo "large matrix products" ;;
+        libdnnl-dev) echo "large matrix products, convolutions" ;;
         libopenblas0-pthread) echo "factors and eigenvalues of matrices" ;;
         libopenmpi-dev) echo "the transport between ranks" ;;
         openmpi-bin) echo "to start ranks (mpirun)" ;;
