@@ -503,6 +503,7 @@ check.methods(Module, "net", {
     "state_dict()",
     "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
     "register_forward_hook(f: function)", "register_forward_pre_hook(f: function)",
+    "register_full_backward_hook(f: function)", "register_full_backward_pre_hook(f: function)",
 }, M.is_module)
 check.constructor(Module, "init()", M.is_module)
 check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)

@@ -250,7 +250,12 @@ local function forward_hooked(self, ...)
         args = replaced(args, hook.call(self, table.unpack(args, 1, args.n)))
     end
     local forward = self[GATHERED] and forward_gathered or self.forward
-    local results = table.pack(forward(self, table.unpack(args, 1, args.n)))
+    local results
+    if #hooks.backward + #hooks.backward_pre > 0 and flow.is_grad_enabled() then
+        results = require("flow.module_backward").around(self, hooks, args, function(...) return forward(self, ...) end)
+    else
+        results = table.pack(forward(self, table.unpack(args, 1, args.n)))
+    end
     for _, hook in ipairs({table.unpack(hooks.after)}) do
         results = replaced(results, hook.call(self, args, table.unpack(results, 1, results.n)))
     end
@@ -260,7 +265,7 @@ end
 -- Chooses what calls of the module run.
 local function set_around(self)
     local hooks = self[HOOKS]
-    local hooked = hooks and #hooks.before + #hooks.after > 0
+    local hooked = hooks and #hooks.before + #hooks.after + #hooks.backward + #hooks.backward_pre > 0
     self[AROUND] = hooked and forward_hooked or self[GATHERED] and forward_gathered or false
     program.changed()
 end
@@ -298,7 +303,7 @@ check.methods(Handle, "handle", {"remove()"}, function(value) return getmetatabl
 local function add_hook(self, when, f)
     local hooks = self[HOOKS]
     if not hooks then
-        hooks = {before = {}, after = {}, changes = 0}
+        hooks = {before = {}, after = {}, backward = {}, backward_pre = {}, changes = 0}
         self[HOOKS] = hooks
     end
     local handle = setmetatable({call = f, list = hooks[when], module = self}, handle_meta)
@@ -320,6 +325,17 @@ function Module:register_forward_hook(f) return add_hook(self, "after", f) end
 ---@param f function
 ---@return table handle
 function Module:register_forward_pre_hook(f) return add_hook(self, "before", f) end
+
+---Calls f(module, gradients of the arguments, gradients of the results) in backward of each call of the module; both
+---are lists of those of float tensors (four at most). What f returns takes the place of the first. Returns a handle.
+---@param f function
+---@return table handle
+function Module:register_full_backward_hook(f) return add_hook(self, "backward", f) end
+
+---Calls f(module, gradients of the results) before the backward of each call. What f returns takes their place.
+---@param f function
+---@return table handle
+function Module:register_full_backward_pre_hook(f) return add_hook(self, "backward_pre", f) end
 
 -- ---- calls ----
 

@@ -215,8 +215,13 @@ check.takes(F, {
 
 -- ---- functions of flow ----
 
+local LATER = {}        -- in files of their own
+for name in ([[fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+    fractional_max_pool3d_with_indices]]):gmatch "%S+" do LATER[name] = "flow.nn_functional_more" end
+
 -- The function of a name, or nil.
 local function find(name)
+    if LATER[name] then return require(LATER[name])[name] end
     local f = flow.has(name) and flow[name] or name:sub(-1) == "_" and flow._methods[name] or nil
     if f == nil or not IN_PLACE[name] then return f end
     return check.stands_for(with_flag(name, f, IN_PLACE[name]), f)
@@ -224,7 +229,7 @@ end
 
 local list = {}
 for name in NAMES:gmatch "%S+" do
-    if rawget(F, name) == nil and find(name) then list[#list + 1] = name end
+    if rawget(F, name) == nil and (LATER[name] or find(name)) then list[#list + 1] = name end
 end
 
 local home = {}

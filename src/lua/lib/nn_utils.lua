@@ -5,6 +5,8 @@ local lazy_names = require "flow.lazy_names"
 
 local M = lazy_names.add({}, {
     nn_rnn_utils = "rnn",
+    nn_parametrize = "parametrize parametrizations",
+    nn_prune = "prune",
     nn_utils_grad = "clip_grad_norm_ clip_grad_value_ parameters_to_vector vector_to_parameters weight_norm " ..
         "remove_weight_norm spectral_norm remove_spectral_norm",
 })

@@ -1,0 +1,108 @@
+-- nn_functional_more.lua -- functions of flow.nn.functional that are seldom used: loaded at the first use of one.
+
+local flow = require "flow"
+local check = require "flow.check"
+
+local M = {}
+
+-- ---- fractional pooling ----
+
+local function sizes_of(who, what, value, axes)
+    local list = {}
+    for i = 1, axes do
+        list[i] = check.integer(who, what, type(value) == "table" and value[i] or value, 1)
+    end
+    return list
+end
+
+-- Where windows begin along an axis of `size`, for samples u [n, c]: [n, c, out]. Their distance is irregular; the last
+-- one ends with the axis.
+local function starts(u, size, kernel, out)
+    local last = flow.full_like(u, size - kernel):unsqueeze(-1)
+    if out == 1 then return last:to "int64" end
+    local alpha = (size - kernel) / (out - 1)
+    local step = flow.arange(out - 1, flow.nn.like(u, {dtype = u.dtype}))
+    local first = u:unsqueeze(-1)
+    return flow.cat({((step + first) * alpha):floor() - (first * alpha):floor(), last}, -1):to "int64"
+end
+
+-- The positions in a flattened image that each window covers: [n, c, windows, taps].
+local function window_positions(x, samples, kernel, out, axes, order)
+    local all
+    for k = 1, axes do
+        local size = x:size(k + 1)
+        local begin = starts(samples:select(2, order[k]), size, kernel[k], out[k])
+        local taps = flow.arange(kernel[k], flow.nn.like(begin))
+        local here = begin:unsqueeze(-1) + taps                                     -- [n, c, out, kernel]
+        if not all then all = here else
+            local n, c, windows, count = all:size(0), all:size(1), all:size(2), all:size(3)
+            all = (all * size):reshape(n, c, windows, 1, count, 1) + here:reshape(n, c, 1, out[k], 1, kernel[k])
+            all = all:reshape(n, c, windows * out[k], count * kernel[k])
+        end
+    end
+    return all
+end
+
+local function output_sizes(who, x, kernel, o, axes)
+    if (o.output_size == nil) == (o.output_ratio == nil) then
+        check.fail("%s: takes either output_size or output_ratio", who)
+    end
+    local out = o.output_size and sizes_of(who, "output_size", o.output_size, axes) or {}
+    for k = 1, axes do
+        local size = x:size(k + 1)
+        local ratio = type(o.output_ratio) == "table" and o.output_ratio[k] or o.output_ratio
+        if ratio and not (type(ratio) == "number" and ratio > 0 and ratio < 1) then
+            check.fail("%s: output_ratio must be between 0 and 1, got %s", who, tostring(ratio))
+        end
+        out[k] = out[k] or math.floor(size * ratio)
+        if out[k] < 1 or out[k] + kernel[k] - 1 > size then
+            check.fail("%s: %d windows of %d do not fit into axis %d of %s", who, out[k], kernel[k], k + 1,
+                check.shape(x))
+        end
+    end
+    return out
+end
+
+-- samples [n, c, axes] from 0 to 1; `order`: which of them belongs to each axis.
+local function fractional(axes, order)
+    local who = "fractional_max_pool" .. axes .. "d"
+    local function pool(input, kernel, o)
+        if input.ndim ~= axes + 1 and input.ndim ~= axes + 2 then
+            check.fail("%s: input must have %d or %d axes, got %s", who, axes + 1, axes + 2, check.shape(input))
+        end
+        local x = input.ndim == axes + 1 and input:unsqueeze(0) or input
+        local k = sizes_of(who, "kernel_size", kernel, axes)
+        local out = output_sizes(who, x, k, o, axes)
+        local n, c = x:size(0), x:size(1)
+        local samples = o._random_samples or flow.rand({n, c, axes}, flow.nn.like(x, {dtype = x.dtype}))
+        local at = window_positions(x, samples, k, out, axes, order)
+        local taken = x:flatten(2):gather(2, at:flatten(2)):reshape(at.shape)
+        local values, which = taken:max(-1)
+        local positions = at:gather(3, which:unsqueeze(-1)):squeeze(-1)
+        local shape = {n, c, table.unpack(out)}
+        values, positions = values:reshape(shape), positions:reshape(shape)
+        if input.ndim == axes + 1 then values, positions = values:squeeze(0), positions:squeeze(0) end
+        if o.return_indices then return values, positions end
+        return values
+    end
+    local function with_indices(input, kernel, o)
+        local all = table.move(o, 1, 0, 1, {return_indices = true})
+        for key, value in pairs(o) do all[key] = value end
+        return pool(input, kernel, all)
+    end
+    return pool, with_indices
+end
+
+M.fractional_max_pool2d, M.fractional_max_pool2d_with_indices = fractional(2, {1, 0})
+M.fractional_max_pool3d, M.fractional_max_pool3d_with_indices = fractional(3, {0, 1, 2})
+
+local RATIO = "output_ratio: number or list?, _random_samples: tensor?"
+local SIZE = "(input: weight, kernel_size: integer or list, {output_size: integer or list?, "
+check.takes(M, {
+    "fractional_max_pool2d" .. SIZE .. "return_indices: boolean = false, " .. RATIO .. "})",
+    "fractional_max_pool3d" .. SIZE .. "return_indices: boolean = false, " .. RATIO .. "})",
+    "fractional_max_pool2d_with_indices" .. SIZE .. RATIO .. "})",
+    "fractional_max_pool3d_with_indices" .. SIZE .. RATIO .. "})",
+})
+
+return M

@@ -1,0 +1,167 @@
+-- nn_utils_spec.lua -- parameters that are computed or pruned, hooks in backward, functions of functions, an adaptive
+-- softmax. tests/peer/cases_func.py has the numbers beside PyTorch.
+local flow = require "flow"
+local support = require "tests.support"
+
+local nn, message = flow.nn, support.message_of
+local prune, parametrize, parametrizations = nn.utils.prune, nn.utils.parametrize, nn.utils.parametrizations
+
+local function names(net)
+    local list = {}
+    for name in net:named_parameters() do list[#list + 1] = name end
+    return list
+end
+
+local function linear(weight)
+    local net = nn.Linear(#weight[1], #weight, {bias = false})
+    flow.no_grad(function() net.weight:copy_(flow.tensor(weight)) end)
+    return net
+end
+
+describe("prune", function()
+    it("takes the least, and of what is left the next time", function()
+        local net = linear {{1, -2, 3}, {-4, 5, -6}}
+        prune.l1_unstructured(net, "weight", 2)
+        assert.are.same({{0, 0, 3}, {-4, 5, -6}}, net.weight:totable())
+        prune.l1_unstructured(net, "weight", 0.5)
+        assert.are.same({{0, 0, 0}, {0, 5, -6}}, net.weight:totable())
+        assert.are.same({"weight_orig"}, names(net))
+        assert.is_true(prune.is_pruned(nn.Sequential(net)))
+        net(flow.ones(1, 3)):sum():backward()
+        assert.are.same({{0, 0, 0}, {0, 1, 1}}, net.weight_orig.grad:totable())
+        prune.remove(net, "weight")
+        assert.are.same({"weight"}, names(net))
+        assert.are.same({{0, 0, 0}, {0, 5, -6}}, net.weight:totable())
+        assert.is_false(prune.is_pruned(net))
+    end)
+
+    it("takes rows and columns, several parameters together, at random", function()
+        local net = linear {{1, -2, 3}, {-4, 5, -6}}
+        prune.ln_structured(net, "weight", 1, 2, 1)
+        assert.are.same({{0, -2, 3}, {0, 5, -6}}, net.weight:totable())
+        local one, two = linear {{1, 9}}, linear {{2, 3}}
+        prune.global_unstructured({{one, "weight"}, {two, "weight"}}, 2)
+        assert.are.same({{{0, 9}}, {{0, 3}}}, {one.weight:totable(), two.weight:totable()})
+        local drawn = prune.random_unstructured(linear {{1, 2, 3, 4}}, "weight", 0.25)
+        assert.are.equal(3, drawn.weight_mask:sum():item())
+        assert.are.equal(2, prune.random_structured(linear {{1, 2}, {3, 4}}, "weight", 1, 0).weight_mask:sum():item())
+    end)
+
+    it("checks the amount, the mask and the name", function()
+        assert.are.equal("l1_unstructured: amount 9 is more than the 2 there are",
+            message(function() prune.l1_unstructured(linear {{1, 2}}, "weight", 9) end))
+        assert.are.equal("l1_unstructured: amount must be a share from 0 to 1 or a whole number, got 1.5",
+            message(function() prune.l1_unstructured(linear {{1, 2}}, "weight", 1.5) end))
+        assert.are.equal("custom_from_mask: 'weight' is [1, 2], the mask [2]",
+            message(function() prune.custom_from_mask(linear {{1, 2}}, "weight", flow.ones(2)) end))
+        assert.are.equal("remove: 'weight' is not pruned", message(function() prune.remove(linear {{1}}, "weight") end))
+    end)
+end)
+
+describe("parametrize", function()
+    local Symmetric = nn.Module:extend "Symmetric"
+    function Symmetric:forward(x) return x:triu() + x:triu(1):t() end -- luacheck: ignore self
+
+    it("computes a parameter before each forward, and removes it", function()
+        local net = linear {{1, 2}, {3, 4}}
+        parametrize.register_parametrization(net, "weight", Symmetric())
+        assert.are.same({{1, 2}, {2, 4}}, net.weight:totable())
+        assert.are.same({"parametrizations.weight.original"}, names(net))
+        assert.is_true(parametrize.is_parametrized(net, "weight"))
+        net(flow.tensor {{1.0, 0.0}}):sum():backward()
+        assert.are.same({{1, 1}, {0, 0}}, net.parametrizations.weight.original.grad:totable())
+        local copy = net:clone()
+        flow.no_grad(function() copy.parametrizations.weight.original:mul_(2) end)
+        assert.are.same({{3, 6}}, net(flow.ones(1, 2)):totable())
+        assert.are.same({{6, 12}}, copy(flow.ones(1, 2)):totable())
+        parametrize.remove_parametrizations(net, "weight", false)
+        assert.are.same({{1, 2}, {3, 4}}, net.weight:totable())
+        assert.is_false(parametrize.is_parametrized(net))
+    end)
+
+    it("has weight_norm and spectral_norm", function()
+        local net = linear {{3, 4}, {0, 2}}
+        parametrizations.weight_norm(net)
+        assert.are.same({{5}, {2}}, net.parametrizations.weight.original0:totable())
+        assert.are.same({{7, 2}}, net(flow.ones(1, 2)):totable())
+        assert.are.equal("remove_parametrizations: 'weight' has 2 originals; leave_parametrized must be true",
+            message(function() parametrize.remove_parametrizations(net, "weight", false) end))
+        local other = parametrizations.spectral_norm(linear {{3, 4}, {0, 2}}, "weight", 30)
+        other(flow.ones(1, 2))
+        flow.testing.assert_close(flow.linalg.svdvals(other.weight:detach()):amax(), flow.tensor(1.0))
+    end)
+
+    it("refuses a parametrization of another shape", function()
+        local Flat = nn.Module:extend "Flat"
+        function Flat:forward(x) return x:flatten() end -- luacheck: ignore self
+        assert.are.equal("register_parametrization: 'weight' is [1, 2], the parametrization makes [2] of it",
+            message(function() parametrize.register_parametrization(linear {{1, 2}}, "weight", Flat()) end))
+    end)
+end)
+
+describe("hooks in backward", function()
+    it("see and replace gradients", function()
+        local net, seen = linear {{2, 3}}, {}
+        local x = flow.tensor {{1.0, 1.0}}:requires_grad_()
+        local before = net:register_full_backward_pre_hook(function(_, outputs) return {outputs[1] * 10} end)
+        local after = net:register_full_backward_hook(function(module, inputs, outputs)
+            seen = {rawequal(module, net), inputs[1]:totable(), outputs[1]:totable()}
+            return {inputs[1] + 1}
+        end)
+        net(x):sum():backward()
+        assert.are.same({true, {{20, 30}}, {{10}}}, seen)
+        assert.are.same({{21, 31}}, x.grad:totable())
+        assert.are.same({{10, 10}}, net.weight.grad:totable())
+        before:remove()
+        after:remove()
+        seen = nil
+        net(x):sum():backward()
+        assert.is_nil(seen)
+    end)
+
+    it("are called where no argument has a gradient", function()
+        local net, count = linear {{2, 3}}, nil
+        net:register_full_backward_hook(function(_, inputs, outputs) count = {#inputs, #outputs} end)
+        net(flow.ones(1, 2)):sum():backward()
+        assert.are.same({0, 1}, count)
+    end)
+end)
+
+describe("flow.func", function()
+    local x = flow.tensor({1, 2, 3}, {dtype = "float64"})
+    it("differentiates, nested and by structures", function()
+        local function cube(t) return (t ^ 3):sum() end
+        assert.are.same({3, 12, 27}, flow.func.grad(cube)(x):totable())
+        local value, g = flow.func.value_and_grad(cube)(x)
+        assert.are.same({36, {3, 12, 27}}, {value:item(), g:totable()})
+        assert.are.same({{6, 0, 0}, {0, 12, 0}, {0, 0, 18}}, flow.func.hessian(cube)(x):totable())
+        local by = flow.func.grad(function(p) return (p.a * p.b):sum() end) {a = x, b = x * 2}
+        assert.are.same({{2, 4, 6}, {1, 2, 3}}, {by.a:totable(), by.b:totable()})
+        assert.is_false(x.requires_grad)
+        assert.is_nil(x.grad)
+    end)
+
+    it("words what it refuses", function()
+        assert.are.equal("grad: the function must return a tensor with one element, got [3]",
+            message(function() flow.func.grad(function(t) return t end)(x) end))
+        assert.are.equal("grad: argnums must be positions of arguments from 0 to 0, got 1",
+            message(function() flow.func.grad(function(t) return t:sum() end, {argnums = 1})(x) end))
+        assert.are.equal("functional_call: the module has no 'weigth'; did you mean 'weight'?",
+            message(function() flow.func.functional_call(linear {{1, 2}}, {weigth = x}, x) end))
+    end)
+end)
+
+describe("AdaptiveLogSoftmaxWithLoss", function()
+    it("is a distribution whose targets it scores", function()
+        local net = nn.AdaptiveLogSoftmaxWithLoss(4, 9, {3, 6}, {div_value = 2})
+        local input, target = flow.randn(5, 4), flow.tensor {0, 8, 4, 2, 5}
+        local all = net:log_prob(input)
+        flow.testing.assert_close(all:exp():sum(1), flow.ones(5))
+        local output, loss = net(input, target)
+        flow.testing.assert_close(output, all:gather(1, target:unsqueeze(1)):squeeze(1))
+        flow.testing.assert_close(loss, -output:mean())
+        assert.are.same({5}, net:predict(input).shape)
+        assert.are.equal("in AdaptiveLogSoftmaxWithLoss: target must be from 0 to 8",
+            message(function() net(input, flow.tensor {0, 9, 0, 0, 0}) end))
+    end)
+end)

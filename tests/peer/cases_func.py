@@ -1,0 +1,79 @@
+"""cases_func.py -- functions of functions, fractional pooling and the adaptive softmax beside PyTorch."""
+import torch
+from peer import Case
+from torch import func
+
+cases = []
+
+
+def general(*shapes):
+    return lambda random, dtype: [torch.randn(shape, generator=random, dtype=torch.float64).to(dtype) for shape in shapes]
+
+
+def add(name, lua, function, *inputs, **options):
+    for number, make in enumerate(inputs):
+        cases.append(Case(f"{name}:{number}", lua, function, make, **options))
+
+
+three = general((3,), (3,))
+add("grad", "return flow.func.grad(function(x) return (x:sin() * x):sum() end)(a)",
+    func.grad(lambda x: (x.sin() * x).sum()), general((4,)), general((2, 3)), order=1)
+add("grad of grad", "return flow.func.grad(function(x) return flow.func.grad(function(y) return (y ^ 3):sum() end)(x):sum() end)(a)",
+    func.grad(lambda x: func.grad(lambda y: (y ** 3).sum())(x).sum()), general((4,)), order=1)
+add("grad by two", "return table.unpack(flow.func.grad(function(x, y) return (x * y:exp()):sum() end, {argnums = {0, 1}})(a, b))",
+    func.grad(lambda x, y: (x * y.exp()).sum(), argnums=(0, 1)), three)
+add("grad_and_value", "return flow.func.grad_and_value(function(x, y) return (x * y):sum() end, {argnums = 1})(a, b)",
+    func.grad_and_value(lambda x, y: (x * y).sum(), argnums=1), three)
+add("has_aux", "return flow.func.grad(function(x) return x:sum(), x * 2 end, {has_aux = true})(a)",
+    func.grad(lambda x: (x.sum(), x * 2), has_aux=True), general((3,)), order=0)
+add("perturbation", "return flow.func.grad(function(x) return (x * flow.func.grad(function(y) return (y * y * x):sum() end)(x)):sum() end)(a)",
+    func.grad(lambda x: (x * func.grad(lambda y: (y * y * x).sum())(x)).sum()), general((3,)), order=1)
+add("jacrev", "return flow.func.jacrev(function(x, y) return (x * y):tanh() end)(a, b), flow.func.jacfwd(function(x, y) return (x * y):tanh() end, {argnums = 1})(a, b)",
+    lambda a, b: (func.jacrev(lambda x, y: (x * y).tanh())(a, b), func.jacfwd(lambda x, y: (x * y).tanh(), argnums=1)(a, b)),
+    three, general((2, 3), (3,)), order=1)
+add("hessian", "return flow.func.hessian(function(x) return (x:sin() * x ^ 2):sum() end)(a)",
+    func.hessian(lambda x: (x.sin() * x ** 2).sum()), general((3,)), general((2, 2)), order=0)
+add("jvp", "return flow.func.jvp(function(x, y) return x:sin() * y end, {a, b}, {b, a})",
+    lambda a, b: func.jvp(lambda x, y: x.sin() * y, (a, b), (b, a)), three, order=0)
+add("vjp", "local y, pull = flow.func.vjp(function(x, y) return x:sin() * y end, a, b) return y, pull(a)",
+    lambda a, b: (lambda y, pull: (y, *pull(a)))(*func.vjp(lambda x, y: x.sin() * y, a, b)), three, order=0)
+add("hvp", "return flow.func.hvp(function(x) return (x ^ 4):sum() end, a, b)",
+    lambda a, b: torch.autograd.functional.hvp(lambda x: (x ** 4).sum(), a, b), three, order=0)
+add("functional_call", "return flow.func.functional_call(flow.nn.Linear(3, 2):to(a.dtype), {weight = b, bias = c}, a)",
+    lambda a, b, c: func.functional_call(torch.nn.Linear(3, 2).to(a.dtype), {"weight": b, "bias": c}, (a,)),
+    general((4, 3), (2, 3), (2,)))
+
+
+def samples(n, c, axes):
+    return [[[((7 * i + 3 * j + 5 * k) % 10) / 10 for k in range(axes)] for j in range(c)] for i in range(n)]
+
+
+def table(value):
+    return "{" + ", ".join(table(v) for v in value) + "}" if isinstance(value, list) else str(value)
+
+
+for axes, shape, kernel, out in ((2, (2, 3, 9, 8), 2, [4, 5]), (2, (2, 3, 7, 7), 3, [1, 5]), (3, (2, 2, 6, 7, 8), 2, [3, 4, 5])):
+    u, name = samples(shape[0], shape[1], axes), f"fractional_max_pool{axes}d"
+    lua = (f"return flow.nn.functional.{name}(a, {kernel}, {{output_size = {table(out)}, return_indices = true, "
+           f"_random_samples = flow.tensor({table(u)}, {{dtype = a.dtype}})}})")
+    add(name, lua, lambda a, n=name, k=kernel, o=out, u=u: getattr(torch.nn.functional, n)(
+        a, k, output_size=o, return_indices=True, _random_samples=torch.tensor(u, dtype=a.dtype)), general(shape), order=1)
+
+
+def adaptive(a, b, c):
+    net = torch.nn.AdaptiveLogSoftmaxWithLoss(4, 9, [3, 6], div_value=2.0).to(a.dtype)
+    weights = {"head.weight": b, "tail.0.0.weight": c, "tail.0.1.weight": c[:, :3].t(),
+               "tail.1.0.weight": c[:1], "tail.1.1.weight": c[:1, :3].t()}
+    out, loss = func.functional_call(net, weights, (a, torch.tensor([1, 8, 4, 3, 0])))
+    return out, loss
+
+
+add("AdaptiveLogSoftmaxWithLoss", """
+local net = flow.nn.AdaptiveLogSoftmaxWithLoss(4, 9, {3, 6}, {div_value = 2}):to(a.dtype)
+local d = c:narrow(1, 0, 3):t()
+local names, given = {}, {b, c, d, c:narrow(0, 0, 1), d:narrow(1, 0, 1)}
+for name in net:named_parameters() do names[#names + 1] = name end
+local weights = {}
+for i, name in ipairs(names) do weights[name] = given[i] end
+return flow.func.functional_call(net, weights, a, flow.tensor{1, 8, 4, 3, 0})""", adaptive,
+    general((5, 4), (5, 4), (2, 4)))
