@@ -5,7 +5,7 @@ local check = require "flow.check"
 local data = {}
 
 for _, name in ipairs {
-    "files", "readers", "images", "augment", "text", "tokens", "sets", "pack", "records", "loader",
+    "files", "readers", "images", "augment", "text", "tokens", "sets", "parts", "pack", "records", "loader",
 } do
     for key, value in next, (require("flow.data_" .. name)) do data[key] = value end
 end

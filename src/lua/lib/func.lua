@@ -234,7 +234,9 @@ local function jacobian_function(who, f, opts)
     return function(...)
         local args = table.pack(...)
         local vars, y = call(who, f, args, positions_of(who, opts.argnums, args.n))
-        if not check.is_tensor(y) then check.fail("%s: the function must return a tensor, got %s", who, check.got(y)) end
+        if not check.is_tensor(y) then
+            check.fail("%s: the function must return a tensor, got %s", who, check.got(y))
+        end
         return as_arguments(vars, jacobians(y, vars), opts.argnums)
     end
 end
@@ -329,7 +331,8 @@ check.takes(M, {
     "func.grad" .. GRAD, "func.grad_and_value" .. GRAD, "func.value_and_grad" .. GRAD,
     "func.vjp(f: function, ...: any)", "func.jvp(f: function, primals: list, tangents: list)",
     "func.jacrev(f: function, {argnums: integer or list = 0})", "func.jacfwd(f: function, {argnums: integer = 0})",
-    "func.hessian(f: function, {argnums: integer = 0})", "func.hvp(f: function, inputs: tensor or list, v: tensor or list)",
+    "func.hessian(f: function, {argnums: integer = 0})",
+    "func.hvp(f: function, inputs: tensor or list, v: tensor or list)",
     "func.functional_call(net: module, tensors: table, ...: any)",
 })
 

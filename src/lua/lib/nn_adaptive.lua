@@ -51,8 +51,8 @@ local function check_cutoffs(cutoffs, classes_)
     local before = 0
     for i, cutoff in ipairs(cutoffs) do
         if math.type(cutoff) ~= "integer" or cutoff <= before or cutoff >= classes_ then
-            check.fail("AdaptiveLogSoftmaxWithLoss: cutoffs must be increasing whole numbers from 1 to %d, entry %d is %s",
-                classes_ - 1, i, tostring(cutoff))
+            check.fail("AdaptiveLogSoftmaxWithLoss: cutoffs must be increasing whole numbers from 1 to %d, entry %d " ..
+                "is %s", classes_ - 1, i, tostring(cutoff))
         end
         before = cutoff
     end

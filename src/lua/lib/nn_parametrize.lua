@@ -67,7 +67,9 @@ local function begin(net, name, part)
     end
     local list, values = List(), {original}
     local inverse = method_of(part, "right_inverse")
-    if inverse then values = flow.no_grad(function() return table.pack(inverse(part, original:detach())) end) end
+    if inverse then
+        values = flow.no_grad(function() return table.pack(inverse(part, original:detach())) end)
+    end
     list.count = #values > 1 and #values or 0
     for i, value in ipairs(values) do
         local own = not inverse and original or module.Parameter(value:clone(), original.requires_grad)
@@ -76,8 +78,8 @@ local function begin(net, name, part)
     return list
 end
 
----The parameter becomes what part(original) gives; further parts get what those before them give. part:right_inverse(p),
----if there is one, gives the original of the parameter that there is, or several.
+---The parameter becomes what part(original) gives; further parts get what those before them give. A method
+---part:right_inverse(p), if there is one, gives the original of the parameter that there is, or several.
 ---@param net flow.nn.Module
 ---@param name string
 ---@param part flow.nn.Module
