@@ -121,8 +121,35 @@ describe("arguments", function()
             same_bits(want, x, "x")
         end
         f(flow.randn(3), flow.randn(3))
+        f(flow.randn(3, 2):select(1, 0), flow.randn(3))
         support.fails("the function writes into argument 1, so it must be contiguous", f, flow.randn(3, 2):select(1, 0),
             flow.randn(3))
+    end)
+
+    it("are viewed where eager code views them", function()
+        local function line(x) return x:view(12) * 2 end
+        local f, x = capture(line), flow.randn(4, 3)
+        for _ = 1, 3 do
+            same_bits(line(x), f(x), "contiguous")
+            assert.are.equal("view: [3, 4] with strides [1, 3] cannot be viewed as [12]; use reshape",
+                (error_of(f, x:t()):gsub("^[^:]*:%d+: ", "")))
+        end
+        local function cut(t) return t:view(2, 2, 2) + 1, t:t():sum(1) end
+        local g = capture(cut)
+        for _, y in ipairs {flow.randn(4, 2), flow.randn(2, 4):t(), flow.randn(4, 6):narrow(1, 1, 2), flow.randn(4, 3, 2):select(1, 1)} do
+            for i = 1, 3 do
+                local ok, a, b = pcall(cut, y)
+                local mine, c, d = pcall(g, y)
+                assert.are.equal(ok, mine)
+                if ok then
+                    same_bits(a, c, "view " .. i)
+                    same_bits(b, d, "sum " .. i)
+                end
+                y:mul_(2)
+            end
+        end
+        local expanded = capture(function(t) return t + 1 end)
+        for _ = 1, 3 do same_bits(flow.ones(3, 4) + 1, expanded(flow.ones(3, 1):expand(3, 4)), "expanded") end
     end)
 
     it("are written in place by a first call that is not captured", function()

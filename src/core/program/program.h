@@ -19,8 +19,11 @@ typedef struct fl_program fl_program;
 
 /* ---- recording ---- */
 
-/* From now on all that runs is recorded. args: contiguous tensors whose memory nothing else uses. An error if a program
-** is recorded already. strict: what cannot be recorded is an error there; else fl_program_end has it. */
+/* A copy with the strides of t, which can be viewed as t can; a row-major one where positions share elements. */
+fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *t);
+
+/* From now on all that runs is recorded. args: tensors whose memory nothing else uses. An error if a program is recorded
+** already. strict: what cannot be recorded is an error there; else fl_program_end has it. */
 fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict);
 
 bool fl_program_is_recording(void);
@@ -61,7 +64,7 @@ typedef fl_status (*fl_program_host)(void *context, int id, const fl_op *op, fl_
 /* True if leaves have gradients, and require grad, as they did when it was recorded. */
 bool fl_program_fits(fl_program *program);
 
-/* args: as many as were recorded, contiguous, of the same metas. results: room for them, one reference each. */
+/* args: as many as were recorded, of the same metas and strides. results: room for them, one reference each. */
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
                          void *context);
 

@@ -89,6 +89,12 @@ static bool guards_agree(lua_State *L, int self, const fl_captured_version *vers
     return agree;
 }
 
+static bool has_strides(const fl_tensor *t, const fl_captured_arg *arg)
+{
+    return t->contiguous == arg->contiguous
+        && (t->contiguous || memcmp(t->strides, arg->strides, sizeof *t->strides * (size_t)t->meta->shape.ndim) == 0);
+}
+
 static bool serves(lua_State *L, int self, fl_captured_version *version, int first, int count)
 {
     bool constants = false;
@@ -101,7 +107,7 @@ static bool serves(lua_State *L, int self, fl_captured_version *version, int fir
         constants |= kind == FL_ARG_CONSTANT;
         if (kind != a->kind) return false;
         const fl_tensor *t = kind == FL_ARG_TENSOR ? fl_lua_box(L, first + i)->tensor : NULL;
-        if (t && (t->meta != a->meta || fl_requires_grad(t))) return false;
+        if (t && (t->meta != a->meta || !has_strides(t, a) || fl_requires_grad(t))) return false;
     }
     if (constants && !constants_match(L, self, version, first)) return false;
     return modules_match(L, self, version) && fl_program_fits(version->program) && guards_agree(L, self, version);

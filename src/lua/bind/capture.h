@@ -27,6 +27,8 @@ typedef struct fl_captured_arg {
     fl_arg_kind kind;
     const fl_meta *meta; /* owned; of a tensor */
     bool written;        /* the function writes into it */
+    bool contiguous;     /* else it has these strides */
+    int64_t strides[FL_MAX_NDIM];
 } fl_captured_arg;
 
 typedef struct fl_captured_version {

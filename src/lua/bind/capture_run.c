@@ -185,7 +185,8 @@ static fl_status call_host(void *context, int id, const fl_op *op, fl_attrs *att
     return status;
 }
 
-/* Fills args with what the program takes: contiguous tensors, and 0-d ones of numbers. Pushes boxes of what is made. */
+/* Fills args with what the program takes: tensors with the strides of those that it was recorded with, and 0-d ones of
+** numbers. Pushes boxes of what is made. */
 static void prepare_arguments(lua_State *L, fl_tensor **args, const fl_captured_version *version, int first)
 {
     int n = 0;
@@ -206,7 +207,7 @@ static void prepare_arguments(lua_State *L, fl_tensor **args, const fl_captured_
                      i + 1);
         luaL_checkstack(L, 4, "capture");
         fl_box *box = fl_lua_new_box(L);
-        if (t) FL_CHECK(L, fl_dispatch_unrecorded(&box->tensor, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1));
+        if (t) FL_CHECK(L, fl_program_copy_argument(&box->tensor, t));
         else FL_CHECK(L, number_tensor(&box->tensor, L, first + i, real, beside));
         args[n++] = box->tensor;
     }
@@ -298,7 +299,7 @@ static void push_arguments(lua_State *L, struct recording *recording, int count)
     for (int i = 0; i < count; i++) {
         const int at = recording->first + i;
         fl_captured_arg *a = &version->args[version->arg_count++];
-        *a = (fl_captured_arg){fl_captured_kind(L, at), NULL, false};
+        *a = (fl_captured_arg){.kind = fl_captured_kind(L, at)};
         if (a->kind == FL_ARG_CONSTANT) {
             lua_pushvalue(L, at);
             continue;
@@ -306,8 +307,10 @@ static void push_arguments(lua_State *L, struct recording *recording, int count)
         fl_tensor *t = fl_lua_to_tensor(L, at);
         fl_box *box = fl_lua_new_box(L);
         if (t) {
-            FL_CHECK(L, fl_dispatch_unrecorded(&box->tensor, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1));
+            FL_CHECK(L, fl_program_copy_argument(&box->tensor, t));
             a->meta = fl_meta_ref(t->meta);
+            a->contiguous = t->contiguous;
+            memcpy(a->strides, t->strides, sizeof a->strides);
         } else FL_CHECK(L, number_tensor(&box->tensor, L, at, real, beside));
         const int n = version->tensor_count++;
         recording->copies[n] = box->tensor;
