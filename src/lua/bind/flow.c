@@ -126,11 +126,11 @@ static const struct {
                 {"index_put", "indexing"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
-#define PUBLIC(X)                                                                                                \
-    X(cli)                                                                                                       \
-    X(data)                                                                                                      \
-    X(distributions) X(fft) X(func) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(signal) X(special) \
-        X(testing)
+#define PUBLIC(X)    \
+    X(cli)           \
+    X(data)          \
+    X(distributions) \
+    X(fft) X(func) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(signal) X(special) X(testing)
 #define NAME(name) #name,
 static const char *const public_modules[] = {PUBLIC(NAME)};
 enum { BORROWED = sizeof borrowed / sizeof *borrowed, PUBLIC_MODULES = sizeof public_modules / sizeof *public_modules };
