@@ -16,16 +16,29 @@ struct sample {
     int64_t wrong; /* atomic: 1 + an element whose parameters are none; 0: there is none */
 };
 
+enum { BATCH = 256 }; /* elements whose first words are made together */
+
+static double sample_of(struct sample *s, int64_t at, uint64_t element, const uint32_t *words)
+{
+    double a = s->parameter[0] ? s->parameter[0][at] : s->fixed[0];
+    double b = s->parameter[1] ? s->parameter[1][at] : s->fixed[1];
+    fl_sampler_stream stream = fl_sampler_begin(s->key.seed, s->key.counter, element);
+    fl_sampler_take(&stream, words);
+    double x = fl_sampler_draw(s->kind, &stream, a, b);
+    if (x != x) __atomic_store_n(&s->wrong, at + 1, __ATOMIC_RELAXED);
+    return x;
+}
+
 static void sample_piece(void *context, void *out, int64_t at, uint64_t first, int64_t n)
 {
     struct sample *s = context;
-    for (int64_t i = 0; i < n; i++) {
-        double a = s->parameter[0] ? s->parameter[0][at + i] : s->fixed[0];
-        double b = s->parameter[1] ? s->parameter[1][at + i] : s->fixed[1];
-        fl_sampler_stream stream = fl_sampler_begin(s->key.seed, s->key.counter, first + (uint64_t)i);
-        double x = fl_sampler_draw(s->kind, &stream, a, b);
-        if (x != x) __atomic_store_n(&s->wrong, at + i + 1, __ATOMIC_RELAXED);
-        ((double *)out)[at + i] = x;
+    uint32_t words[4 * BATCH];
+    for (int64_t i = 0; i < n; i += BATCH) {
+        int64_t count = n - i < BATCH ? n - i : BATCH;
+        uint64_t element = first + (uint64_t)i;
+        FL_BY_LEVEL(fl_random_kernels)->words(words, &s->key, 4 * element, 4 * count);
+        for (int64_t j = 0; j < count; j++)
+            ((double *)out)[at + i + j] = sample_of(s, at + i + j, element + (uint64_t)j, words + 4 * j);
     }
 }
 

@@ -84,6 +84,14 @@ FL_SAMPLER fl_sampler_stream fl_sampler_begin(uint64_t seed, uint64_t counter, u
     return s;
 }
 
+/* The stream's first block, which was made with others: four words. */
+FL_SAMPLER void fl_sampler_take(fl_sampler_stream *s, const uint32_t *words)
+{
+    for (int i = 0; i < 4; i++) s->word[i] = words[i];
+    s->left = 2;
+    s->block = 1;
+}
+
 /* In (0, 1), of 53 bits. */
 FL_SAMPLER double fl_sampler_uniform(fl_sampler_stream *s)
 {
@@ -113,6 +121,7 @@ FL_SAMPLER double fl_sampler_gamma(fl_sampler_stream *s, double shape)
         double x = fl_sampler_normal(s), v = 1 + c * x, u = fl_sampler_uniform(s);
         if (v <= 0) continue;
         v = v * v * v;
+        if (u < 1 - 0.0331 * (x * x) * (x * x)) return d * v * boost; /* which is below what follows */
         if (log(u) < 0.5 * x * x + d - d * v + d * log(v)) return d * v * boost;
     }
     return d * boost;
