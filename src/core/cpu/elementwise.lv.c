@@ -16,7 +16,6 @@
 #define FN(name) FL_PASTE(name, f32)
 #define M(name) fl_##name##_f32
 #define FAR(id) id##f
-#define IS_FLOAT32 1
 #define CLASS F
 #define IS_FLOAT 1
 #define IS_INTEGER 0

@@ -4,7 +4,7 @@
 ** Included by .lv.c files. fl_<name>_f32 handles inf, NaN and subnormals and gives the same bits wherever an element
 ** falls in a vector, since the scalar tail is the same code; levels without FMA differ in the last bit. Largest errors
 ** measured, in ulp: exp exp2 log 1.0, log2 1.1, erf 1.3, log1p expm1 1.5, sin cos 1.6, tanh log10 2.4, tan 3.5.
-** fl_<name>_f64 is the C library's, unless vmath_double.h has it. Coefficients: minimax fits made for these intervals;
+** fl_<name>_f64: vmath_double.h and vmath_float64.h. Coefficients: minimax fits made for these intervals;
 ** the reductions are Cody and Waite's (Software Manual for the Elementary Functions, 1980).
 */
 #ifndef FL_VMATH_H
@@ -151,18 +151,22 @@ FL_VMATH float fl_log_reduce(float *e, float x)
 }
 
 /* What logarithms give outside (0, inf). */
-FL_VMATH float fl_log_edges(float result, float x)
-{
-    result = x == INFINITY ? x : result;
-    result = x == 0.0f ? -INFINITY : result;
-    return x >= 0.0f ? result : NAN;
-}
+#define FL_LOG_EDGES(T, name)                    \
+    FL_VMATH T name(T result, T x)               \
+    {                                            \
+        result = x == (T)INFINITY ? x : result;  \
+        result = x == 0 ? -(T)INFINITY : result; \
+        return x >= 0 ? result : (T)NAN;         \
+    }
+FL_LOG_EDGES(float, fl_log_edges_f32)
+FL_LOG_EDGES(double, fl_log_edges_f64)
+#undef FL_LOG_EDGES
 
 FL_VMATH float fl_log_f32(float x)
 {
     float e, z = fl_log_reduce(&e, x) - 1.0f;
     float low = fl_fma_f32(e, -2.12194440e-4f, fl_log_tail(z));
-    return fl_log_edges(fl_fma_f32(e, 0.693359375f, z + low), x);
+    return fl_log_edges_f32(fl_fma_f32(e, 0.693359375f, z + low), x);
 }
 
 /* log2(m) with the head of z kept apart: log2(e) = 1.4375 + 0.00519504..., z split so that products are exact. */
@@ -171,7 +175,7 @@ FL_VMATH float fl_log2_f32(float x)
     float e, z = fl_log_reduce(&e, x) - 1.0f, tail = fl_log_tail(z);
     float high = fl_float_of_bits(fl_float_bits(z) & (int32_t)0xfffff000), low = z - high + tail;
     float small = fl_fma_f32(low, 1.44269504f, high * 5.19504089e-3f);
-    return fl_log_edges(fl_fma_f32(high, 1.4375f, small) + e, x);
+    return fl_log_edges_f32(fl_fma_f32(high, 1.4375f, small) + e, x);
 }
 
 FL_VMATH float fl_log10_f32(float x)
@@ -180,7 +184,7 @@ FL_VMATH float fl_log10_f32(float x)
     float high = fl_float_of_bits(fl_float_bits(z) & (int32_t)0xfffff000), low = z - high + tail;
     float small = fl_fma_f32(low, 0.43429448f, high * 5.44819033e-5f);
     small = fl_fma_f32(e, -7.64637257e-6f, small);
-    return fl_log_edges(fl_fma_f32(e, 0.301037639f, fl_fma_f32(high, 0.43424f, small)), x);
+    return fl_log_edges_f32(fl_fma_f32(e, 0.301037639f, fl_fma_f32(high, 0.43424f, small)), x);
 }
 
 /* The rounding error of 1 + x is brought back in at the scale of the mantissa. */
@@ -191,7 +195,7 @@ FL_VMATH float fl_log1p_f32(float x)
     int32_t k = (int32_t)(e < 126.0f ? e : 126.0f);
     z = e == 0.0f ? x : z + lost * fl_power2(-k);
     float low = fl_fma_f32(e, -2.12194440e-4f, fl_log_tail(z));
-    float result = fl_log_edges(fl_fma_f32(e, 0.693359375f, z + low), u);
+    float result = fl_log_edges_f32(fl_fma_f32(e, 0.693359375f, z + low), u);
     return fl_abs_f32(x) < 1e-20f ? x : result;
 }
 
@@ -223,29 +227,6 @@ FL_VMATH float fl_erf_f32(float x)
     return a > 0.925f ? far : fl_erf_near_f32(x);
 }
 
-/* ---- inverse hyperbolic functions: by log1p, where large arguments would overflow by the logarithm of x ---- */
-
-#define FL_LN2_F32 0.693147181f
-
-FL_VMATH float fl_asinh_f32(float x)
-{
-    float a = fl_abs_f32(x), s = a * a;
-    float near_zero = fl_log1p_f32(a + s / (1.0f + __builtin_sqrtf(s + 1.0f)));
-    return fl_copysign_f32(a > 1e9f ? fl_log_f32(a) + FL_LN2_F32 : near_zero, x);
-}
-
-FL_VMATH float fl_acosh_f32(float x)
-{
-    float t = x - 1.0f, near_one = fl_log1p_f32(t + __builtin_sqrtf(t * (t + 2.0f)));
-    return x > 1e9f ? fl_log_f32(x) + FL_LN2_F32 : x >= 1.0f ? near_one : NAN;
-}
-
-FL_VMATH float fl_atanh_f32(float x)
-{
-    float a = fl_abs_f32(x);
-    return fl_copysign_f32(0.5f * fl_log1p_f32((a + a) / (1.0f - a)), x);
-}
-
 /* The square root of the sum of squares, which fits a double. */
 FL_VMATH float fl_hypot_f32(float x, float y)
 {
@@ -275,7 +256,7 @@ FL_VMATH float fl_erfinv_f32(float x)
 #define FL_TRIG_LIMIT 1e5f
 
 /* r and k with x = k pi / 2 + r, |r| <= pi / 4 */
-FL_VMATH float fl_trig_reduce(int32_t *k, float x)
+FL_VMATH float fl_trig_reduce_f32(int32_t *k, float x)
 {
     float shifted = fl_fma_f32(x, 0.636619772f, FL_ROUNDER), whole = shifted - FL_ROUNDER;
     *k = fl_float_bits(shifted);
@@ -289,7 +270,7 @@ FL_VMATH float fl_trig_reduce(int32_t *k, float x)
 #endif
 }
 
-FL_VMATH float fl_sin_poly(float r)
+FL_VMATH float fl_sin_poly_f32(float r)
 {
     float s = r * r, p = -1.951495797e-4f;
     p = fl_fma_f32(p, s, 8.332158439e-3f);
@@ -297,7 +278,7 @@ FL_VMATH float fl_sin_poly(float r)
     return fl_fma_f32(p * s, r, r);
 }
 
-FL_VMATH float fl_cos_poly(float r)
+FL_VMATH float fl_cos_poly_f32(float r)
 {
     float s = r * r, p = 2.443278572e-5f;
     p = fl_fma_f32(p, s, -1.388731296e-3f);
@@ -306,35 +287,14 @@ FL_VMATH float fl_cos_poly(float r)
 }
 
 /* sin(r + quadrant pi / 2) */
-FL_VMATH float fl_quadrant(float r, int32_t quadrant)
+FL_VMATH float fl_quadrant_f32(float r, int32_t quadrant)
 {
-    float y = quadrant & 1 ? fl_cos_poly(r) : fl_sin_poly(r);
+    float y = quadrant & 1 ? fl_cos_poly_f32(r) : fl_sin_poly_f32(r);
     return fl_float_of_bits(fl_float_bits(y) ^ (int32_t)(((uint32_t)quadrant & 2u) << 30));
 }
 
-FL_VMATH float fl_sin_f32(float x)
-{
-    int32_t k;
-    float r = fl_trig_reduce(&k, x);
-    return x == 0.0f ? x : fl_quadrant(r, k);
-}
-
-FL_VMATH float fl_cos_f32(float x)
-{
-    int32_t k;
-    float r = fl_trig_reduce(&k, x);
-    return fl_quadrant(r, k + 1);
-}
-
-FL_VMATH float fl_tan_f32(float x)
-{
-    int32_t k;
-    float r = fl_trig_reduce(&k, x), s = fl_sin_poly(r), c = fl_cos_poly(r);
-    float y = (k & 1 ? -c : s) / (k & 1 ? s : c);
-    return x == 0.0f ? x : y;
-}
-
 #include "vmath_double.h"
+#include "vmath_float64.h"
 
 /* ---- what vectorises by itself, or is left to the C library ---- */
 
@@ -346,38 +306,12 @@ FL_VMATH_BUILTIN(floor, floor)
 FL_VMATH_BUILTIN(ceil, ceil)
 FL_VMATH_BUILTIN(trunc, trunc)
 FL_VMATH_BUILTIN(round, rint)
-FL_VMATH_BUILTIN(asin, asin)
-FL_VMATH_BUILTIN(acos, acos)
-FL_VMATH_BUILTIN(sinh, sinh)
-FL_VMATH_BUILTIN(cosh, cosh)
 #undef FL_VMATH_BUILTIN
 
 FL_VMATH float fl_pow_f32(float x, float y) { return powf(x, y); }
 FL_VMATH double fl_pow_f64(double x, double y) { return pow(x, y); }
-FL_VMATH float fl_nextafter_f32(float x, float y) { return nextafterf(x, y); }
-FL_VMATH double fl_nextafter_f64(double x, double y) { return nextafter(x, y); }
 FL_VMATH float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 FL_VMATH double fl_fmod_f64(double x, double y) { return fmod(x, y); }
-
-#define FL_VMATH_DOUBLE(name) \
-    FL_VMATH double fl_##name##_f64(double x) { return name(x); }
-FL_VMATH_DOUBLE(exp2)
-FL_VMATH_DOUBLE(expm1)
-FL_VMATH_DOUBLE(log)
-FL_VMATH_DOUBLE(log2)
-FL_VMATH_DOUBLE(log10)
-FL_VMATH_DOUBLE(log1p)
-FL_VMATH_DOUBLE(erf)
-FL_VMATH_DOUBLE(erfc)
-FL_VMATH_DOUBLE(asinh)
-FL_VMATH_DOUBLE(acosh)
-FL_VMATH_DOUBLE(atanh)
-FL_VMATH_DOUBLE(sin)
-FL_VMATH_DOUBLE(cos)
-FL_VMATH_DOUBLE(tan)
-#undef FL_VMATH_DOUBLE
-
-FL_VMATH double fl_hypot_f64(double x, double y) { return hypot(x, y); }
 
 /* The function of the C library that sets no global sign. */
 extern double lgamma_r(double x, int *sign);
@@ -387,19 +321,21 @@ FL_VMATH double fl_lgamma_f64(double x)
     return lgamma_r(x, &sign);
 }
 
-/* Two steps of Halley's from that of float; beyond 1/2 they solve erfc(y) = 1 - |x|, which is exact. */
-FL_VMATH double fl_erfinv_f64(double x)
-{
-    double a = __builtin_fabs(x);
-    if (!(a < 1)) return a == 1 ? __builtin_copysign(INFINITY, x) : NAN;
-    double y = a > 0.99999 ? sqrt(-log(1 - a)) : (double)fl_erfinv_f32((float)a);
-    for (int i = a > 0.99999 ? -2 : 0; i < 2; i++) {
-        double step = a > 0.5 ? (1 - a) - erfc(y) : erf(y) - a;
-        step /= 1.1283791670955126 * exp(-y * y);
-        y -= step / (1 + y * step);
-    }
-    return __builtin_copysign(y, x);
-}
+/* ---- what both types share ---- */
+
+#define T float
+#define M(name) fl_##name##_f32
+#define BITS int32_t
+#define BITS_OF fl_float_bits
+#define OF_BITS fl_float_of_bits
+#include "vmath_both.inc"
+
+#define T double
+#define M(name) fl_##name##_f64
+#define BITS int64_t
+#define BITS_OF fl_double_bits
+#define OF_BITS fl_double_of_bits
+#include "vmath_both.inc"
 
 /* ---- functions that are computed in double precision for both ---- */
 

@@ -12,6 +12,12 @@
 #error "vmath.h includes this file"
 #endif
 
+#if defined __FMA__ || defined __ARM_FEATURE_FMA
+#define FL_HAS_FMA 1
+#else
+#define FL_HAS_FMA 0
+#endif
+
 FL_VMATH double fl_fma_f64(double a, double b, double c)
 {
 #if defined __FMA__ || defined __ARM_FEATURE_FMA
@@ -52,21 +58,16 @@ FL_VMATH double fl_exp_reduce_f64(int64_t *k, double x)
     return fl_fma_f64(whole, -1.90821492927058770002e-10, fl_fma_f64(whole, -6.93147180369123816490e-01, x));
 }
 
-/* e^r - 1 - r over r^2, |r| <= ln(2) / 2 */
+/* e^r - 1 - r over r^2, |r| <= ln(2) / 2; two chains, since each waits for itself */
 FL_VMATH double fl_exp_tail_f64(double r)
 {
-    double p = 1.6059043836821613e-10;
-    p = fl_fma_f64(p, r, 2.0876756987868099e-09);
-    p = fl_fma_f64(p, r, 2.5052108385441719e-08);
-    p = fl_fma_f64(p, r, 2.7557319223985891e-07);
-    p = fl_fma_f64(p, r, 2.7557319223985893e-06);
-    p = fl_fma_f64(p, r, 2.4801587301587302e-05);
-    p = fl_fma_f64(p, r, 1.9841269841269841e-04);
-    p = fl_fma_f64(p, r, 1.3888888888888889e-03);
-    p = fl_fma_f64(p, r, 8.3333333333333333e-03);
-    p = fl_fma_f64(p, r, 4.1666666666666667e-02);
-    p = fl_fma_f64(p, r, 1.6666666666666667e-01);
-    return fl_fma_f64(p, r, 0.5);
+    double s = r * r, p = 2.0876756987868099e-09, q = 1.6059043836821613e-10;
+    p = fl_fma_f64(p, s, 2.7557319223985891e-07), q = fl_fma_f64(q, s, 2.5052108385441719e-08);
+    p = fl_fma_f64(p, s, 2.4801587301587302e-05), q = fl_fma_f64(q, s, 2.7557319223985893e-06);
+    p = fl_fma_f64(p, s, 1.3888888888888889e-03), q = fl_fma_f64(q, s, 1.9841269841269841e-04);
+    p = fl_fma_f64(p, s, 4.1666666666666667e-02), q = fl_fma_f64(q, s, 8.3333333333333333e-03);
+    p = fl_fma_f64(p, s, 0.5), q = fl_fma_f64(q, s, 1.6666666666666667e-01);
+    return fl_fma_f64(q, r, p);
 }
 
 /* x 2^k in two steps, so that subnormal results are rounded once. */
@@ -201,6 +202,55 @@ FL_VMATH float fl_atan2_f32(float y, float x)
     angle = steep ? 1.5707963267948966 - angle : angle;
     angle = fl_float_bits(x) < 0 ? 3.1415926535897932 - angle : angle;
     return (x != x) | (y != y) ? x + y : fl_copysign_f32((float)angle, y);
+}
+
+/* e^x / 2 of |x| */
+FL_VMATH double fl_exp_half_wide(float x)
+{
+    double a = fl_abs_f64(x);
+    return 0.5 * fl_exp_wide(a);
+}
+FL_VMATH float fl_sinh_f32(float x)
+{
+    double e = fl_exp_half_wide(x), s = (double)x * x, p = 2.806280258227695e-06;
+    p = fl_fma_f64(p, s, 0.00019838101968683888);
+    p = fl_fma_f64(p, s, 0.00833333967591706);
+    p = fl_fma_f64(p, s, 0.16666666646842135);
+    double near_zero = fl_fma_f64(p * s, x, x);
+    return fl_abs_f32(x) > 1 ? fl_copysign_f32((float)(e - 0.25 / e), x) : (float)near_zero;
+}
+FL_VMATH float fl_cosh_f32(float x)
+{
+    double e = fl_exp_half_wide(x);
+    return (float)(e + 0.25 / e);
+}
+
+/* asin(x), |x| <= 1/2, s = x^2 */
+FL_VMATH double fl_asin_near_wide(double x, double s)
+{
+    double p = 0.033690847211604306;
+    p = fl_fma_f64(p, s, 0.01714923835167739);
+    p = fl_fma_f64(p, s, 0.031100662736984537);
+    p = fl_fma_f64(p, s, 0.0445994015283506);
+    p = fl_fma_f64(p, s, 0.07500094543498137);
+    p = fl_fma_f64(p, s, 0.166666663374309);
+    return fl_fma_f64(p * s, x, x);
+}
+
+/* Beyond 1/2 by those of half the angle. */
+FL_VMATH float fl_asin_f32(float x)
+{
+    double a = fl_abs_f64(x), half = 0.5 - 0.5 * a;
+    double angle = fl_asin_near_wide(a > 0.5 ? __builtin_sqrt(half) : a, a > 0.5 ? half : a * a);
+    angle = a > 0.5 ? 1.5707963267948966 - 2 * angle : angle;
+    return a <= 1 ? fl_copysign_f32((float)angle, x) : NAN;
+}
+FL_VMATH float fl_acos_f32(float x)
+{
+    double a = fl_abs_f64(x), half = 0.5 - 0.5 * a;
+    double angle = fl_asin_near_wide(a > 0.5 ? __builtin_sqrt(half) : x, a > 0.5 ? half : a * a);
+    double far = x < 0 ? 3.1415926535897932 - 2 * angle : 2 * angle;
+    return a <= 1 ? (float)(a > 0.5 ? far : 1.5707963267948966 - angle) : NAN;
 }
 
 /* exp(-x^2) t R(t), t = 1 / (1 + x / 2), for larger arguments; 1 - erf(x) near 0 and 2 - erfc(-x) below it */
