@@ -65,12 +65,16 @@ local makers = {
     ["on the caller"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_ENGINE=naive") end,
     eager = function(ranks) return new_side("flowlua, eager", worker, ranks, "BENCH_EAGER=1") end,
     ["one thread"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_THREADS=1", "", true) end,
+    working = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_THREADS=1 FLOW_FUSE=0 BENCH_CLOCK=cpu") end,
     ["one batch"] = function(ranks) return new_side("flowlua, one batch", worker, ranks, "FLOW_THREADS=1 BENCH_FIXED=1", "", true) end,
     apart = function(ranks) return new_side("flowlua, apart", worker, ranks, "FLOW_SHARED=0") end,
     cuda = function(ranks) return new_side("flowlua", worker, ranks, "", "", true) end,
     ["one by one"] = function(ranks) return new_side("flowlua", worker, ranks, "FLOW_FUSE=0", "", true) end,
     tf32 = function(ranks) return new_side("flowlua", worker, ranks, "BENCH_TF32=1", "", true) end,
     ["shared GPU"] = function(ranks) return new_side("flowlua", worker, ranks, "BENCH_DEVICE=cuda", "", true) end,
+    ["PyTorch, working"] = function(ranks)
+        return torch_peer and new_side("PyTorch", torch_peer, ranks, settings_of_torch .. " BENCH_THREADS=1 BENCH_CLOCK=cpu")
+    end,
     PyTorch = function(ranks) return torch_peer and new_side("PyTorch", torch_peer, ranks, settings_of_torch) end,
     ["PyTorch, cuda"] = function(ranks) return torch_on_gpu and new_side("PyTorch", torch_on_gpu, ranks, "", "", true) end,
     ["PyTorch, tf32"] = function(ranks) return torch_on_gpu and new_side("PyTorch", torch_on_gpu, ranks, "BENCH_TF32=1", "", true) end,
@@ -323,14 +327,15 @@ local function run_group(group, about, file)
         tally.left = #group.figures
         return tally
     end
-    for i, spec in ipairs(group.figures) do
+    local figures = group.apart and group.figures() or group.figures
+    for i, spec in ipairs(figures) do
         if clock() > sides.deadline then
-            tally.left = #group.figures - i + 1
+            tally.left = #figures - i + 1
             print(("  %d figures not measured: the time is up"):format(tally.left))
             break
         end
         local figure = figure_of(group, spec)
-        print_figure(figure)
+        if not group.slower or (figure.ratio or 1) < 1 / group.slower then print_figure(figure) end
         count(tally, figure)
         for key, value in pairs(about) do figure[key] = value end
         figure.load = load_average()
@@ -367,7 +372,7 @@ end
 local function chosen_groups()
     if #arg < 2 then
         local usual = {}
-        for _, group in ipairs(groups) do if not group.gpu then usual[#usual + 1] = group end end
+        for _, group in ipairs(groups) do if not group.gpu and not group.apart then usual[#usual + 1] = group end end
         return usual
     end
     local by_name, names, list = {}, {}, {}

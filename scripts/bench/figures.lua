@@ -4,7 +4,8 @@
 -- most; rates: at least) and, for GF/s and GB/s, the work of one call: operations, or bytes to be read and written;
 -- `ratio`: how many times as fast as the peer it should be; `peer_case`: what the peer does, if not the same. Of a group:
 -- `cases` when they are not its name's, `ranks` when there are several, `side` and `peer` when they are not flowlua as it is
--- and PyTorch. Those of a GPU: figures_gpu.lua.
+-- and PyTorch; `apart`: it runs only by its name; `slower`: only figures that many times slower than the peer are printed;
+-- figures that can be called give the list. Those of a GPU: figures_gpu.lua.
 
 local MI = 1024 * 1024
 
@@ -235,6 +236,9 @@ local groups = {
         {"vae", "VAE 784-400-20-400-784, batch 128", "steps/s"},
         {"diffusion", "diffusion MLP 66-256-256-256-2, 512", "steps/s"},
     })},
+    -- every op of the registry: only what is slower than the peer by a tenth is printed, and only when it is asked for
+    {name = "sweep", title = "ops on 1 thread (time of the processor), slower by a tenth", side = "working", peer = "PyTorch, working",
+        apart = true, slower = 1.1, figures = setmetatable({}, {__call = function() return require("cases.sweep").figures end})},
     {name = "engine", title = "engine: on the caller, against FLOW_ENGINE=queued", peer = "queued", figures = {
         {"add", "a + b, 16 floats", "us"},
         {"add_", "a:add_(b)", "us"},

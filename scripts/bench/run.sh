@@ -4,6 +4,7 @@
 #     sh scripts/bench/run.sh build                 everything (about ten minutes)
 #     sh scripts/bench/run.sh build small grad      some groups (figures.lua lists them)
 #     sh scripts/bench/run.sh build ranks2 cores    what concerns several ranks
+#     SWEEP_SIZES=1m sh scripts/bench/run.sh build sweep    all ops of a kind; what is slower (cases/sweep.lua)
 #     ROUNDS=9 SECONDS_EACH=0.5 sh scripts/bench/run.sh build train
 #
 # Peers that are not installed are left out. The peer runs in the best configuration that is known: as many threads as
