@@ -13,9 +13,12 @@ M.all = os.getenv "FLOW_TEST_ALL" == "1"
 
 -- The registered ops, by name; FLOW_TEST_OPS="erfc,take": these alone, while they are being written.
 function M.ops()
-    local chosen, list = os.getenv "FLOW_TEST_OPS", {}
-    for _, op in ipairs(testing.ops()) do
-        if not chosen or ("," .. chosen .. ","):find("," .. op.name .. ",", 1, true) then list[#list + 1] = op end
+    local chosen, list = os.getenv "FLOW_TEST_OPS", testing.ops()
+    if chosen then
+        local by_name = {}
+        for _, op in ipairs(list) do by_name[op.name] = op end
+        list = {}
+        for name in chosen:gmatch "[^,%s]+" do list[#list + 1] = by_name[name] or error("FLOW_TEST_OPS: there is no op " .. name) end
     end
     table.sort(list, function(a, b) return a.name < b.name end)
     return list
