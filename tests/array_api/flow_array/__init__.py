@@ -377,8 +377,11 @@ def count_nonzero(x, /, *, axis=None, keepdims=False):
 def nonzero(x, /):
     if x.ndim == 0:
         raise ValueError("nonzero takes an array with axes")
-    rows = call("nonzero", x)
-    return tuple(call("select", rows, 1, axis) for axis in range(x.ndim))
+    at, places = arange(x.size)[reshape(cast(x, bool), (-1,))], []
+    for size in reversed(x.shape):
+        places.append(at % size if size else at)
+        at = at // size if size else at
+    return tuple(reversed(places))
 
 
 def searchsorted(x1, x2, /, *, side="left", sorter=None):
