@@ -74,6 +74,10 @@ describe("other names", function()
 
     it("check what they are given", function()
         assert.are.equal("vander: x must be a vector, got [2, 2]", message(function() flow.vander(flow.ones(2, 2)) end))
+        assert.are.equal("chebyshev_polynomial_t: n must be at most 10000, got 2147483648",
+            message(function() flow.special.chebyshev_polynomial_t(flow.ones(2), 1 << 31) end))
+        assert.are.equal("multigammaln: p must be at most 10000, got 10001",
+            message(function() flow.special.multigammaln(flow.ones(2) * 1e9, 10001) end))
         assert.are.equal("pdist: x must be a matrix, got [2]", message(function() flow.pdist(flow.ones(2)) end))
         assert.are.equal("gradient: axis 0 must have at least 3 elements, x is [2]",
             message(function() flow.gradient(flow.ones(2), {edge_order = 2}) end))

@@ -283,6 +283,12 @@ static void test_max(void)
     OK(flow_call(&y, 1, "min", FLOW_ARGS(flow_of(x), flow_nothing())));
     CHECK(item(y) == 1);
     flow_unref(y);
+    OK(flow_call(&y, 1, "nonzero", FLOW_ARGS(flow_of(x))));
+    CHECK(flow_ndim(y) == 2 && flow_shape(y)[0] == 6 && flow_shape(y)[1] == 2);
+    flow_unref(y);
+    OK(flow_call(&y, 1, "median_all", FLOW_ARGS(flow_of(x))));
+    CHECK(item(y) == 3);
+    flow_unref(y);
     OK(flow_call(pair, 2, "max", FLOW_ARGS(flow_of(x), flow_int(0))));
     OK(flow_read(pair[0], read, sizeof read));
     CHECK(read[0] == 4 && read[2] == 6);

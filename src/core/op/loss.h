@@ -1,6 +1,6 @@
 /*
-** loss.h -- the words of `reduction`; variants, operands and attributes of the losses of rows with class labels. Kernels
-** of the CPU and of devices share them.
+** loss.h -- the words of `reduction`; variants, operands and attributes of the losses of rows with class labels.
+** Kernels of the CPU and of devices share them.
 */
 #ifndef FL_LOSS_H
 #define FL_LOSS_H

@@ -1,6 +1,6 @@
 /*
-** index.h -- what index.c and index_put.c have of each other: positions and masks that read and write alike. Tensors are
-** new references; `who` begins messages.
+** index.h -- what index.c and index_put.c have of each other: positions and masks that read and write alike. Tensors
+** are new references; `who` begins messages.
 */
 #ifndef FL_INDEX_H
 #define FL_INDEX_H

@@ -22,8 +22,8 @@ typedef struct fl_program fl_program;
 /* A copy with the strides of t, which can be viewed as t can; a row-major one where positions share elements. */
 fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *t);
 
-/* From now on all that runs is recorded. args: tensors whose memory nothing else uses. An error if a program is recorded
-** already. strict: what cannot be recorded is an error there; else fl_program_end has it. */
+/* From now on all that runs is recorded. args: tensors whose memory nothing else uses. An error if a program is
+** recorded already. strict: what cannot be recorded is an error there; else fl_program_end has it. */
 fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict);
 
 bool fl_program_is_recording(void);

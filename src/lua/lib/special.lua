@@ -6,6 +6,11 @@ local check = require "flow.check"
 
 local ops = flow._op
 
+local MOST = 10000      -- steps of a recurrence or terms of a sum: each is an op
+local function refuse_many(who, name, n)
+    if n > MOST then check.fail("%s: %s must be at most %d, got %d", who, name, MOST, n) end
+end
+
 local M = {
     bessel_j0 = ops.j0, bessel_j1 = ops.j1, bessel_y0 = ops.y0, bessel_y1 = ops.y1,
     modified_bessel_i0 = ops.i0, modified_bessel_i1 = ops.i1, modified_bessel_k0 = ops.k0, modified_bessel_k1 = ops.k1,
@@ -20,6 +25,7 @@ for name in ([[digamma entr erf erfc erfcx erfinv exp2 expm1 i0 i0e i1 i1e log1p
 ---@param x table tensor
 ---@param p integer
 function M.multigammaln(x, p)
+    refuse_many("multigammaln", "p", p)
     if x.device ~= "meta" and x:numel() > 0 and not x:gt((p - 1) / 2):all():item() then
         check.fail("multigammaln: x must be larger than (p - 1) / 2 = %g everywhere", (p - 1) / 2)
     end
@@ -71,8 +77,14 @@ for kind in ("tuvw"):gmatch "." do
 end
 
 local signatures = {"multigammaln(x: tensor, p: integer >= 1)"}
-for name in pairs(M) do
-    if name:find "_polynomial_" then signatures[#signatures + 1] = name .. "(x: tensor, n: integer)" end
+for name, polynomial in pairs(M) do
+    if name:find "_polynomial_" then
+        signatures[#signatures + 1] = name .. "(x: tensor, n: integer)"
+        M[name] = function(x, n)
+            refuse_many(name, "n", n)
+            return polynomial(x, n)
+        end
+    end
 end
 check.takes(M, signatures)
 
