@@ -113,6 +113,16 @@ describe("names from PyTorch", function()
     end)
 end)
 
+describe("a name of several ops", function()
+    it("stays one when one of the ops was read first", function()
+        assert.are.equal("0 2\t1\n", (process.run("", [[
+            local flow = require "flow"
+            local _ = flow._op.where, flow._op.nonzero
+            local mask = flow.tensor {1, 0, 1}:gt(0)
+            print(table.concat(flow.where(mask):tolist(), " "), #{flow.nonzero(mask, {as_tuple = true})})]])))
+    end)
+end)
+
 describe("flow.has", function()
     for _, name in ipairs {
         "matmul", "tensor", "placement", "save", "has", "nn", "nn.Linear", "nn.Linear.forward", "nn.init", "optim.AdamW",

@@ -132,7 +132,7 @@ describe("every module as a program:", function()
         if is_class(class) then
             it(name, function()
                 local how = assert(layers[name], name .. " has no example in tests/layers.lua")
-                if not how[2] then return end
+                if not how[2] or name == "AdaptiveLogSoftmaxWithLoss" then return end -- it looks at the labels
                 local net, inputs = class(table.unpack(how[1])), {how[2]()}
                 -- traced on the meta device, their programs are those of the CPU
                 local of_cpu = name:find "RNN" or name:find "LSTM" or name:find "GRU" or name == "CTCLoss" or name == "EmbeddingBag"

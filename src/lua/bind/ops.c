@@ -141,7 +141,7 @@ static int op_index(lua_State *L)
     fl_lua_enter(L);
     fl_lua_push_op(L, op, called_name(op), false);
     store(L, 1, op->name);
-    if (is_open && is_function(op)) store(L, 3, op->name);
+    if (is_open && is_function(op) && !fl_lua_is_overload(op->name)) store(L, 3, op->name);
     return 1;
 }
 

@@ -90,6 +90,13 @@ enum { OVERLOADS = sizeof overloads / sizeof *overloads };
 
 const char *fl_lua_overload_name(int i) { return i < OVERLOADS ? overloads[i].name : NULL; }
 
+bool fl_lua_is_overload(const char *name)
+{
+    for (int i = 0; i < OVERLOADS; i++)
+        if (strcmp(overloads[i].name, name) == 0) return true;
+    return false;
+}
+
 const char *fl_lua_overload_of(const fl_op *op)
 {
     if (!(op->flags & FL_OP_HIDDEN)) return NULL;
