@@ -234,7 +234,7 @@ describe("modules on meta:", function()
                     assert.are.same(metas(net:named_buffers()), metas(meta:named_buffers()))
                     assert.are.equal(net:count_parameters(), meta:count_parameters())
                     for _, t in meta:state_dict() do assert.are.equal("meta", t.device) end
-                    if how[2] then
+                    if how[2] and name ~= "AdaptiveLogSoftmaxWithLoss" then    -- it looks at the labels
                         local want, got = net(how[2]()), meta(on_meta(how[2]()))
                         assert.are.equal("meta", got.device)
                         assert.are.equal(want.dtype .. support.shape_text(want.shape), got.dtype .. support.shape_text(got.shape))
@@ -295,7 +295,8 @@ describe("optimizers on meta:", function()
                 it(name .. " steps", function()
                     local function train(device)
                         local net = flow.with_device(device, function() return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)) end)
-                        local opt = class(net:parameters(), options)
+                        -- Muon's parameters are matrices
+                        local opt = class(name == "Muon" and {net[1].weight, net[2].weight} or net:parameters(), options)
                         for _ = 1, 3 do
                             opt:zero_grad()
                             net(flow.ones(5, 4, {device = device})):sum():backward()

@@ -2,7 +2,7 @@
 -- A name that begins with "x:" is a method, one with a dot lies in a table of flow's.
 
 ---@type {[1]: string, [2]: string, [3]: string?}[] signature, sentence, subject (in help(flow); nil: "system")
-return {
+local list = {
     {"tensor(data, options)", "A tensor from a number, a boolean or nested lists; int64 if every number is a Lua " ..
         "integer, else float32. Options: dtype, device, placement and sbp, requires_grad.",
         "creation"},
@@ -137,3 +137,10 @@ return {
         "data of the ranks if x is local."},
     {"x:to_local(options)", "This rank's part of a global tensor, a view. Options: grad_sbp."},
 }
+
+for name in ([[addbmm addmm addmv addr baddbmm clamp_max clamp_min cumprod cumsum float_power ldexp mvlgamma polygamma
+    tril triu]]):gmatch "%S+" do
+    list[#list + 1] = {("x:%s_(...)"):format(name), ("The result of x:%s(...), written into x."):format(name)}
+end
+
+return list

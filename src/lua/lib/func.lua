@@ -313,7 +313,8 @@ function M.functional_call(net, tensors, ...)
     local _ <close> = kept
     for name, t in pairs(tensors) do
         if not known[name] then
-            check.fail("functional_call: the module has no %s%s", check.quote(name), check.suggest(name, names))
+            local text = tostring(name)
+            check.fail("functional_call: the module has no %s%s", check.quote(text), check.suggest(text, names))
         end
         local path, key = name:match "^(.-)%.?([^.]+)$"
         local fields = places[path]
