@@ -6,8 +6,9 @@
 #ifndef FL_CUDA_ELEMENTWISE_MATH_H
 #define FL_CUDA_ELEMENTWISE_MATH_H
 
-#include "core/op/special.h"
 #include "cuda/parts/values.h"
+
+#include "core/op/special.h" /* its INFINITY and NAN come from values.h under NVRTC */
 
 #ifndef __CUDACC_RTC__ /* a source that is compiled at run time defines the codes of `bad` */
 extern "C" {
