@@ -36,8 +36,8 @@ describe("libflow", function()
         end)
     end
 
-    with(nil, "does what the README shows", function()
-        local code, shown = process.read "README.md":match "```c\n(.-)```\n\n```text\n(.-)```"
+    with(nil, "does what docs/embedding.md shows", function()
+        local code, shown = process.read "docs/embedding.md":match "```c\n(.-)```\n\n```text\n(.-)```"
         local source = process.write(folder .. "/readme.c", code)
         assert.are.equal(shown, (process.output(compile(source, shared))))
     end)
