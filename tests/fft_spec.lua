@@ -127,6 +127,12 @@ describe("flow.signal", function()
             ["stft: window must have 16 numbers, as many as win_length, got [8]"] = function()
                 flow.stft(flow.zeros(40), 16, {window = flow.ones(8)})
             end,
+            ["stft: frames of 2 numbers are too short for a default of hop_length: give it"] = function()
+                flow.stft(flow.ones(8), 2)
+            end,
+            ["istft: frames of 3 numbers are too short for a default of hop_length: give it"] = function()
+                flow.istft(flow.ones(2, 4, 2), 3)
+            end,
             ["stft: a signal of 8 numbers is too short to be continued by 8 on both sides"] = function()
                 flow.stft(flow.zeros(8), 16)
             end,

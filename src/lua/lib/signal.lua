@@ -98,6 +98,15 @@ end
 
 -- ---- frames ----
 
+-- Numbers from one frame to the next: a quarter of a frame, where none are given.
+local function hop_of(who, hop_length, n_fft)
+    local hop = hop_length or n_fft // 4
+    if hop < 1 then
+        check.fail("%s: frames of %d numbers are too short for a default of hop_length: give it", who, n_fft)
+    end
+    return hop
+end
+
 -- The window in the middle of n numbers; ones without one.
 local function frame_window(who, o, n, x)
     local length = o.win_length or n
@@ -172,7 +181,8 @@ function M.stft(x, n_fft, hop_length, win_length, window_, center, pad_mode, nor
     end
     local rows = x.ndim == 1 and x:unsqueeze(0) or x
     local w = frame_window("stft", {window = window_, win_length = win_length}, n_fft, rows)
-    local frames = frames_of("stft", rows, n_fft, hop_length or n_fft // 4, center and n_fft // 2 or 0, pad_mode)
+    local hop = hop_of("stft", hop_length, n_fft)
+    local frames = frames_of("stft", rows, n_fft, hop, center and n_fft // 2 or 0, pad_mode)
     if w then frames = frames * w end
     local norm = normalized and "ortho" or "backward"
     local spectra = onesided and fft.rfft(frames, nil, -1, norm) or fft.fft(fft.complex(frames), nil, -1, norm)
@@ -222,7 +232,7 @@ function M.istft(x, n_fft, hop_length, win_length, window_, center, normalized, 
         check.fail("istft: takes spectra [frequencies, frames, 2] or [batch, frequencies, frames, 2], got %s",
             check.shape(x))
     end
-    local rows, hop = x.ndim == 3 and x:unsqueeze(0) or x, hop_length or n_fft // 4
+    local rows, hop = x.ndim == 3 and x:unsqueeze(0) or x, hop_of("istft", hop_length, n_fft)
     local bins = onesided and n_fft // 2 + 1 or n_fft
     if rows:size(1) ~= bins then
         check.fail("istft: n_fft %d has %d frequencies, got %s", n_fft, bins, check.shape(x))
