@@ -148,6 +148,10 @@ describe("flow.func", function()
             message(function() flow.func.grad(function(t) return t:sum() end, {argnums = 1})(x) end))
         assert.are.equal("functional_call: the module has no 'weigth'; did you mean 'weight'?",
             message(function() flow.func.functional_call(linear {{1, 2}}, {weigth = x}, x) end))
+        assert.are.equal("func.vjp: in Flatten: forward: missing argument 'x'",
+            message(function() flow.func.vjp(flow.nn.Flatten()) end))
+        assert.are.equal("func.functional_call: in Flatten: forward: missing argument 'x'",
+            message(function() flow.func.functional_call(flow.nn.Flatten(), {}) end))
     end)
 end)
 
@@ -161,6 +165,8 @@ describe("AdaptiveLogSoftmaxWithLoss", function()
         flow.testing.assert_close(output, all:gather(1, target:unsqueeze(1)):squeeze(1))
         flow.testing.assert_close(loss, -output:mean())
         assert.are.same({5}, net:predict(input).shape)
+        assert.are.equal("log_prob: in Linear: linear: takes x [..., in] and weight [out, in], got [2, 3] and [5, 4]",
+            support.error_of(function() net:log_prob(flow.ones(2, 3)) end))
         assert.are.equal("in AdaptiveLogSoftmaxWithLoss: target must be from 0 to 8",
             message(function() net(input, flow.tensor {0, 9, 0, 0, 0}) end))
     end)

@@ -12,6 +12,13 @@ local module = require "flow.module"
 local M = {}
 
 local depth = 0         -- of transforms whose function runs now
+local Level = {__close = function() depth = depth - 1 end}
+
+-- One level more, until what this returns is closed.
+local function deeper()
+    depth = depth + 1
+    return setmetatable({}, Level)
+end
 
 -- The tensors in a tensor, or in a table of such at any depth; those of a table in the order of its keys.
 local function leaves(value, list)
@@ -67,12 +74,13 @@ local function call(who, f, args, argnums)
         if #leaves(chosen[i]) == 0 then check.fail("%s: argument %d has no tensor", who, at) end
         args[at + 1] = chosen[i]
     end
-    depth = depth + 1
-    local results = table.pack(pcall(flow.enable_grad, f, table.unpack(args, 1, args.n)))
-    depth = depth - 1
-    if not results[1] then error(results[2], 0) end
+    local results
+    do
+        local _ <close> = deeper()
+        results = table.pack(flow.enable_grad(f, table.unpack(args, 1, args.n)))
+    end
     local keeps = outer or depth > 0
-    return {values = chosen, leaves = leaves(chosen), keeps = keeps}, table.unpack(results, 2, results.n)
+    return {values = chosen, leaves = leaves(chosen), keeps = keeps}, table.unpack(results, 1, results.n)
 end
 
 -- The gradients of y by a list of tensors, zeros where there is none; they have a history if `keeps` says so.
@@ -322,9 +330,7 @@ function M.functional_call(net, tensors, ...)
         fields[key] = check.tensor("functional_call", name, t)
     end
     flow._program.changed()
-    local results = table.pack(pcall(net, ...))
-    if not results[1] then error(results[2], 0) end
-    return table.unpack(results, 2, results.n)
+    return net(...)
 end
 
 local GRAD = "(f: function, {argnums: integer or list = 0, has_aux: boolean = false})"

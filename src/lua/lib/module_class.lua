@@ -14,7 +14,7 @@ local ordered = require "flow.ordered"
 
 local is_tensor, is_one_tensor, takes_tensor = check.is_tensor, flow._is_one_tensor, check.takes_tensor
 local math_type = math.type
-local program = flow._program
+local program, io_ = flow._program, flow._io
 
 local M = {}
 
@@ -190,7 +190,8 @@ local function leave(outer, ...)
     return ...
 end
 
--- "train.lua:7: linear: ..." -> "train.lua:7: in Net.blocks[2].mlp: linear: ..."
+-- "train.lua:7: linear: ..." -> "train.lua:7: in Net.blocks[2].mlp: linear: ..."; where a function of ours called the
+-- module, its name comes first: "train.lua:7: func.vjp: in Net: ..."
 local function describe(root, inner, message)
     if type(message) ~= "string" then return message end
     local path = getmetatable(root).__name
@@ -201,7 +202,9 @@ local function describe(root, inner, message)
         end
     end
     local place, text = message:match("^([^\n:]+:%d+: )(.*)$")
-    return ("%sin %s: %s"):format(place or "", path, text or message)
+    local called = io_.called()
+    if called ~= "" then called = called .. ": " end
+    return ("%s%sin %s: %s"):format(place or "", called, path, text or message)
 end
 
 local function finish(self, ok, ...)
