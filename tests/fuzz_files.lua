@@ -18,7 +18,7 @@ local everywhere = flow.placement.all "cpu"
 local random = math.random
 local seconds_computed, seconds_passed = 20, 300
 package.path = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../?.lua;" .. package.path
-local pictures, record_bytes = require "tests.pictures", require "tests.record_bytes"
+local pictures, record_bytes, fuzz_values = require "tests.pictures", require "tests.record_bytes", require "tests.fuzz_values"
 local train_script = (arg[0]:match "^(.*)/[^/]*$" or ".") .. "/../scripts/train.lua"
 local place = -1
 while arg[place - 1] do place = place - 1 end     -- options stand between the program and the script
@@ -27,21 +27,7 @@ local flowlua = arg[place]
 local function pick(list) return list[random(#list)] end
 local function chance(percent) return random(100) <= percent end
 
--- The name of a folder that is no other run's: rank 0 makes it and the others are told its name.
-local function scratch_folder()
-    local bytes = flow.zeros(64):to "uint8"
-    if rank == 0 then
-        local path = os.tmpname()
-        os.remove(path)
-        local folder = ("fuzz_files.%d.%d.%s"):format(seed, first, path:match "[^/_]*$")
-        assert(os.execute("mkdir " .. folder))
-        bytes = flow.frombytes(folder .. (" "):rep(64 - #folder), "uint8")
-    end
-    if world == 1 then return bytes:tobytes():match "%S+" end
-    local all = bytes:to("int64"):to_global {placement = everywhere, sbp = "P", check = false}
-    return all:to_global({sbp = "B"}):to_local():to("uint8"):tobytes():match "%S+"
-end
-local folder = scratch_folder()
+local folder = fuzz_values.scratch_folder(("fuzz_files.%d.%d"):format(seed, first))
 local name = folder .. "/file"
 
 -- Rank 0 writes, then all go on.

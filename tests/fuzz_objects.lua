@@ -120,7 +120,8 @@ kind("tensors", dataset, function(d) return tostring(#d) end, function(d) d:batc
 kind("windows", function() return data.windows(flow.arange(20), 4) end, function(d) return tostring(#d) end, function(d) d:batch(flow.tensor({0, 3})) end)
 kind("generated", function() return data.generate(4, function(position, draw) return {position, draw()} end) end, function(d) return tostring(#d) end,
     function(d) d:get(1) end)
-local record_file = "records." .. flow.rank()
+local folder = values.scratch_folder(("fuzz_objects.%d.%d"):format(seed, first))
+local record_file, stored_file = ("%s/records.%d"):format(folder, flow.rank()), folder .. "/stored.safetensors"
 kind("records", function()
     data.pack(dataset(), record_file, {workers = 1, progress = false})
     return data.records(record_file)
@@ -162,8 +163,8 @@ kind("own function", function()
 end, type, function(f) f(flow.ones(2)) end)
 kind("state_dict", function() return Pair():state_dict() end, table_digest)
 kind("stored", function()
-    flow.save("stored.safetensors", {x = flow.ones(2, 3)})
-    return flow.load("stored.safetensors", {lazy = true}).x
+    flow.save(stored_file, {x = flow.ones(2, 3)})
+    return flow.load(stored_file, {lazy = true}).x
 end, nil, function(t) t:read() end)
 
 ---- functions ----
@@ -281,7 +282,7 @@ local good = {
     ["flow.get_num_threads"] = function() end, ["flow.is_tensor"] = function() return 1 end, ["flow.is_grad_enabled"] = function() end,
     ["flow.default_generator"] = function() end, ["flow.engine.stats"] = function() end, ["flow.infer_cache.stats"] = function() end,
     ["flow.infer_cache.clear"] = function() end, ["flow.save"] = function() return "good.safetensors", {x = flow.ones(2), n = 3} end,
-    ["flow.load"] = function() return "stored.safetensors", {lazy = true} end, ["flow.explain"] = function() return function() return flow.ones(2) + 1 end end,
+    ["flow.load"] = function() return stored_file, {lazy = true} end, ["flow.explain"] = function() return function() return flow.ones(2) + 1 end end,
     ["flow.show"] = function() return flow.ones(2, 3) end, ["flow.get_float32_matmul_precision"] = function() end,
     ["flow.chunk"] = function() return flow.ones(4), 2, 0 end, ["flow.split"] = function() return flow.ones(4), 2, 0 end,
     ["flow.max"] = function() return flow.ones(4), 0, true end, ["flow.min"] = function() return flow.ones(4), 0, true end,
@@ -480,8 +481,8 @@ for i = first, last do
 end
 local ok, message = pcall(flow.sync)
 if not ok then complain(last, tostring(message)) end
-if flow.rank() == 0 then os.remove "stored.safetensors" end
-os.remove(record_file)
+flow.barrier()
+if flow.rank() == 0 then os.execute("rm -r " .. folder) end
 local missed = {}
 for _, entry in ipairs(entries) do if not reached[entry] then missed[#missed + 1] = entry.path end end
 if flow.rank() > 0 then return end

@@ -156,4 +156,21 @@ function M.check_ranks(i, name, ok, message)
         ok and "no error" or tostring(message)))
 end
 
+-- The name of a new folder that no other run uses, beginning with `name`. Rank 0 makes it and tells the others.
+function M.scratch_folder(name)
+    local bytes = flow.zeros(64):to "uint8"
+    if flow.rank() == 0 then
+        local path = os.tmpname()
+        os.remove(path)
+        local folder = ("%s.%s"):format(name, path:match "[^/_]*$")
+        assert(os.execute("mkdir " .. folder))
+        bytes = flow.frombytes(folder .. (" "):rep(64 - #folder), "uint8")
+    end
+    if flow.world_size() > 1 then
+        local all = bytes:to("int64"):to_global {placement = flow.placement.all "cpu", sbp = "P", check = false}
+        bytes = all:to_global({sbp = "B"}):to_local():to("uint8")
+    end
+    return bytes:tobytes():match "%S+"
+end
+
 return M
