@@ -51,6 +51,10 @@ describe("the interpreter", function()
         {"@ %/object.lua", nil, "@: an object\n", 1},
         {"@ %/table.lua", nil, "@: (error object is a table value)\n", 1},
         {"@ %/nothing.lua", nil, "@: cannot open %/nothing.lua: No such file or directory\n", 1},
+        -- what is missing in a script that uses our names without require
+        {"@ - 2>&1 | head -1", "x = flow.ones(2)", "@: stdin:1: attempt to index a nil value (global 'flow'); write first: local flow = require \"flow\"\n", 0},
+        {"@ - 2>&1 | head -1", "x = 1\ny = nn.Linear(2, 3)", "@: stdin:2: attempt to index a nil value (global 'nn'); write first: local nn = require \"flow.nn\"\n", 0},
+        {"@ - 2>&1 | head -1", "x = flower.ones(2)", "@: stdin:1: attempt to index a nil value (global 'flower')\n", 0},
         -- the script's arguments are what `arg` holds when it starts
         {"@ -e 'arg[1] = 100' -", "print(...)", "100\n", 0},
         {"@ -e 'arg[2], arg[3] = 8, 9' - 7", "print(...)", "7\t8\t9\n", 0},

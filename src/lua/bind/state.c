@@ -7,14 +7,39 @@
 #include "tensors.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- calls ---- */
+
+/* What a script must say before it uses these names. Lua's own message about them ends with (global 'name'). */
+static const char *const requires[][2] = {
+    {"flow", "local flow = require \"flow\""},
+    {"torch", "local flow = require \"flow\""},
+    {"nn", "local nn = require \"flow.nn\""},
+    {"optim", "local optim = require \"flow.optim\""},
+};
+
+/* The message, pushed; with the line to write if one of ours was used without require. */
+static const char *with_hint(lua_State *L, const char *message)
+{
+    const char *name = strstr(message, "attempt to index a nil value (global '");
+    if (name) {
+        name = strchr(name, '\'') + 1;
+        for (size_t i = 0; i < sizeof requires / sizeof *requires; i++) {
+            size_t length = strlen(requires[i][0]);
+            if (strncmp(name, requires[i][0], length) == 0 && strcmp(name + length, "')") == 0)
+                return lua_pushfstring(L, "%s; write first: %s", message, requires[i][1]);
+        }
+    }
+    return lua_pushstring(L, message);
+}
 
 /* Adds the traceback to a message; an error object that has a text gives only that. */
 static int traceback(lua_State *L)
 {
     const char *message = lua_tostring(L, 1);
-    if (!message) {
+    if (message) message = with_hint(L, message);
+    else {
         if (luaL_callmeta(L, 1, "__tostring") && lua_type(L, -1) == LUA_TSTRING) return 1;
         message = lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
     }
