@@ -330,7 +330,7 @@ describe("stores refuse", function()
     for _, case in ipairs {
         {"create: missing argument 'type'", function() flow.kvstore.create() end},
         {"create: type must be a string, got 3", function() flow.kvstore.create(3) end},
-        {"create: there is no store of type 'locl'; did you mean 'local'?", function() flow.kvstore.create "locl" end},
+        {"create: type must be one of dist_async|dist_sync|local, got 'locl'", function() flow.kvstore.create "locl" end},
         {"kvstore has no 'crate'; did you mean 'create'?", function() flow.kvstore.crate "local" end},
         {"kvstore has no 'pul'; did you mean 'pull'?", function() kv:pul(3, a) end},
         {"push: a method is called with a colon, store:push(); got 3 as the store", function() kv.push(3, a) end},

@@ -206,7 +206,7 @@ describe("train.lua", function()
         {"--dropout 2", nil, "p must be a number in %[0, 1%], got 2"},
         {"--tp 2", "train.lua: --dp 1 --tp 2 needs 2 ranks, and there is 1; start the script with flowlua --ranks 2\n"},
         {"--dp 4 --tp 2", "train.lua: --dp 4 --tp 2 needs 8 ranks, and there is 1; start the script with flowlua --ranks 8\n"},
-        {"--kvstore dist_syn", "train.lua: --kvstore: create: there is no store of type 'dist_syn'; did you mean 'dist_sync'?\n"},
+        {"--kvstore dist_syn", "train.lua: --kvstore: create: type must be one of dist_async|dist_sync|local, got 'dist_syn'\n"},
         {"--kvstore local --zero", "train.lua: --zero and --kvstore local do not go together\n"},
         {"--kvstore local --resume @/p", "train.lua: --resume and --kvstore local do not go together\n"},
         {"--kvstore dist_async --capture", "train.lua: --capture and --kvstore dist_async do not go together\n"},

@@ -31,8 +31,7 @@ local OPTIONS = {"servers", "staleness", "bound"}
 function kvstore.create(type, options)
     local class = kinds[type]
     if not class then
-        check.fail("create: there is no store of type %s%s", check.quote(type),
-            check.suggest(type, check.sorted_keys(kinds)))
+        check.fail("create: type must be one of %s, got %s", table.concat(check.sorted_keys(kinds), "|"), check.quote(type))
     end
     if class == Async then
         return Async.create{
