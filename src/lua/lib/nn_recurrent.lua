@@ -216,7 +216,7 @@ function RNNBase:extra()
 end
 
 signatures(RNNBase, "RNNBase(mode: LSTM|GRU|RNN_TANH|RNN_RELU, input_size: integer >= 1, hidden_size: integer >= 1, " ..
-    "num_layers: integer >= 1 = 1, {" .. OPTIONS .. ", proj_size: integer >= 0 = 0})", "forward(x: any, hx: any?)")
+    "num_layers: integer 1..4096 = 1, {" .. OPTIONS .. ", proj_size: integer >= 0 = 0})", "forward(x: any, hx: any?)")
 
 ---Long short-term memory.
 ---@class flow.nn.LSTM: flow.nn.RNNBase
@@ -230,7 +230,7 @@ function LSTM:init(input_size, hidden_size, num_layers, opts)
     set_up(self, "lstm", input_size, hidden_size, num_layers, opts)
 end
 
-local SIZES = "input_size: integer >= 1, hidden_size: integer >= 1, num_layers: integer >= 1 = 1, "
+local SIZES = "input_size: integer >= 1, hidden_size: integer >= 1, num_layers: integer 1..4096 = 1, "
 signatures(LSTM, "LSTM(" .. SIZES .. "{" .. OPTIONS .. ", proj_size: integer >= 0 = 0})")
 
 ---Gated recurrent units.

@@ -146,7 +146,7 @@ function TransformerEncoder:forward(src, mask, src_key_padding_mask, is_causal)
     return self.norm and self.norm(src) or src
 end
 
-signatures(TransformerEncoder, "TransformerEncoder(encoder_layer: module, num_layers: integer >= 1, norm: module?)",
+signatures(TransformerEncoder, "TransformerEncoder(encoder_layer: module, num_layers: integer 1..4096, norm: module?)",
     "forward(src: tensor, mask: tensor?, src_key_padding_mask: tensor?, is_causal: boolean = false)")
 
 ---Decoder layers one after the other, each a copy of decoder_layer.
@@ -166,7 +166,7 @@ function TransformerDecoder:forward(tgt, memory, ...)
     return self.norm and self.norm(tgt) or tgt
 end
 
-signatures(TransformerDecoder, "TransformerDecoder(decoder_layer: module, num_layers: integer >= 1, norm: module?)",
+signatures(TransformerDecoder, "TransformerDecoder(decoder_layer: module, num_layers: integer 1..4096, norm: module?)",
     "forward(" .. DECODED .. ")")
 
 -- ---- both ----
@@ -214,7 +214,7 @@ end
 check.takes(Transformer, {"generate_square_subsequent_mask(size: integer >= 0, opts: table?)"})
 
 signatures(Transformer, "Transformer(d_model: integer >= 1 = 512, nhead: integer >= 1 = 8, " ..
-    "num_encoder_layers: integer >= 1 = 6, num_decoder_layers: integer >= 1 = 6, " ..
+    "num_encoder_layers: integer 1..4096 = 6, num_decoder_layers: integer 1..4096 = 6, " ..
     "{" .. OPTIONS .. ", custom_encoder: module?, custom_decoder: module?})",
     "forward(src: tensor, tgt: tensor, src_mask: tensor?, tgt_mask: tensor?, memory_mask: tensor?, " ..
     "src_key_padding_mask: tensor?, tgt_key_padding_mask: tensor?, memory_key_padding_mask: tensor?, " ..
