@@ -179,3 +179,68 @@ describe("conversion", function()
         end)
     end
 end)
+
+describe("the default dtype", function()
+    local function made()
+        local list = {}
+        for i, x in ipairs {
+            flow.zeros(2), flow.rand(2), flow.randn(2), flow.full({2}, 0.5), flow.linspace(0, 1, 2), flow.arange(0, 1, 0.5),
+            flow.eye(2), flow.tensor {1.5}, flow.tensor {}, flow.spec {2}, flow.hann_window(4), flow.normal(0, 1, {2}),
+            flow.arange(3) * 0.5, flow.arange(3) / 2, flow.arange(3):sqrt(), flow.arange(40000):sqrt() + 1,
+            flow.nn.Linear(1, 1).weight, flow.distributions.Normal(0, 1):sample(),
+        } do list[i] = x.dtype end
+        return list
+    end
+    local function every(dtype)
+        local list = {}
+        for i = 1, 18 do list[i] = dtype end
+        return list
+    end
+    after_each(function() flow.set_default_dtype "float32" end)
+
+    it("is that of new floats and of what integers become", function()
+        assert.are.same(every "float32", made())
+        flow.set_default_dtype "float64"
+        assert.are.equal("float64", flow.get_default_dtype())
+        assert.are.same(every "float64", made())
+        assert.are.equal(math.sqrt(2), flow.arange(3):sqrt()[2]:item())
+        assert.are.equal("float64", flow.result_type(1.5, flow.arange(2)))
+        flow.set_default_dtype "bfloat16"
+        assert.are.same(every "bfloat16", made())
+        flow.set_default_dtype "float32"
+        assert.are.same(every "float32", made())
+    end)
+
+    it("leaves integers, other floats and what says its dtype alone", function()
+        flow.set_default_dtype "float64"
+        assert.are.equal("int64 int64 float32 float16 float32", table.concat({
+            flow.arange(3).dtype, flow.tensor {1}.dtype, (zeros("float32", 2) * 0.5).dtype, (zeros("float16", 2) + 1).dtype,
+            flow.zeros_like(zeros("float32", 2)).dtype}, " "))
+    end)
+
+    it("is one of those for which a function is captured", function()
+        for _, strict in ipairs {true, false} do
+            local scale = flow.capture(function(x) return flow.ones(2) * x end, {strict = strict})
+            local x = flow.tensor {1, 2}
+            for _, dtype in ipairs {"float32", "float64", "float32", "float64"} do
+                flow.set_default_dtype(dtype)
+                for _ = 1, 3 do assert.are.equal(dtype, scale(x).dtype) end
+            end
+        end
+    end)
+
+    it("is a float", function()
+        assert.are.equal("set_default_dtype: dtype must be a float, got int64",
+            support.error_of(function() flow.set_default_dtype "int64" end))
+    end)
+end)
+
+describe("the default device", function()
+    it("is where tensors are made", function()
+        assert.are.equal("cpu", flow.get_default_device())
+        flow.set_default_device "meta"
+        local x, device = flow.zeros(2), flow.get_default_device()
+        flow.set_default_device "cpu"
+        assert.are.equal("meta meta cpu", x.device .. " " .. device .. " " .. flow.zeros(2).device)
+    end)
+end)

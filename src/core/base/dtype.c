@@ -27,6 +27,8 @@ const fl_integer_range fl_dtype_ranges[FL_DTYPE_COUNT] = {
     [FL_FLOAT64] = {INT64_MIN, INT64_MAX},
 };
 
+fl_dtype fl_dtype_default = FL_FLOAT32;
+
 static const char *const names[FL_DTYPE_COUNT] = {
 #define X(E, T, N, C) N,
     FL_DTYPES(X)

@@ -57,8 +57,12 @@ fl_dtype fl_dtype_parse(const char *name);
 /* The dtype both convert to, as in PyTorch (uint8 with int8 gives int32). */
 fl_dtype fl_dtype_promote(fl_dtype a, fl_dtype b);
 
-/* The dtype float functions give: itself if it is a float, else float32. */
-static inline fl_dtype fl_dtype_to_float(fl_dtype dtype) { return fl_dtype_is_float(dtype) ? dtype : FL_FLOAT32; }
+/* That of floats where nothing says which: float32, or what flow.set_default_dtype says. Plans depend on it
+** (fl_infer_set_default_dtype); a kernel, which may run later, reads its views instead. */
+FL_EXPORT extern fl_dtype fl_dtype_default;
+
+/* The dtype float functions give: itself if it is a float, else the default. */
+static inline fl_dtype fl_dtype_to_float(fl_dtype dtype) { return fl_dtype_is_float(dtype) ? dtype : fl_dtype_default; }
 
 /* The type kernels compute in: float16 and bfloat16 go through float32. */
 static inline fl_dtype fl_dtype_compute(fl_dtype dtype)

@@ -106,13 +106,14 @@ static fl_dtype holding_all(const fl_kernel *kernel, fl_dtype dtype)
     return dtype;
 }
 
-fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel)
+fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel, fl_dtype result)
 {
     const fl_ew_row *row = &fl_ew_rows[kernel->row];
     if (row->rule == FL_EW_LOGIC) return FL_BOOL;
     if (row->rule == FL_EW_FILL) return fl_dtype_compute(kernel->in[0].dtype);
     fl_dtype d = promoted(kernel, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
-    if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) d = fl_dtype_to_float(d);
+    if (row->rule == FL_EW_FLOAT && !fl_dtype_is_float(d)) d = result;
+    if (row->rule == FL_EW_TEST && !fl_dtype_is_float(d)) d = FL_FLOAT32;
     if (row->rule == FL_EW_COMPARE && fl_dtype_is_integer(d)) d = holding_all(kernel, d);
     return fl_dtype_compute(d);
 }
@@ -129,7 +130,8 @@ static fl_status run_step(fl_kernel *kernel)
     fl_tiles_begin(&tiles, out->ndim, out->size, out->stride);
     for (int i = 0; i < kernel->nin; i++) in[i] = fl_tiles_operand(&tiles, &kernel->in[i]);
     fl_ew_attributes(attributes, kernel);
-    int slot = fl_tiles_row(&tiles, kernel->row, fl_ew_compute_dtype(kernel), out->dtype, attributes, in, kernel->nin);
+    int slot = fl_tiles_row(&tiles, kernel->row, fl_ew_compute_dtype(kernel, out->dtype), out->dtype, attributes, in,
+                            kernel->nin);
     fl_tiles_store(&tiles, slot, out->data);
     int bad = fl_tiles_run(&tiles);
     return bad ? loop_failed(kernel, bad) : FL_OK;

@@ -307,7 +307,7 @@ static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *
     fl_kernel kernel = {.row = op->row, .attrs = call->attrs, .in = views, .nin = call->nin};
     value->row = (uint8_t)op->row;
     if (op->row) {
-        value->compute = fl_ew_compute_dtype(&kernel);
+        value->compute = fl_ew_compute_dtype(&kernel, call->plan->out[0]->dtype);
         fl_ew_attributes(value->attributes, &kernel);
     }
     if (!op->draw) return;

@@ -30,12 +30,12 @@ struct build {
 
 void fl_spec_of(fl_spec *out, const fl_operand *in)
 {
-    static const fl_dtype number[] = {[FL_NUM_BOOL] = FL_BOOL, [FL_NUM_INT] = FL_INT64, [FL_NUM_FLOAT] = FL_FLOAT32};
     *out = (fl_spec){.kind = in->kind};
     if (in->kind == FL_TENSOR) {
         out->dtype = in->tensor->meta->dtype;
         out->shape = in->tensor->meta->shape;
-    } else if (in->kind != FL_NONE) out->dtype = number[in->kind];
+    } else if (in->kind != FL_NONE)
+        out->dtype = in->kind == FL_NUM_BOOL ? FL_BOOL : in->kind == FL_NUM_INT ? FL_INT64 : fl_dtype_default;
 }
 
 /* ---- placements of the operands ---- */

@@ -65,6 +65,9 @@ typedef struct fl_infer_stats {
 } fl_infer_stats;
 void fl_infer_stats_get(fl_infer_stats *out);
 void fl_infer_clear(void);
+
+/* Sets fl_dtype_default; plans that were made with another one are forgotten. */
+void fl_infer_set_default_dtype(fl_dtype dtype);
 enum { FL_INFER_CAPACITY = 16384 };
 
 /* What is chosen: the caller provides the arrays. */

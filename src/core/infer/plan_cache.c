@@ -130,6 +130,13 @@ void fl_infer_clear(void)
     size = 0;
 }
 
+void fl_infer_set_default_dtype(fl_dtype dtype)
+{
+    if (dtype == fl_dtype_default) return;
+    fl_dtype_default = dtype;
+    fl_infer_clear();
+}
+
 void fl_infer_stats_get(fl_infer_stats *out) { *out = (fl_infer_stats){hits, misses, size}; }
 
 /* ---- lookup ---- */

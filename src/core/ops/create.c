@@ -20,7 +20,7 @@ static fl_dtype option_or(const fl_infer *infer, fl_dtype otherwise)
 static fl_status infer_sizes(fl_infer *infer)
 {
     const fl_attr *sizes = &infer->attrs->at[FL_SOURCE_SIZE];
-    infer->out[0].dtype = option_or(infer, FL_FLOAT32);
+    infer->out[0].dtype = option_or(infer, fl_dtype_default);
     return fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count);
 }
 
@@ -92,7 +92,7 @@ FL_OP(empty) = {
 
 static fl_dtype dtype_of_number(const fl_attr *attr)
 {
-    return attr->kind == FL_NUM_BOOL ? FL_BOOL : attr->kind == FL_NUM_INT ? FL_INT64 : FL_FLOAT32;
+    return attr->kind == FL_NUM_BOOL ? FL_BOOL : attr->kind == FL_NUM_INT ? FL_INT64 : fl_dtype_default;
 }
 
 static fl_status infer_full(fl_infer *infer)
@@ -211,7 +211,7 @@ static fl_status infer_eye(fl_infer *infer)
 {
     const fl_attr *rows = &infer->attrs->at[FL_EYE_ROWS], *columns = &infer->attrs->at[FL_EYE_COLUMNS];
     int64_t sizes[] = {rows->integer, columns->given ? columns->integer : rows->integer};
-    infer->out[0].dtype = option_or(infer, FL_FLOAT32);
+    infer->out[0].dtype = option_or(infer, fl_dtype_default);
     return fl_shape_make(&infer->out[0].shape, infer->name, sizes, 2);
 }
 
@@ -294,7 +294,7 @@ static fl_status infer_arange(fl_infer *infer)
 {
     struct progression p;
     FL_TRY(arange_of(&p, infer->attrs));
-    infer->out[0].dtype = option_or(infer, p.integers ? FL_INT64 : FL_FLOAT32);
+    infer->out[0].dtype = option_or(infer, p.integers ? FL_INT64 : fl_dtype_default);
     return fl_shape_make(&infer->out[0].shape, infer->name, &p.count, 1);
 }
 
@@ -324,7 +324,7 @@ static fl_status infer_linspace(fl_infer *infer)
 {
     int64_t steps = infer->attrs->at[FL_LINSPACE_STEPS].integer;
     if (steps < 0) return fl_infer_fail(infer, FL_ERR_VALUE, "steps %lld is negative", (long long)steps);
-    infer->out[0].dtype = option_or(infer, FL_FLOAT32);
+    infer->out[0].dtype = option_or(infer, fl_dtype_default);
     return fl_shape_make(&infer->out[0].shape, infer->name, &steps, 1);
 }
 

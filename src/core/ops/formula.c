@@ -30,7 +30,7 @@ static fl_spec spec_of(const fl_formula_node *node, const fl_infer *infer)
     if (node->kind == FL_FORMULA_OPERAND) return infer->in[node->index];
     if (node->kind == FL_FORMULA_ATTR) integer = infer->attrs->at[node->index].kind == FL_NUM_INT;
     return integer ? (fl_spec){.kind = FL_NUM_INT, .dtype = FL_INT64}
-                   : (fl_spec){.kind = FL_NUM_FLOAT, .dtype = FL_FLOAT32};
+                   : (fl_spec){.kind = FL_NUM_FLOAT, .dtype = fl_dtype_default};
 }
 
 /* The spec of a row from those of its operands, by the row's own inference. *as_ops: integers are computed. */
@@ -47,7 +47,7 @@ static bool infer_row(fl_spec *out, const fl_formula_node *node, const fl_spec *
         tensors = tensors || in[i].kind == FL_TENSOR;
         integers = integers || (in[i].kind == FL_TENSOR && fl_dtype_is_integer(in[i].dtype));
     }
-    *out = (fl_spec){.kind = FL_NUM_FLOAT, .dtype = FL_FLOAT32};
+    *out = (fl_spec){.kind = FL_NUM_FLOAT, .dtype = fl_dtype_default};
     if (!tensors) return true;
     fl_infer row = {.op = node->op, .name = node->op->name, .attrs = &attrs, .in = in, .nin = node->nin, .nout = 1};
     row.out[0].kind = FL_TENSOR;

@@ -29,7 +29,7 @@ static fl_status infer_source(fl_infer *infer, int sizes_slot, fl_dtype otherwis
 
 static fl_status infer_float_source(fl_infer *infer)
 {
-    FL_TRY(infer_source(infer, FL_RAND_SIZE, FL_FLOAT32));
+    FL_TRY(infer_source(infer, FL_RAND_SIZE, fl_dtype_default));
     return require_float_result(infer);
 }
 

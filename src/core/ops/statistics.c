@@ -285,7 +285,7 @@ static fl_tensor *plain_cov(fl_expr *expr, fl_tensor *x, double correction)
 static fl_tensor *expr_cov(fl_expr *expr, const fl_operand *in, double correction)
 {
     fl_tensor *x = in[COV_X].tensor, *result;
-    if (!fl_dtype_is_float(x->meta->dtype)) x = expr_cast(expr, x, FL_FLOAT32);
+    if (!fl_dtype_is_float(x->meta->dtype)) x = expr_cast(expr, x, fl_dtype_default);
     fl_tensor *rows = as_rows(expr, x);
     if (expr->status != FL_OK) return NULL;
     expr->status = check_weights("fweights", &in[COV_FWEIGHTS], rows->meta->shape.dims[1]);

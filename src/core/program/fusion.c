@@ -261,8 +261,8 @@ static int tile_step(struct pass *pass, struct group *group, const fl_step *step
     if (!step->op->row) return fl_tiles_cast(&f->tiles, in[0], result);
     fl_ew_attr attributes[FL_EW_ATTRS];
     fl_ew_attributes(attributes, &step->kernel);
-    return fl_tiles_row(&f->tiles, step->op->row, fl_ew_compute_dtype(&step->kernel), result, attributes, in,
-                        step->nin);
+    return fl_tiles_row(&f->tiles, step->op->row, fl_ew_compute_dtype(&step->kernel, step->kernel.out[0].dtype), result,
+                        attributes, in, step->nin);
 }
 
 /* Adds the step; false, and the group as it was: it has no room. before: room for the group as it was. */

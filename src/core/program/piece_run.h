@@ -14,6 +14,7 @@ enum { FL_MAX_PIECES = 32 };
 struct fl_pieces {
     fl_piece *root;
     int count;
+    fl_dtype default_dtype; /* of floats that its ops made */
 };
 
 /* The call that is answered. */

@@ -427,6 +427,7 @@ fl_status fl_pieces_new(fl_pieces **out, fl_tensor *const *args, int count)
         memcpy(v.strides, args[i]->strides, sizeof v.strides);
         status = fl_piece_add_value(pieces->root, &v);
     }
+    if (status == FL_OK) pieces->default_dtype = fl_dtype_default;
     if (status == FL_OK) *out = pieces;
     else fl_pieces_free(pieces);
     return status;
@@ -441,7 +442,7 @@ void fl_pieces_free(fl_pieces *pieces)
 
 bool fl_pieces_fits(const fl_pieces *pieces, fl_tensor *const *args, int count)
 {
-    bool fits = pieces->root->value_count == count;
+    bool fits = pieces->root->value_count == count && pieces->default_dtype == fl_dtype_default;
     for (int i = 0; i < count && fits; i++) fits = pieces->root->values[i].meta == args[i]->meta;
     return fits;
 }

@@ -556,7 +556,7 @@ static fl_status elementwise(fl_kernel *kernel)
 {
     fl_ew_attr attributes[FL_EW_ATTRS];
     fl_ew_attributes(attributes, kernel);
-    return fl_cuda_row(kernel, fl_ew_compute_dtype(kernel), attributes);
+    return fl_cuda_row(kernel, fl_ew_compute_dtype(kernel, kernel->out[0].dtype), attributes);
 }
 
 #define EW(id, ...) FL_CUDA_OP(id, elementwise);

@@ -99,7 +99,7 @@ static bool serves(lua_State *L, int self, fl_captured_version *version, int fir
 {
     bool constants = false;
     if (!version->program || version->arg_count != count || version->grad_enabled != fl_grad_enabled
-        || version->autocast != fl_autocast_now)
+        || version->autocast != fl_autocast_now || version->default_dtype != fl_dtype_default)
         return false;
     for (int i = 0; i < count; i++) {
         const fl_captured_arg *a = &version->args[i];

@@ -38,6 +38,7 @@ typedef struct fl_captured_version {
     fl_captured_arg args[FL_CAPTURE_ARGS];
     bool grad_enabled;
     uintptr_t autocast;
+    fl_dtype default_dtype;
     int guard_count;
     int64_t changes; /* of modules, when it was found to fit */
     uint64_t used;

@@ -33,7 +33,7 @@ static fl_dtype real_dtype(lua_State *L, int first, int count)
         const fl_tensor *t = fl_lua_to_tensor(L, first + i);
         if (t && t->meta->dtype == FL_FLOAT64) return FL_FLOAT64;
     }
-    return FL_FLOAT32;
+    return fl_dtype_default;
 }
 
 /* A 0-d tensor of the number at index, of dtype `real`, or int64 for a whole one; where `beside` is, that ops may take
@@ -509,6 +509,7 @@ static fl_captured_version *push_version(lua_State *L)
     *version = (fl_captured_version){
         .grad_enabled = fl_grad_enabled,
         .autocast = fl_autocast_now,
+        .default_dtype = fl_dtype_default,
     };
     luaL_setmetatable(L, FL_CAPTURED_VERSION_TYPE);
     return version;

@@ -1,5 +1,6 @@
 /*
-** device.c -- where tensors are made: flow.with_device, and flow.spec, a tensor of the meta device.
+** device.c -- where tensors are made, and of what dtype: flow.with_device and the defaults, and flow.spec, a tensor of
+** the meta device.
 */
 #include "arguments.h"
 #include "members.h"
@@ -20,6 +21,40 @@ static int with_device(lua_State *L)
     return fl_lua_scope_call(L);
 }
 
+/* Until another one is set; inside a scope of the same setting until that ends. */
+static int set_default_dtype(lua_State *L)
+{
+    static const char who[] = "set_default_dtype";
+    fl_lua_check_count(L, 1, who, "set_default_dtype(dtype)");
+    fl_dtype dtype = fl_lua_check_dtype(L, 1, who);
+    if (!fl_dtype_is_float(dtype))
+        FL_RAISE(L, "set_default_dtype: dtype must be a float, got %s", fl_dtype_name(dtype));
+    fl_lua_setting_set(FL_SETTING_DTYPE, dtype);
+    return 0;
+}
+
+static int get_default_dtype(lua_State *L)
+{
+    fl_lua_check_count(L, 0, "get_default_dtype", "get_default_dtype()");
+    lua_pushstring(L, fl_dtype_name(fl_dtype_default));
+    return 1;
+}
+
+static int set_default_device(lua_State *L)
+{
+    fl_lua_check_count(L, 1, "set_default_device", "set_default_device(device)");
+    fl_lua_setting_set(FL_SETTING_DEVICE, (uintptr_t)fl_lua_check_device(L, 1, "set_default_device"));
+    return 0;
+}
+
+static int get_default_device(lua_State *L)
+{
+    char device[FL_DEVICE_TEXT];
+    fl_lua_check_count(L, 0, "get_default_device", "get_default_device()");
+    lua_pushstring(L, fl_lua_device ? fl_placement_device_text(device, fl_lua_device) : "cpu");
+    return 1;
+}
+
 /* Puts the tensor that the options describe on the meta device; of a placement on the same ranks. */
 static void describe(lua_State *L, fl_lua_options *options)
 {
@@ -33,7 +68,7 @@ static void describe(lua_State *L, fl_lua_options *options)
 /* flow.spec(shape, dtype or {dtype, placement, sbp, requires_grad}) */
 static int flow_spec(lua_State *L)
 {
-    fl_lua_options options = {.dtype = FL_FLOAT32};
+    fl_lua_options options = {.dtype = fl_dtype_default};
     fl_attrs attrs = {0};
     fl_shape shape;
     int64_t sizes[FL_MAX_NDIM];
@@ -67,7 +102,13 @@ static int flow_device_count(lua_State *L)
 
 void fl_lua_open_device(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {
-        {"with_device", with_device}, {"spec", flow_spec}, {"device_count", flow_device_count}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"with_device", with_device},
+                                         {"spec", flow_spec},
+                                         {"device_count", flow_device_count},
+                                         {"set_default_dtype", set_default_dtype},
+                                         {"get_default_dtype", get_default_dtype},
+                                         {"set_default_device", set_default_device},
+                                         {"get_default_device", get_default_device},
+                                         {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
 }

@@ -208,6 +208,16 @@ static int flow_autocast(lua_State *L)
     return with_setting(L, FL_SETTING_AUTOCAST, off ? FL_AUTOCAST_OFF : fl_autocast_to(dtype), "autocast");
 }
 
+/* set_grad_enabled(enabled [, f, ...]); without f it holds until the value is closed, or for good */
+static int flow_set_grad_enabled(lua_State *L)
+{
+    if (!lua_isboolean(L, 1))
+        FL_RAISE(L, "set_grad_enabled: enabled must be true or false, got %s", fl_lua_type_name(L, 1));
+    bool enabled = lua_toboolean(L, 1);
+    lua_remove(L, 1);
+    return with_setting(L, FL_SETTING_RECORDING, enabled, "set_grad_enabled");
+}
+
 static int flow_autocast_dtype(lua_State *L)
 {
     fl_lua_check_count(L, 0, "autocast_dtype", "autocast_dtype()");
@@ -340,6 +350,7 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
                                          {"autocast_dtype", flow_autocast_dtype},
                                          {"no_sync", flow_no_sync},
                                          {"is_grad_enabled", flow_is_grad_enabled},
+                                         {"set_grad_enabled", flow_set_grad_enabled},
                                          {"detect_anomaly", flow_detect_anomaly},
                                          {NULL, NULL}};
     static const luaL_Reg method_functions[] = {{"backward", tensor_backward},

@@ -25,7 +25,8 @@ static const char instance_key, thread_key; /* registry: the instance's userdata
 
 void fl_lua_change(fl_lua_instance *to)
 {
-    static const uintptr_t usual[FL_SETTINGS] = {[FL_SETTING_RECORDING] = true, [FL_SETTING_SYNCING] = true};
+    static const uintptr_t usual[FL_SETTINGS] = {
+        [FL_SETTING_RECORDING] = true, [FL_SETTING_SYNCING] = true, [FL_SETTING_DTYPE] = FL_FLOAT32};
     for (int i = 0; i < FL_SETTINGS; i++) {
         if (fl_lua_running) fl_lua_running->settings[i] = fl_lua_setting(i);
         fl_lua_setting_set(i, to ? to->settings[i] : usual[i]);
@@ -249,11 +250,12 @@ void fl_lua_instance_open(lua_State *L)
     fl_lua_instance *instance = calloc(1, sizeof *instance);
     if (!instance) luaL_error(L, "flow: out of memory");
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
-    *instance = (fl_lua_instance){.main = lua_tothread(L, -1),
-                                  .owners = 1,
-                                  .next = instances,
-                                  .own_heap = lua_getallocf(L, &context) == fl_heap_alloc,
-                                  .settings = {[FL_SETTING_RECORDING] = true, [FL_SETTING_SYNCING] = true}};
+    *instance = (fl_lua_instance){
+        .main = lua_tothread(L, -1),
+        .owners = 1,
+        .next = instances,
+        .own_heap = lua_getallocf(L, &context) == fl_heap_alloc,
+        .settings = {[FL_SETTING_RECORDING] = true, [FL_SETTING_SYNCING] = true, [FL_SETTING_DTYPE] = FL_FLOAT32}};
     lua_pop(L, 1);
     *handle = instance;
     lua_rawsetp(L, LUA_REGISTRYINDEX, &instance_key);

@@ -14,7 +14,8 @@
 #include <lua.h>
 #include <stdint.h>
 
-/* fl_grad_enabled, fl_grad_sync, fl_generator_use, fl_lua_device, fl_anomaly_watched, fl_autocast_now */
+/* fl_grad_enabled, fl_grad_sync, fl_generator_use, fl_lua_device, fl_anomaly_watched, fl_autocast_now,
+** fl_dtype_default */
 enum {
     FL_SETTING_RECORDING,
     FL_SETTING_SYNCING,
@@ -22,6 +23,7 @@ enum {
     FL_SETTING_DEVICE,
     FL_SETTING_ANOMALY,
     FL_SETTING_AUTOCAST,
+    FL_SETTING_DTYPE,
     FL_SETTINGS
 };
 

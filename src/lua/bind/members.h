@@ -53,7 +53,7 @@ void fl_lua_open_readers(lua_State *L, int io);     /* data_readers.c: flow._io'
 void fl_lua_open_tokens(lua_State *L, int io);      /* data_tokens.c: flow._io.tokens */
 void fl_lua_open_images(lua_State *L, int io);      /* data_images.c: images, and sources of items */
 void fl_lua_open_csv(lua_State *L, int io);         /* data_csv.c: flow._io's reader of tables of text */
-void fl_lua_open_device(lua_State *L, int flow);    /* device.c: flow.with_device, spec, device_count */
+void fl_lua_open_device(lua_State *L, int flow);    /* device.c: flow.with_device, spec, set_default_dtype */
 void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generator, with_generator */
 void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.explain records */
 void fl_lua_open_capture(lua_State *L, int flow);   /* capture.c: flow.capture, and what the Lua modules tell it */

@@ -1,6 +1,6 @@
 /*
 ** scope.c -- what is set for a while: recording gradients, synchronising and watching them, the generator that ops draw
-** from, the device on which tensors are made.
+** from, the device on which tensors are made, the dtype of new floats.
 **
 ** A scope belongs to the coroutine that opens it. While that one is suspended, or when it is dropped, all other code
 ** has the settings of before; when it is resumed, it has its own again. Outside scopes of its own a coroutine has the
@@ -29,6 +29,7 @@ uintptr_t fl_lua_setting(int which)
     case FL_SETTING_DEVICE: return (uintptr_t)fl_lua_device;
     case FL_SETTING_ANOMALY: return fl_anomaly_watched;
     case FL_SETTING_AUTOCAST: return fl_autocast_now;
+    case FL_SETTING_DTYPE: return (uintptr_t)fl_dtype_default;
     default: return (uintptr_t)fl_generator_current();
     }
 }
@@ -41,6 +42,7 @@ void fl_lua_setting_set(int which, uintptr_t value)
     case FL_SETTING_DEVICE: fl_lua_device = (const fl_placement *)value; break;
     case FL_SETTING_ANOMALY: fl_anomaly_watched = value != 0; break;
     case FL_SETTING_AUTOCAST: fl_autocast_set(value); break;
+    case FL_SETTING_DTYPE: fl_infer_set_default_dtype((fl_dtype)value); break;
     default:
         fl_answer_read(); /* what is put off draws from the generator before; a failure is met where it is read */
         fl_generator_use((fl_generator *)value);

@@ -353,7 +353,7 @@ fl_tensor *fl_lua_push_from_value(lua_State *L, int index, bool has_dtype, fl_dt
     if (!has_dtype)
         dtype = s.booleans && !s.numbers ? FL_BOOL
             : s.doubles                  ? FL_FLOAT64
-            : s.floats || !s.leaves      ? FL_FLOAT32
+            : s.floats || !s.leaves      ? fl_dtype_default
                                          : FL_INT64;
     FL_CHECK(L, fl_tensor_empty_local(&box->tensor, dtype, &s.shape));
     char *at = fl_tensor_data(box->tensor);

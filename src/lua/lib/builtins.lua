@@ -19,6 +19,12 @@ local list = {
     {"with_device(device, f, ...)", "Calls f; tensors that f makes without saying where are made on the device. " ..
         "On \"meta\" they take no memory: flow.with_device(\"meta\", nn.Linear, 10, 20). Without f: " ..
         "`local _ <close> = flow.with_device(\"meta\")`.", "creation"},
+    {"set_default_dtype(dtype)", "The dtype of new tensors of floats where nothing says another, and of what " ..
+        "integers become: \"float32\" at the start.", "creation"},
+    {"get_default_dtype()", "What set_default_dtype has set.", "creation"},
+    {"set_default_device(device)", "Where new tensors are made where nothing says another; with_device does so for " ..
+        "a while.", "creation"},
+    {"get_default_device()", "Where new tensors are made: \"cpu\" at the start.", "creation"},
     {"placement(type, ranks)", "The ranks that hold a tensor, and their device type, \"cpu\", \"cuda\" or " ..
         "\"meta\"; a nested list is a hierarchy."},
     {"placement.all(type)", "The placement on all ranks."},
@@ -76,6 +82,8 @@ local list = {
     {"detect_anomaly(f, ...)", "Calls f; backward inside f reads every gradient, and the first NaN or infinity is " ..
         "an error that names the op and the line of the script that called it. Slow. Without f: `local _ <close> = " ..
         "flow.detect_anomaly()`."},
+    {"set_grad_enabled(enabled, f, ...)", "Calls f with gradients recorded, or not. Without f they are " ..
+        "from here on, or until the value is closed: `local _ <close> = flow.set_grad_enabled(training)`."},
     {"is_grad_enabled()", "True if gradients are recorded here."},
 
     {"manual_seed(seed)", "Seeds the default generator of random numbers."},

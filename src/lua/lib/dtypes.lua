@@ -35,7 +35,7 @@ function M.promote_types(a, b)
 end
 
 local function is_number(value) return type(value) == "number" or type(value) == "boolean" end
-local weakest = {integer = "int64", float = "float32"}
+local function weakest(value) return math.type(value) == "integer" and "int64" or flow.get_default_dtype() end
 
 -- What rank an operand has: of equal kinds tensors with axes decide, then those without, then numbers.
 local function rank(value)
@@ -50,7 +50,8 @@ function M.result_type(...)
     if args.n == 0 then check.fail("result_type: needs at least one argument") end
     for i = 1, args.n do
         local value = args[i]
-        local dtype = type(value) == "boolean" and "bool" or weakest[math.type(value)] or dtype_of("result_type", value)
+        local dtype = type(value) == "boolean" and "bool" or type(value) == "number" and weakest(value)
+            or dtype_of("result_type", value)
         local r = rank(value)
         found[r] = found[r] and promote(found[r], dtype) or dtype
     end

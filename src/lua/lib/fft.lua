@@ -14,7 +14,7 @@ local M = {}
 
 -- x in a float dtype.
 local function floats(x)
-    return x.dtype:find "float" and x or x:to "float32"
+    return x.dtype:find "float" and x or x:to(flow.get_default_dtype())
 end
 
 -- The number of signal axes of x, which holds complex numbers or not.

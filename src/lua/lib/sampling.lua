@@ -31,7 +31,7 @@ function M.normal(mean, std, size, opts)
     if size then check.fail "normal: size is for a mean and std that are numbers" end
     return flow.no_grad(function()
         local like = by_mean and by_std and mean + std or by_mean and mean or std
-        if not like.dtype:find "float" then like = like:to "float32" end
+        if not like.dtype:find "float" then like = like:to(flow.get_default_dtype()) end
         return flow.randn_like(like) * std + mean
     end)
 end

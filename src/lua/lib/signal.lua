@@ -19,7 +19,7 @@ end
 
 -- A window of n numbers from f(phase), phase from 0 to 2 pi. A periodic one is the beginning of one with n + 1 numbers.
 local function window(n, periodic, opts, f)
-    local dtype = opts.dtype or "float32"
+    local dtype = opts.dtype or flow.get_default_dtype()
     local result
     if n <= 1 then
         result = flow.ones(n, options_of(opts, dtype))

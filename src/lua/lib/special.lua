@@ -39,7 +39,7 @@ end
 -- The polynomial of degree n from the first two and a rule for the next one.
 local function recurrence(first, rule)
     return function(x, n)
-        if not x.dtype:find "float" then x = x:to "float32" end
+        if not x.dtype:find "float" then x = x:to(flow.get_default_dtype()) end
         local before, this = ops.ones_like(x), first(x)
         if n < 0 then return ops.zeros_like(x) end
         if n == 0 then return before end

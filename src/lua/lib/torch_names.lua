@@ -108,7 +108,7 @@ function M.dist(x, y, p) return (x - y):norm(p) end
 ---@param opts table options of a new tensor
 function M.logspace(start, stop, steps, base, opts)
     local where = {dtype = "float64", device = opts.device, placement = opts.placement, sbp = opts.sbp}
-    local result = ops.pow(base, flow.linspace(start, stop, steps, where)):to(opts.dtype or "float32")
+    local result = ops.pow(base, flow.linspace(start, stop, steps, where)):to(opts.dtype or flow.get_default_dtype())
     return opts.requires_grad and result:requires_grad_() or result
 end
 
@@ -265,7 +265,7 @@ function M.gradient(x, opts)
     if is_list and #spacing ~= #axes then
         check.fail("gradient: spacing has %d entries for %d axes", #spacing, #axes)
     end
-    if not x.dtype:find "float" then x = x:to "float32" end
+    if not x.dtype:find "float" then x = x:to(flow.get_default_dtype()) end
     local out = {}
     for i, axis in ipairs(axes) do
         if math.type(axis) ~= "integer" or axis < -x.ndim or axis >= x.ndim then
