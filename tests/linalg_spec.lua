@@ -255,6 +255,31 @@ describe("flow.linalg", function()
         assert.are.equal(1, select(2, linalg.cholesky_ex(-flow.eye(2))):item())
     end)
 
+    it("says what LU factors are wrong", function()
+        for want, f in pairs {
+            ["linalg.lu_factor: a matrix is singular: pivot 2 of its LU factors is 0"] = function() linalg.lu_factor(flow.ones(2, 2)) end,
+            ["linalg.lu_factor: rows are always exchanged; pivot = false is not there"] = function() linalg.lu(flow.eye(2), false) end,
+            ["linalg.lu: linalg.lu_factor: takes matrices [..., m, n], A is float32[2]"] = function() linalg.lu(flow.ones(2)) end,
+            ["linalg.lu_solve: pivots must be int32[2], got int64[2]"] = function()
+                linalg.lu_solve(flow.eye(2), flow.tensor {1, 2}, flow.eye(2))
+            end,
+            ["lu_unpack: pivots must be rows from 1 to 2, got 3"] = function()
+                flow.lu_unpack(flow.eye(2), flow.tensor({1, 3}, {dtype = "int32"}))
+            end,
+            ["linalg.householder_product: A must have at least as many rows as columns, got [2, 3]"] = function()
+                linalg.householder_product(flow.ones(2, 3), flow.ones(2))
+            end,
+            ["linalg.tensorinv: the first 1 axes and the others must have one product, got [2, 3]"] = function()
+                linalg.tensorinv(flow.ones(2, 3), 1)
+            end,
+            ["linalg.tensorsolve: A [2, 3] does not fit B [2]"] = function() linalg.tensorsolve(flow.ones(2, 3), flow.ones(2)) end,
+            ["svd_lowrank: q must be at most the smaller side of A [2, 3], got 6"] = function() flow.svd_lowrank(flow.ones(2, 3)) end,
+            ["linalg.polar: A must have at least as many rows as columns, got [2, 3]"] = function() linalg.polar(flow.ones(2, 3)) end,
+        } do assert.are.equal(want, message_of(f)) end
+        local LU, _, info = linalg.lu_factor_ex(flow.ones(2, 2))
+        assert.are.equal("2 0.0", ("%d %.1f"):format(info:item(), LU[{1, 1}]:item()))
+    end)
+
     it("says which package is missing", function()
         local log = process.output(("FLOW_LAPACK=/no/lapack.so %s -e 'print(pcall(flow.det, flow.eye(2)))' 2>&1"):format(process.flowlua))
         assert.is_truthy(log:find("linalg.det: there is no LAPACK (/no/lapack.so); install the package libopenblas0-pthread", 1, true), log)

@@ -233,3 +233,36 @@ for order in [0.5, 1, 2, 3, "math.huge"]:
     add(f"vector_norm {order}", f"flow.linalg.vector_norm(a, {order}, -1, true)", lambda a, p=value: L.vector_norm(a, p, -1, True),
         general((3, 4)), general((5,)))
 add("norm", "flow.linalg.norm(a)", L.norm, general((3, 4)), general((2, 3, 4)), general(()))
+
+# LU factors; pivots of float32 may differ where two numbers are as good as equal
+both_dtypes = [spread((3, 3)), spread((2, 3, 4, 4)), spread((5, 3)), spread((2, 3, 5)), general((0, 3)), general((3, 0)), general((3,))]
+add("lu_factor", "flow.linalg.lu_factor(a)", L.lu_factor, *both_dtypes[:4], general((4, 4)))
+add("lu_factor_ex", "flow.linalg.lu_factor_ex(a)", lambda a: tuple(L.lu_factor_ex(a)), *both_dtypes[:4],
+    constant([[1.0, 2.0], [2.0, 4.0]]))
+add("lu", "flow.linalg.lu(a)", L.lu, *both_dtypes, general((5, 5)))
+add("lu of a singular matrix", "flow.linalg.lu(a)", L.lu, constant([[0.0, 0.0], [0.0, 0.0]]), order=0)
+add("lu_factor of a singular matrix", "flow.linalg.lu_factor(a)", L.lu_factor, constant([[1.0, 2.0], [2.0, 4.0]]), order=0)
+add("torch.lu", "flow.lu(a)", torch.lu, spread((2, 3, 3)), order=1)
+for left in ("true", "false"):
+    for adjoint in ("true", "false"):
+        add(f"lu_solve left {left} adjoint {adjoint}",
+            f"(function() local LU, p = flow.linalg.lu_factor(a) return flow.linalg.lu_solve(LU, p, b, {{left = {left}, adjoint = {adjoint}}}) end)()",
+            lambda a, b, left=left == "true", adjoint=adjoint == "true":
+                L.lu_solve(*L.lu_factor(a), b, left=left, adjoint=adjoint),
+            spread((3, 3), (3, 3)), spread((2, 4, 4), (4, 4)))
+add("lu_unpack", "flow.lu_unpack(flow.linalg.lu_factor(a))", lambda a: torch.lu_unpack(*L.lu_factor(a)), spread((3, 3)),
+    spread((2, 5, 3)), spread((2, 3, 4)))
+add("torch.lu_solve", "flow.lu_solve(b, flow.linalg.lu_factor(a))", lambda a, b: torch.lu_solve(b, *L.lu_factor(a)),
+    spread((3, 3), (3, 2)))
+add("solve_ex", "flow.linalg.solve_ex(a, b)", lambda a, b: tuple(L.solve_ex(a, b)), spread((3, 3), (3, 2)), spread((2, 3, 3), (2, 3)))
+add("householder_product", "flow.linalg.householder_product(a, b)", L.householder_product, general((4, 3), (3,)),
+    general((2, 3, 3), (2, 2)))
+add("tensorinv", "flow.linalg.tensorinv(a, 1)", lambda a: L.tensorinv(a, 1), spread((6, 2, 3)))
+add("tensorinv 2", "flow.linalg.tensorinv(a)", L.tensorinv, general((2, 3, 6)), general((2, 2, 3)))
+add("tensorsolve", "flow.linalg.tensorsolve(a, b)", L.tensorsolve, general((2, 3, 6), (2, 3)))
+add("tensorsolve axes", "flow.linalg.tensorsolve(a, b, {0, 2})", lambda a, b: L.tensorsolve(a, b, (0, 2)), general((3, 6, 2), (6,)))
+add("matrix_sqrth", "flow.linalg.matrix_sqrth(a)", L.matrix_sqrth, positive((3, 3)), positive((2, 4, 4)), tolerance=10)
+add("polar", "flow.linalg.polar(a)", L.polar, spread((3, 3)), spread((2, 4, 3)), tolerance=10)
+add("svd_lowrank", "(function() local U, S, V = flow.svd_lowrank(a, 3) return S, (U * S):matmul(V.mT) end)()",
+    lambda a: (lambda U, S, V: (S, (U * S) @ V.mT))(*torch.svd_lowrank(a, 3)), general((5, 3)), general((3, 4)), order=1, tolerance=10)
+add("pca_lowrank", "(select(2, flow.pca_lowrank(a, 3)))", lambda a: torch.pca_lowrank(a, 3)[1], general((6, 3)), order=0)

@@ -7,6 +7,7 @@ A family is a file cases_FAMILY.py with a list `cases` of Case: see cases_linalg
 a folder, one flowlua computes them (answer.lua), and what it answers is compared. A case on which PyTorch fails must fail.
 Without PyTorch nothing is compared, and that is said.
 """
+import ctypes
 import importlib
 import json
 import os
@@ -42,7 +43,8 @@ def save(path, tensors):
     """A safetensors file."""
     header, blobs, at = {}, [], 0
     for name, x in tensors.items():
-        data = x.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if x.numel() else b""
+        x = x.detach().contiguous()
+        data = ctypes.string_at(x.data_ptr(), x.numel() * x.element_size()) if x.numel() else b""
         header[name] = {"dtype": DTYPES[x.dtype], "shape": list(x.shape), "data_offsets": [at, at + len(data)]}
         blobs.append(data)
         at += len(data)

@@ -64,6 +64,11 @@ extern const fl_matrix_routine fl_matrix_triangular;
 /* in A [m, n]; out[0] Q [m, k], with choice 1 nothing; out[1] R [k, n] */
 extern const fl_matrix_routine fl_matrix_qr;
 
+/* ---- lu.c ---- */
+/* in A [m, n]; out[0] its factors [m, n], out[1] int64 the order [m] of its rows in them, out[2] int64 the exchanges [k]
+** that lead there, from 1, out[3] int64 the first pivot of U that is 0, or 0 */
+extern const fl_matrix_routine fl_matrix_lu;
+
 /* ---- spectral.c ---- */
 /* in A [m, n]; out[0] U [m, m], out[1] S, out[2] V^T [n, n]; choice 1: U [m, k], V^T [k, n] with k = min(m, n);
 ** choice 2: out[0] is S */

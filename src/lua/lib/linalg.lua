@@ -191,7 +191,27 @@ end
 ---@return table
 function M.vander(x, N) return flow.vander(x, N, true) end
 
+---The square root of symmetric positive definite matrices, of which the lower half is read.
+---@param A table tensor
+---@return table
+function M.matrix_sqrth(A)
+    local values, vectors = M.eigh(A)
+    return (vectors * values:sqrt():unsqueeze(-2)):matmul(vectors.mT)
+end
+
+---U with orthonormal columns and positive semidefinite H with A = U H.
+---@param A table tensor
+---@return table, table
+function M.polar(A)
+    if A.ndim < 2 or A:size(-2) < A:size(-1) then
+        check.fail("linalg.polar: A must have at least as many rows as columns, got %s", check.shape(A))
+    end
+    local U, S, Vh = M.svd(A, false)
+    return U:matmul(Vh), (Vh.mT * S:unsqueeze(-2)):matmul(Vh)
+end
+
 check.takes(M, {
+    "linalg.matrix_sqrth(A: tensor)", "linalg.polar(A: tensor)",
     "linalg.vander(x: tensor, N: integer >= 0?)",
     "linalg.diagonal(x: tensor, {offset: integer = 0, axis0: integer = -2, axis1: integer = -1})",
     "tensordot(x: tensor, y: tensor, dims: any = 2)",
@@ -201,5 +221,7 @@ check.takes(M, {
     "linalg.norm(x: tensor, ord: number or fro|nuc?, axis: integer or list?, keepdim: boolean = false)",
     "linalg.cond(A: tensor, p: number or fro|nuc?)",
 })
+
+for name, f in pairs(require("flow.linalg_factors").linalg) do M[name] = f end
 
 return check.strict("linalg", M)
