@@ -43,6 +43,41 @@ add("functional_call", "return flow.func.functional_call(flow.nn.Linear(3, 2):to
     lambda a, b, c: func.functional_call(torch.nn.Linear(3, 2).to(a.dtype), {"weight": b, "bias": c}, (a,)),
     general((4, 3), (2, 3), (2,)))
 
+# of a batch
+add("vmap", "return flow.vmap(function(x, y) return x * y:sum(), x:sin() end)(a, b)",
+    torch.vmap(lambda x, y: (x * y.sum(), x.sin())), general((4, 3), (4, 2)), general((2, 3, 2), (2, 1)))
+add("vmap in_dims", "return flow.vmap(function(x, y) return x:dot(y) end, {in_dims = {1, false}})(a, b)",
+    torch.vmap(lambda x, y: x.dot(y), in_dims=(1, None)), general((3, 4), (3,)))
+add("vmap out_dims", "return flow.vmap(function(x) return x:sin(), x:cos() end, {out_dims = {1, -1}})(a)",
+    torch.vmap(lambda x: (x.sin(), x.cos()), out_dims=(1, -1)), general((4, 3, 2)))
+add("vmap of grad", "return flow.vmap(flow.func.grad(function(w, x) return (w * x):tanh():sum() end), {in_dims = {false, 0}})(a, b)",
+    torch.vmap(func.grad(lambda w, x: (w * x).tanh().sum()), in_dims=(None, 0)), general((3,), (5, 3)))
+add("vmap of tables", "return flow.vmap(function(p) return p.w * p.b end, {in_dims = {{w = 0, b = false}}})({w = a, b = b})",
+    lambda a, b: torch.vmap(lambda p: p["w"] * p["b"], in_dims=({"w": 0, "b": None},))({"w": a, "b": b}), general((4, 3), (3,)))
+add("grad of what is around", "return flow.func.grad(function(x) return (x:sin() * a):sum() end)(b)",
+    lambda a, b: func.grad(lambda x: (x.sin() * a).sum())(b), three)
+add("linearize", "local y, f = flow.func.linearize(function(x) return x:sin() * x end, a) return y, f(b), f(a)",
+    lambda a, b: (lambda y, f: (y, f(b), f(a)))(*func.linearize(lambda x: x.sin() * x, a)), three, order=0)
+F = torch.autograd.functional
+add("autograd.functional.jacobian", "local F = flow.autograd.functional return F.jacobian(function(x) return x:sin():outer(x) end, a), "
+    "table.unpack(F.jacobian(function(x, y) return x * y end, {a, b}))",
+    lambda a, b: (F.jacobian(lambda x: x.sin().outer(x), a), *F.jacobian(lambda x, y: x * y, (a, b))), three, order=1)
+add("autograd.functional.jacobian create_graph", "return flow.autograd.functional.jacobian(function(x) return x ^ 3 * b end, a, {create_graph = true})",
+    lambda a, b: F.jacobian(lambda x: x ** 3 * b, a, create_graph=True), three)
+add("autograd.functional.hessian", "local F = flow.autograd.functional local h = F.hessian(function(x, y) return (x ^ 3 * y):sum() end, {a, b}) "
+    "return F.hessian(function(x) return (x ^ 3):sum() end, a), h[1][1], h[1][2], h[2][1], h[2][2]",
+    lambda a, b: (lambda h: (F.hessian(lambda x: (x ** 3).sum(), a), *h[0], *h[1]))(
+        F.hessian(lambda x, y: (x ** 3 * y).sum(), (a, b))), three, order=1)
+for name in ("vjp", "jvp"):
+    add("autograd.functional." + name, f"local F = flow.autograd.functional return F.{name}(function(x) return x:sin() * x end, a, b)",
+        lambda a, b, f=getattr(F, name): f(lambda x: x.sin() * x, a, b), three, order=1)
+for name in ("hvp", "vhp"):
+    add("autograd.functional." + name, f"local F = flow.autograd.functional return F.{name}(function(x) return (x ^ 4):sum() end, a, b)",
+        lambda a, b, f=getattr(F, name): f(lambda x: (x ** 4).sum(), a, b), three, order=1)
+add("autograd.backward", "local x = a:detach():requires_grad_() flow.autograd.backward({x:sin(), (x * x):sum()}, {b, flow.ones({}, {dtype = a.dtype})}) return x.grad",
+    lambda a, b: (lambda x: (torch.autograd.backward([x.sin(), (x * x).sum()], [b, torch.ones((), dtype=a.dtype)]), x.grad)[1])(
+        a.detach().requires_grad_()), three, order=0)
+
 
 def samples(n, c, axes):
     return [[[((7 * i + 3 * j + 5 * k) % 10) / 10 for k in range(axes)] for j in range(c)] for i in range(n)]

@@ -67,6 +67,9 @@ fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, in
 fl_status fl_autograd_grad(fl_tensor **out, fl_tensor *const *ys, fl_tensor *const *grads, int ycount,
                            fl_tensor *const *xs, int xcount, bool retain, bool create_graph, bool allow_unused);
 
+/* *out: ys depend on a leaf that requires grad and is none of xs. */
+fl_status fl_autograd_reaches_others(bool *out, fl_tensor *const *ys, int count, fl_tensor *const *xs, int xcount);
+
 /* ---- gradient expressions (vjp.c) ---- */
 
 /* Evaluates an op's vjp strings: identifiers are the signature's names (x, y2, axis), `g` (or g0, g1) the

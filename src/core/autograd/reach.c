@@ -92,3 +92,29 @@ fl_status fl_pass_mark_wanted(tape_pass *pass)
     }
     return FL_OK;
 }
+
+fl_status fl_autograd_reaches_others(bool *out, fl_tensor *const *ys, int count, fl_tensor *const *xs, int xcount)
+{
+    tape_pass pass = {.xs = xs, .xcount = xcount};
+    fl_status status = FL_OK;
+    *out = false;
+    for (int i = 0; i < count && status == FL_OK; i++) {
+        fl_node *node;
+        int slot;
+        status = fl_tape_node_of(&node, &slot, ys[i]);
+        if (status == FL_OK) status = fl_pass_reach(&pass, node);
+    }
+    for (int64_t i = 0; i < pass.count && status == FL_OK && !*out; i++) {
+        const fl_node *n = pass.nodes[i];
+        for (int j = 0; j < n->nin && status == FL_OK; j++) {
+            *out |= n->edges[j].leaf && !fl_pass_asks(&pass, n->edges[j].leaf);
+            status = fl_pass_reach(&pass, n->edges[j].node);
+        }
+    }
+    for (int64_t i = 0; i < pass.count; i++) {
+        pass.nodes[i]->run = NULL;
+        fl_node_unref(pass.nodes[i]);
+    }
+    free(pass.nodes);
+    return status;
+}

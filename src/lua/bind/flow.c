@@ -104,6 +104,12 @@ static const struct {
                 {"constant_pad_nd", "torch_names"},
                 {"mvlgamma", "torch_names"},
                 {"pinverse", "torch_names"},
+                {"vmap", "func"},
+                {"lu", "linalg_names"},
+                {"lu_solve", "linalg_names"},
+                {"lu_unpack", "linalg_names"},
+                {"svd_lowrank", "linalg_names"},
+                {"pca_lowrank", "linalg_names"},
                 {"split_with_sizes", "torch_names"},
                 {"conj_physical", "torch_names"},
                 {"isreal", "torch_names"},
@@ -127,6 +133,7 @@ static const struct {
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */
 #define PUBLIC(X)    \
+    X(autograd)      \
     X(cli)           \
     X(data)          \
     X(distributions) \

@@ -162,6 +162,22 @@ static int version(lua_State *L)
     return 1;
 }
 
+/* _reaches_others(ys, xs): do ys depend on a leaf that requires grad and is none of xs? */
+static int reaches_others(lua_State *L)
+{
+    bool found;
+    int count = (int)luaL_len(L, 1), xcount = (int)luaL_len(L, 2);
+    fl_tensor **list = lua_newuserdatauv(L, sizeof *list * (size_t)(count + xcount + 1), 0);
+    for (int i = 0; i < count + xcount; i++) {
+        lua_rawgeti(L, i < count ? 1 : 2, i < count ? i + 1 : i - count + 1);
+        list[i] = fl_lua_check_tensor(L, -1, "_function", "entry");
+        lua_pop(L, 1);
+    }
+    FL_CHECK(L, fl_autograd_reaches_others(&found, list, count, list + count, xcount));
+    lua_pushboolean(L, found);
+    return 1;
+}
+
 static int is_traced(lua_State *L)
 {
     lua_pushboolean(L, fl_tracer_now != NULL);
@@ -170,8 +186,11 @@ static int is_traced(lua_State *L)
 
 void fl_lua_open_function(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {
-        {"record", record}, {"version", version}, {"is_traced", is_traced}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"record", record},
+                                         {"version", version},
+                                         {"is_traced", is_traced},
+                                         {"reaches_others", reaches_others},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_setfield(L, flow, "_function");
 }

@@ -2,12 +2,14 @@
 -- Hessians of functions of tensors, by backward; names and results are those of torch.func.
 --
 -- A function's arguments are copies without history, or, where they have one (a gradient inside a function that is
--- differentiated, parameters), views of what was given, so that transforms nest. There is no vmap: ops have no rules
--- for batches of their own; Jacobians are found row by row.
+-- differentiated, parameters), views of what was given, so that transforms nest. Results keep their history where the
+-- function has used something else that requires grad. Jacobians are found row by row; vmap is in func_map.lua.
 
 local flow = require "flow"
 local check = require "flow.check"
 local module = require "flow.module"
+
+local tape = flow._function
 
 local M = {}
 
@@ -79,8 +81,9 @@ local function call(who, f, args, argnums)
         local _ <close> = deeper()
         results = table.pack(flow.enable_grad(f, table.unpack(args, 1, args.n)))
     end
-    local keeps = outer or depth > 0
-    return {values = chosen, leaves = leaves(chosen), keeps = keeps}, table.unpack(results, 1, results.n)
+    local xs = leaves(chosen)
+    local keeps = flow.is_grad_enabled() and (outer or depth > 0 or tape.reaches_others(leaves(results), xs))
+    return {values = chosen, leaves = xs, keeps = keeps}, table.unpack(results, 1, results.n)
 end
 
 -- The gradients of y by a list of tensors, zeros where there is none; they have a history if `keeps` says so.
@@ -277,6 +280,24 @@ function M.jacfwd(f, opts)
     end
 end
 
+---The result of f, and a function that multiplies its Jacobian by tangents, one for each argument: jvp at these
+---arguments as often as wanted.
+---@param f function
+---@param ... any
+---@return any, function
+function M.linearize(f, ...)
+    local args = table.pack(...)
+    local vars, y = call("linearize", f, args, every(args.n))
+    local ys = leaves(y)
+    return settled(y, vars.keeps), function(...)
+        local vs = leaves({...})
+        if #vs ~= #vars.leaves then
+            check.fail("linearize: there are %d tensors in the arguments and %d tangents", #vars.leaves, #vs)
+        end
+        return settled(same_structure(y, pushed(ys, vars.leaves, vs, vars.keeps)), vars.keeps)
+    end
+end
+
 ---A function that returns the second derivatives of f: the Jacobian of its Jacobian.
 ---@param f function
 ---@param opts {argnums: integer} see grad
@@ -337,10 +358,13 @@ local GRAD = "(f: function, {argnums: integer or list = 0, has_aux: boolean = fa
 check.takes(M, {
     "func.grad" .. GRAD, "func.grad_and_value" .. GRAD, "func.value_and_grad" .. GRAD,
     "func.vjp(f: function, ...: any)", "func.jvp(f: function, primals: list, tangents: list)",
+    "func.linearize(f: function, ...: any)",
     "func.jacrev(f: function, {argnums: integer or list = 0})", "func.jacfwd(f: function, {argnums: integer = 0})",
     "func.hessian(f: function, {argnums: integer = 0})",
     "func.hvp(f: function, inputs: tensor or list, v: tensor or list)",
     "func.functional_call(net: module, tensors: table, ...: any)",
 })
+
+for name, f in pairs(require "flow.func_map") do M[name] = f end
 
 return check.strict("func", M)
