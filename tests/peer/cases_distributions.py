@@ -20,7 +20,7 @@ def lua(value):
 
 
 def one(name, parameters, value, torch_of, lua_of=None, fields=("mean", "variance", "stddev", "mode"),
-        methods=("entropy",), inverse=True, order=2):
+        methods=("entropy",), inverse=True, order=2, dtypes=(torch.float64, torch.float32)):
     """A distribution: its log_prob, and what else it has."""
     letters = "abc"[:len(parameters)]
     make = lua_of or f"D.{name}({', '.join(letters)})"
@@ -29,7 +29,7 @@ def one(name, parameters, value, torch_of, lua_of=None, fields=("mean", "varianc
     def add(what, text, f, order=order, **options):
         def call(*args):
             return f(torch_of(*args), torch.tensor(value, dtype=torch.float64).to(args[0].dtype))
-        cases.append(Case(f"{name} {what}", begin + text, call, numbers(*parameters), order=order, **options))
+        cases.append(Case(f"{name} {what}", begin + text, call, numbers(*parameters), order=order, dtypes=dtypes, **options))
     add("log_prob", "return d:log_prob(v)", lambda d, v: d.log_prob(v))
     for method in methods:
         add(method, f"return d:{method}()", lambda d, v, m=method: getattr(d, m)())
@@ -106,6 +106,19 @@ one("MixtureSameFamily vectors", ([0.4, 0.6], [[0.5, -1.0], [3.0, 1.0]]), [[0.3,
     "D.MixtureSameFamily(D.Categorical(a), D.Independent(D.Normal(b, 1), 1))", fields=("mean", "variance"), methods=(),
     inverse=False)
 
+one("FisherSnedecor", ([5.0, 3.0, 1.5], [12.0, 9.0, 4.5]), at, P.FisherSnedecor, inverse=False, methods=())
+one("InverseGamma", ([0.5, 3.0, 2.5], [2.0, 0.7, 4.0]), at, P.InverseGamma, inverse=False)
+one("LogisticNormal", two, [0.2, 0.1, 0.3, 0.4], lambda a, b: P.LogisticNormal(a, b), inverse=False, fields=(), methods=())
+one("GeneralizedPareto", ([0.1, 0.2, 1.5], [2.0, 0.7, 1.0], [0.2, -0.1, 0.0]), at, P.GeneralizedPareto,
+    fields=("mean", "variance", "mode"), dtypes=(torch.float32,))  # of float64 PyTorch compares with a float32 0
+positive = [[9.0, 1.0], [1.0, 6.0]]
+one("Wishart", ([7.0, 5.5], matrix), positive, P.Wishart, inverse=False,
+    fields=("mean", "variance", "mode", "covariance_matrix", "precision_matrix"))
+one("Wishart precision", ([7.0], matrix), positive, lambda a, b: P.Wishart(a, precision_matrix=b),
+    "D.Wishart(a, {precision_matrix = b})", inverse=False, fields=("mean", "scale_tril"))
+one("LKJCholesky", ([0.6, 3.0],), [[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]], lambda a: P.LKJCholesky(3, a),
+    "D.LKJCholesky(3, a)", inverse=False, fields=(), methods=())
+
 # transforms: of a value, and as a distribution
 T = P.transforms
 points = [[0.3, -1.5, 0.9], [1.1, 0.2, -0.4]]
@@ -119,7 +132,10 @@ for text, make in {
         lambda: T.ComposeTransform([T.ExpTransform(), T.AffineTransform(1.0, 2.0, 1)]),
     "IndependentTransform(T.ExpTransform(), 1)": lambda: T.IndependentTransform(T.ExpTransform(), 1),
     "ReshapeTransform({3}, {3, 1})": lambda: T.ReshapeTransform((3,), (3, 1)),
-    "AffineTransform(1, 2).inv": lambda: T.AffineTransform(1.0, 2.0).inv,
+    "AffineTransform(1, 2).inv": lambda: T.AffineTransform(1.0, 2.0).inv, "CorrCholeskyTransform()": T.CorrCholeskyTransform,
+    "CatTransform({T.ExpTransform(), T.TanhTransform()}, -1, {2, 1})":
+        lambda: T.CatTransform([T.ExpTransform(), T.TanhTransform()], -1, [2, 1]),
+    "StackTransform({T.ExpTransform(), T.TanhTransform()}, 0)": lambda: T.StackTransform([T.ExpTransform(), T.TanhTransform()], 0),
 }.items():
     def call(a, make=make):
         t = make()
@@ -143,6 +159,20 @@ for name in ("AbsTransform", "SoftmaxTransform"):
 cases.append(Case("transform LowerCholeskyTransform", "local t = flow.distributions.transforms.LowerCholeskyTransform() "
                   "return t(a), t.inv(t(a))", lambda a: (T.LowerCholeskyTransform()(a), T.LowerCholeskyTransform().inv(
                       T.LowerCholeskyTransform()(a))), numbers([[0.3, 2.0], [1.0, -0.5]])))
+
+cases.append(Case("transform PositiveDefiniteTransform", "local t = flow.distributions.transforms.PositiveDefiniteTransform() "
+                  "return t(a), t.inv(t(a))", lambda a: (T.PositiveDefiniteTransform()(a), T.PositiveDefiniteTransform().inv(
+                      T.PositiveDefiniteTransform()(a))), numbers([[0.3, 2.0], [1.0, -0.5]])))
+C = P.constraints
+for text, constraint in {
+    "positive": C.positive, "unit_interval": C.unit_interval, "simplex": C.simplex, "greater_than(1)": C.greater_than(1.0),
+    "less_than(1)": C.less_than(1.0), "interval(-1, 3)": C.interval(-1.0, 3.0),
+    "independent(flow.distributions.constraints.positive, 1)": C.independent(C.positive, 1),
+    "half_open_interval(0, 2)": C.half_open_interval(0.0, 2.0), "real": C.real, "corr_cholesky": C.corr_cholesky,
+}.items():
+    for name in ("biject_to", "transform_to"):
+        cases.append(Case(f"{name} {text}", f"local t = flow.distributions.{name}(flow.distributions.constraints.{text}) return t(a)",
+                          lambda a, f=getattr(P, name), c=constraint: f(c)(a), numbers(points)))
 
 # divergences
 for p, q, parameters in (

@@ -52,7 +52,7 @@ local function as_tensors(values)
     for i = 1, values.n do
         if check.is_tensor(values[i]) then like = like or values[i] end
     end
-    local opts = {dtype = like and (like.dtype:find "float" and like.dtype) or "float32"}
+    local opts = {dtype = like and (like.dtype:find "float" and like.dtype) or flow.get_default_dtype()}
     if like and like.is_global then
         opts.placement, opts.sbp = like.placement, "B"
     elseif like then
@@ -132,6 +132,24 @@ end, 1, true)
 constraints.lower_cholesky = constraint("a lower triangular matrix with a positive diagonal", function(x)
     return x:tril():eq(x):all(-1):all(-1):logical_and(x:diagonal(0, -2, -1):gt(0):all(-1))
 end, 2)
+constraints.lower_triangular = constraint("a lower triangular matrix", function(x)
+    return x:tril():eq(x):all(-1):all(-1)
+end, 2)
+constraints.corr_cholesky = constraint("the Cholesky factor of a correlation matrix", function(x)
+    local rounding = 10 * x:size(-1) * (x.dtype == "float64" and 2.0 ^ -52 or 2.0 ^ -23)
+    local unit = ((x * x):sum(-1) - 1):abs():le(rounding):all(-1)
+    return constraints.lower_cholesky.check(x):logical_and(unit)
+end, 2)
+constraints.square = constraint("a square matrix", function(x)
+    local good = x:eq(x):all(-1):all(-1)
+    return good:logical_or(good:logical_not()):logical_and(x:size(-1) == x:size(-2))
+end, 2)
+constraints.symmetric = constraint("a symmetric matrix", symmetric, 2)
+constraints.positive_semidefinite = constraint("a positive semidefinite matrix", function(x)
+    local good = symmetric(x)
+    if x:size(-1) ~= x:size(-2) then return good end
+    return good:logical_and((flow.linalg.eigvalsh(x)):ge(-1e-6):all(-1))
+end, 2)
 constraints.positive_definite = constraint("a positive definite matrix", function(x)
     if x.dtype ~= "float64" then x = x:to "float32" end
     local good = symmetric(x)
@@ -140,14 +158,27 @@ constraints.positive_definite = constraint("a positive definite matrix", functio
     return good:logical_and(info:eq(0))
 end, 2)
 
+-- A constraint between bounds, which transforms to it must know.
+local function bounded(test, low, high)
+    local made = constraint("in the support", test)
+    made.low, made.high = low, high
+    return made
+end
+
 ---Between two bounds, both included.
 function constraints.interval(low, high)
-    return constraint("in the support", function(x) return x:ge(low):logical_and(x:le(high)) end)
+    return bounded(function(x) return x:ge(low):logical_and(x:le(high)) end, low, high)
+end
+---From `low` on, below `high`.
+function constraints.half_open_interval(low, high)
+    return bounded(function(x) return x:ge(low):logical_and(x:lt(high)) end, low, high)
 end
 ---From `low` on.
-function constraints.greater_than_eq(low) return constraint("in the support", function(x) return x:ge(low) end) end
+function constraints.greater_than_eq(low) return bounded(function(x) return x:ge(low) end, low) end
 ---Above `low`.
-function constraints.greater_than(low) return constraint("in the support", function(x) return x:gt(low) end) end
+function constraints.greater_than(low) return bounded(function(x) return x:gt(low) end, low) end
+---Below `high`.
+function constraints.less_than(high) return bounded(function(x) return x:lt(high) end, nil, high) end
 ---Whole numbers between two bounds, both included.
 function constraints.integer_interval(low, high)
     return constraint("a whole number in the support",
@@ -155,14 +186,18 @@ function constraints.integer_interval(low, high)
 end
 ---The last n axes of a value of `base` are one event.
 function constraints.independent(base, n)
-    return constraint(base.text, function(x)
+    local made = constraint(base.text, function(x)
         local good = base.check(x)
         for _ = 1, n do good = good:all(-1) end
         return good
     end, base.event_dim + n, base.is_discrete)
+    made.base, made.count = base, n
+    return made
 end
 check.takes(constraints, {
     "constraints.interval(low: number or tensor, high: number or tensor)",
+    "constraints.half_open_interval(low: number or tensor, high: number or tensor)",
+    "constraints.less_than(high: number or tensor)",
     "constraints.greater_than_eq(low: number or tensor)", "constraints.greater_than(low: number or tensor)",
     "constraints.integer_interval(low: number or tensor, high: number or tensor)",
     "constraints.independent(base: constraint, n: integer >= 0)",
@@ -354,7 +389,7 @@ check.takes(M, {
     "distributions.kl_divergence(p: any, q: any)",
 })
 
-return lazy_names.add(M, {
+lazy_names.add(M, {
     distributions_normal = "Normal LogNormal HalfNormal Laplace Cauchy HalfCauchy StudentT Uniform Gumbel",
     distributions_gamma = "Gamma Chi2 Exponential Beta Dirichlet Weibull Pareto Kumaraswamy VonMises",
     distributions_discrete = "Bernoulli Geometric Poisson Binomial NegativeBinomial ContinuousBernoulli",
@@ -362,5 +397,10 @@ return lazy_names.add(M, {
         .. "RelaxedBernoulli RelaxedOneHotCategorical",
     distributions_multivariate = "MultivariateNormal LowRankMultivariateNormal",
     distributions_compound = "Independent MixtureSameFamily TransformedDistribution",
+    distributions_more = "FisherSnedecor InverseGamma LogisticNormal GeneralizedPareto",
+    distributions_matrix = "Wishart LKJCholesky",
     distributions_transforms = "transforms",
+    distributions_registry = "biject_to transform_to",
 })
+
+return check.strict("distributions", M)

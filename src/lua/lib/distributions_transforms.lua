@@ -163,6 +163,64 @@ function Lower._call(_, x) return with_diagonal(x, x:diagonal(0, -2, -1):exp()) 
 function Lower._inverse(_, y) return with_diagonal(y, y:diagonal(0, -2, -1):log()) end
 function Lower.log_abs_det_jacobian(_, x) return x:diagonal(0, -2, -1):sum(-1) end
 
+-- A lower triangular matrix with a positive diagonal, times its transpose.
+local Definite = class "PositiveDefiniteTransform"
+Definite.domain_dim, Definite.codomain_dim = 2, 2
+function Definite._call(_, x)
+    local factor = Lower._call(nil, x)
+    return factor:matmul(factor.mT)
+end
+function Definite._inverse(_, y) return Lower._inverse(nil, flow.linalg.cholesky(y)) end
+
+-- n (n - 1) / 2 real numbers as the Cholesky factor of a correlation matrix: in each row the tanh of a number is the
+-- share that it takes of the length that is left.
+local Correlation = class "CorrCholeskyTransform"
+Correlation.domain_dim, Correlation.codomain_dim = 1, 2
+
+-- Where the numbers lie in a matrix by rows, below its diagonal `offset`.
+local function below(x, n, offset)
+    local places = flow.tril_indices(n, n, offset)
+    return (places:select(0, 0) * n + places:select(0, 1)):to(x.device)
+end
+local function side_of(count)
+    local n = math.floor((0.25 + 2 * count) ^ 0.5 + 0.5 + 0.5)
+    if n * (n - 1) // 2 ~= count then
+        check.fail("CorrCholeskyTransform: takes n (n - 1) / 2 numbers, got %d", count)
+    end
+    return n
+end
+local function from_matrix(x, offset)
+    return x:flatten(-2):index_select(-1, below(x, x:size(-1), offset))
+end
+local function shifted(x)
+    return flow.cat({flow.ones_like(x:narrow(-1, 0, 1)), x:narrow(-1, 0, x:size(-1) - 1)}, -1)
+end
+function Correlation._call(_, x)
+    local n, tip = side_of(x:size(-1)), x.dtype == "float64" and 2.0 ^ -52 or 2.0 ^ -23
+    local shares = x:tanh():clamp(-1 + tip, 1 - tip)
+    local flat = flow.zeros(shapes.join(shapes.part(shapes.of(x), 1, x.ndim - 1), {n * n}), {dtype = x.dtype})
+    local r = flat:to(x.device):index_add(-1, below(x, n, -1), shares):unflatten(-1, {n, n})
+    local left = (1 - r * r):sqrt():cumprod(-1)
+    return (r + flow.eye(n, {dtype = x.dtype}):to(x.device)) * shifted(left)
+end
+function Correlation._inverse(_, y)
+    local left = shifted(1 - (y * y):cumsum(-1))
+    local t = from_matrix(y, -1) / from_matrix(left, -1):sqrt()
+    return (t:log1p() - (-t):log1p()) / 2
+end
+function Correlation.log_abs_det_jacobian(_, x, y)
+    local left = 1 - (y * y):cumsum(-1)
+    return from_matrix(left, -2):log():sum(-1) * 0.5 - (x + softplus(x * -2) - LOG_2):sum(-1) * 2
+end
+function Correlation.forward_shape(_, shape)
+    local n = side_of(shape[#shape])
+    return shapes.join(shapes.part(shape, 1, #shape - 1), {n, n})
+end
+function Correlation.inverse_shape(_, shape)
+    local n = shape[#shape]
+    return shapes.join(shapes.part(shape, 1, #shape - 2), {n * (n - 1) // 2})
+end
+
 -- ---- of transforms ----
 
 local Independent = class "IndependentTransform"
@@ -243,5 +301,55 @@ function Compose:inverse_shape(shape)
     for i = #self.parts, 1, -1 do shape = self.parts[i]:inverse_shape(shape) end
     return shape
 end
+
+-- Transforms of the parts of x along an axis, whose results are put together by `join`.
+local function in_parts(name, cut, join, volumes)
+    local new = class(name)
+    new.cut, new.join = cut, join
+    function new:init(tseq, axis, lengths)
+        self.parts, self.axis, self.lengths, self.bijective = tseq, axis, lengths, true
+        for _, part in ipairs(tseq) do
+            self.domain_dim = math.max(self.domain_dim, part.domain_dim)
+            self.codomain_dim = math.max(self.codomain_dim, part.codomain_dim)
+            self.bijective = self.bijective and part.bijective
+        end
+    end
+    local function each(self, x, f)
+        local results = {}
+        for i, piece in ipairs(cut(self, x)) do results[i] = f(self.parts[i], piece, i) end
+        return join(results, self.axis)
+    end
+    function new:_call(x) return each(self, x, function(part, piece) return part(piece) end) end
+    function new:_inverse(y) return each(self, y, function(part, piece) return part:_inverse(piece) end) end
+    function new:log_abs_det_jacobian(x, y)
+        local ys, terms = cut(self, y), {}
+        for i, piece in ipairs(cut(self, x)) do
+            local part = self.parts[i]
+            terms[i] = shapes.sum_last(part:log_abs_det_jacobian(piece, ys[i]), self.domain_dim - part.domain_dim)
+        end
+        return volumes(self, terms, x.ndim)
+    end
+    return new
+end
+
+local Stack = in_parts("StackTransform", function(self, x) return {x:unbind(self.axis)} end, flow.stack,
+    function(self, terms) return flow.stack(terms, self.axis) end)
+check.constructor(Stack, "StackTransform(tseq: list, axis: integer = 0)")
+
+local Cat = in_parts("CatTransform", function(self, x)
+    local lengths = self.lengths
+    if not lengths then
+        lengths = {}
+        for i = 1, #self.parts do lengths[i] = 1 end
+    end
+    return {x:split(lengths, self.axis)}
+end, flow.cat, function(self, terms, ndim)
+    local axis = (self.axis < 0 and self.axis or self.axis - ndim) + self.domain_dim
+    if axis < 0 then return flow.cat(terms, axis) end
+    local sum = terms[1]                    -- the axis is one of an event
+    for i = 2, #terms do sum = sum + terms[i] end
+    return sum
+end)
+check.constructor(Cat, "CatTransform(tseq: list, axis: integer = 0, lengths: list?)")
 
 return {transforms = M}
