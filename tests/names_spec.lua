@@ -58,7 +58,8 @@ end)
 
 describe("names from PyTorch", function()
     local renamed, advice = flow._testing.ported()
-    local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data, ["nn.utils"] = nn.utils}
+    local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data, ["nn.utils"] = nn.utils,
+        ["nn.init"] = nn.init, ["nn.functional"] = nn.functional, autograd = flow.autograd, linalg = flow.linalg, special = flow.special}
 
     it("that exist are not explained", function()
         for _, entry in ipairs(advice) do

@@ -12,7 +12,7 @@ local groups = require "flow.optim_groups"
 local program = flow._program
 
 ---@class flow.optim.Optimizer
----@field groups table[] each with `params` and its options (lr, weight_decay, ...)
+---@field groups table[] each with `params` and its options (lr, weight_decay, ...); also as param_groups
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
@@ -357,6 +357,7 @@ local function new(class, params, opts, ...)
     if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
     local self = setmetatable({state = {}}, class)
     groups.make(self, params, opts)
+    rawset(self, "param_groups", self.groups)
     return self
 end
 
