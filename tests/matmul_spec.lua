@@ -85,6 +85,21 @@ describe("matmul", function()
         end
     end)
 
+    it("multiplies a row by long columns, the same wherever the row and the columns lie", function()
+        flow.manual_seed(7)
+        local columns = flow.randn(70, 5000)
+        for _, k in ipairs {1, 70, 1027, 4096, 5000} do
+            local apart, y = flow.randn(k, 3)[{{}, {1, 2}}]:t(), columns[{{}, {0, k}}]:t()
+            local z = apart:matmul(y)
+            assert.are.same(z:totable(), apart:contiguous():matmul(y):totable())
+            for _, n in ipairs {1, 6, 33} do
+                assert.are.same(z[{{}, {0, n}}]:totable(), apart:matmul(y[{{}, {0, n}}]):totable())
+            end
+            local exact = apart:to("float64"):matmul(y:to("float64"))
+            assert.is_true((z:to("float64") - exact):abs():amax():item() < 1e-5 * k ^ 0.5)
+        end
+    end)
+
     it("multiplies integers exactly, and wraps around", function()
         flow.manual_seed(6)
         for _, dtype in ipairs {"int64", "int32", "int8", "uint8"} do

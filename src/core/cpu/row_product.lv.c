@@ -2,12 +2,14 @@
 ** row_product.lv.c -- one row by a matrix, of one CPU level: see row_product.h.
 **
 ** Rows of B: some columns of C are summed at once, eight rows at a time, in the order of fl_gemm_fn. Columns of B: each
-** element is a dot product, summed in lanes, four of them at a time.
+** element is a dot product, summed in lanes, GROUP of them at a time.
 */
 #include "row_product.h"
 #include "simd.h"
 
-enum { DEPTH = 512, COLUMNS = 1024 }; /* DEPTH: as in gemm.lv.c, where sums begin anew */
+enum { DEPTH = 512, COLUMNS = 1024 };               /* DEPTH: as in gemm.lv.c, where sums begin anew */
+enum { COLUMN_DEPTH = 4096, GROUP = 4, AHEAD = 8 }; /* of columns of B: the same; how many are read at a time */
+enum { FETCHED_FROM = 256 << 10 };                  /* bytes of a matrix that does not stay in the L2 */
 
 #define T float
 #define VEC vf
