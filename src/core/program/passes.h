@@ -1,7 +1,7 @@
 /*
 ** passes.h -- what is done to a recorded program before it is made ready to run. None changes a value.
 **
-** FLOW_PASSES=-activation,-common,-dead,-fusion,-place leaves out those that it names.
+** FLOW_PASSES=-activation,-common,-dead,-fusion,-place,-recompute leaves out those that it names.
 */
 #ifndef FL_PROGRAM_PASSES_H
 #define FL_PROGRAM_PASSES_H
@@ -43,6 +43,7 @@ typedef enum fl_pass {
     FL_PASS_FUSION,
     FL_PASS_GRAPHS,
     FL_PASS_PLACE,
+    FL_PASS_RECOMPUTE,
     FL_PASSES
 } fl_pass;
 bool fl_pass_is_on(fl_pass pass);
@@ -61,6 +62,9 @@ fl_status fl_pass_common(fl_program *program);
 
 /* Steps whose results nothing uses go. */
 fl_status fl_pass_dead(fl_program *program);
+
+/* Results that are cheap are computed again after the step where most memory is in use. */
+fl_status fl_pass_recompute(fl_program *program);
 
 /* Elementwise steps of one shape, and a reduction that takes what they give, become one step. */
 fl_status fl_pass_fusion(fl_program *program);

@@ -14,7 +14,8 @@ enum { ALIGNMENT = 64 };
 
 /* ---- which passes are wanted ---- */
 
-static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead", "fusion", "graphs", "place"};
+static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead",     "fusion",
+                                                  "graphs",     "place",  "recompute"};
 
 /* Bits of the passes that the text "-dead,-fusion" leaves out. */
 static unsigned passes_left_out(const char *text)
@@ -30,7 +31,8 @@ static unsigned passes_left_out(const char *text)
         if (i < FL_PASSES) out |= 1u << i;
         else
             fprintf(stderr,
-                    "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -graphs, -place\n",
+                    "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -graphs, -place, "
+                    "-recompute\n",
                     (int)length, at);
         at += length + (at[length] == ',');
     }
@@ -377,6 +379,8 @@ static fl_status list_uses(fl_program *program)
 fl_status fl_program_seal(fl_program *program)
 {
     if (fl_pass_is_on(FL_PASS_COMMON)) FL_TRY(fl_pass_common(program));
+    if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
+    if (fl_pass_is_on(FL_PASS_RECOMPUTE)) FL_TRY(fl_pass_recompute(program));
     if (fl_pass_is_on(FL_PASS_ACTIVATION)) FL_TRY(fl_pass_activation(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
     if (fl_pass_is_on(FL_PASS_FUSION)) FL_TRY(fl_pass_fusion(program));
