@@ -213,7 +213,8 @@ def from_values(values, shape, dtype):
 
 
 def operands(x1, x2):
-    """Both as arrays of one dtype; a Python number takes that of the other."""
+    """Both as arrays; a Python number takes the dtype of the other. flow promotes, but for an array without axes
+    beside one with axes, whose dtype would be that of the latter, as in PyTorch."""
     if not isinstance(x1, Array):
         return cast_number(x1, x2.dtype), x2
     if not isinstance(x2, Array):
@@ -221,6 +222,8 @@ def operands(x1, x2):
     if x1.dtype is x2.dtype:
         return x1, x2
     dtype = promoted(x1.dtype, x2.dtype)
+    if bool(x1.shape) == bool(x2.shape):
+        return x1, x2
     return cast(x1, dtype), cast(x2, dtype)
 
 

@@ -70,6 +70,10 @@ def positions(x, key):
 def get(x, key):
     if is_array(key, "bool") or isinstance(key, tuple) and len(key) == 1 and is_array(key[0], "bool"):
         mask = key if isinstance(key, Array) else key[0]
+        if mask.ndim > x.ndim or any(m not in (n, 0) for m, n in zip(mask.shape, x.shape)):
+            raise IndexError(f"a mask of shape {mask.shape} does not fit {x.shape}")
+        if not mask.ndim:                    # an axis of its own, with x once or not at all
+            x, mask = call("unsqueeze", x, 0), call("unsqueeze", mask, 0)
         return call("index", x, mask)
     key = spread(x, key)
     if any(is_array(entry, "integer") and entry.ndim for entry in key):

@@ -3,7 +3,7 @@ from collections import namedtuple
 from math import inf
 
 from . import matmul, matrix_transpose, tensordot, vecdot, sum as total, max as largest, min as smallest
-from .array import Array, binary, call, cast, operands
+from .array import Array, binary, call, cast, operands, promoted
 
 __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
            "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
@@ -99,7 +99,8 @@ def slogdet(x, /):
 
 
 def solve(x1, x2, /):
-    return binary("linalg.solve", x1, x2)
+    dtype = promoted(x1.dtype, x2.dtype)     # the op takes two of one dtype, as PyTorch's does
+    return call("linalg.solve", cast(x1, dtype), cast(x2, dtype))
 
 
 def svd(x, /, *, full_matrices=True):
@@ -115,4 +116,6 @@ def trace(x, /, *, offset=0, dtype=None):
 
 
 def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
+    if axis == ():                           # of each number; flow takes no axes for all, as PyTorch does
+        return abs(x) if ord else cast(x != 0, x.dtype)
     return call("norm", x, ord, axis if axis is None or isinstance(axis, int) else list(axis), keepdims)
