@@ -75,7 +75,7 @@ end
 local function of_an_element(message)
     for _, text in ipairs {"division by zero", "negative integer powers", " is %-?%d+, but ", "probability %S+ is not between",
         "^[^:]*:%d+: binomial: a count must", "^[^:]*:%d+: poisson: a rate must", "^[^:]*:%d+: standard_gamma: ", "^[^:]*:%d+: multinomial: ",
-        "matrix %d+ of the batch ",
+        "matrix %d+ of the batch ", ": the matrix [dhi]%l+ ",
         "%(element %d+ of the index%) is out of range"} do
         if message:find(text) then return true end
     end
