@@ -20,6 +20,8 @@
 #include "program/program.h"
 /* The same in pieces, of functions that read values. */
 #include "program/pieces.h"
+/* What an op costs. */
+#include "dispatch/cost.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
 /* Programs of ops: who is told what a script calls, and who answers it. */

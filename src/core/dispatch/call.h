@@ -23,6 +23,20 @@ typedef struct fl_call {
     bool writes;       /* in place, or an op that mutates operands */
 } fl_call;
 
+/* The tensor as a kernel sees it, all but the data. */
+static inline void fl_call_layout(fl_view *view, const fl_tensor *tensor)
+{
+    const fl_meta *meta = tensor->meta;
+    view->dtype = meta->dtype;
+    view->ndim = meta->shape.ndim;
+    view->contiguous = tensor->contiguous;
+    view->size = meta->window.size;
+    view->stride = tensor->strides;
+    view->start = meta->window.start;
+    view->logical = meta->shape.dims;
+    view->numel = meta->local_numel;
+}
+
 /* Does the op write operand i? */
 bool fl_call_writes(const fl_call *call, int i);
 

@@ -16,24 +16,10 @@ static const int64_t zeros[FL_MAX_NDIM];
 
 /* ---- operands as kernels see them ---- */
 
-/* All but the data. */
-static inline void layout_of(fl_view *view, const fl_tensor *tensor)
-{
-    const fl_meta *meta = tensor->meta;
-    view->dtype = meta->dtype;
-    view->ndim = meta->shape.ndim;
-    view->contiguous = tensor->contiguous;
-    view->size = meta->window.size;
-    view->stride = tensor->strides;
-    view->start = meta->window.start;
-    view->logical = meta->shape.dims;
-    view->numel = meta->local_numel;
-}
-
 static inline void view_of(fl_view *view, const fl_tensor *tensor)
 {
     view->data = fl_tensor_data(tensor);
-    layout_of(view, tensor);
+    fl_call_layout(view, tensor);
 }
 
 static void fill_views(fl_view *in, fl_view *out, const fl_call *call)
@@ -275,7 +261,7 @@ static fl_status run_fold(const fl_call *call)
 {
     fl_view in = {0}, out;
     fl_kernel kernel = {call->op, call->op->name, call->op->row, call->attrs, &in, &out, 1, 1, 0, 0, NULL};
-    layout_of(&in, call->tensors[0]);
+    fl_call_layout(&in, call->tensors[0]);
     view_of(&out, call->out[0]);
     fl_engine_direct_ops++;
     return fl_chain_fold(call->tensors[0], &kernel, call->plan->kernel);

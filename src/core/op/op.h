@@ -237,6 +237,10 @@ struct fl_op {
     /* the hidden op that a call of this one with further arguments means: its parameters are this one's and more */
     const char *wider;
     int variant; /* which op of its family, where hooks or kernels serve several: an enum of the family */
+    /* Floating-point operations of the kernel on these parts, which may have no data; a product and a sum are two.
+    ** NULL: one per element written, of FL_OP_FOLDS one per element of operand 0. */
+    int64_t (*flops)(const fl_kernel *kernel);
+    uint32_t picks; /* operands of which no more elements are read than the result has: tables of rows */
 };
 
 /* Defines and registers a descriptor: FL_OP(softmax) = { .name = "softmax", ... }; */

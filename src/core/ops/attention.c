@@ -210,6 +210,37 @@ static fl_status kernel_backward(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
+/* ---- operations ---- */
+
+/* Queries with the keys that each of them sees, in all batches and heads of this part. */
+static int64_t pairs(const fl_kernel *kernel, const fl_view *q, const fl_view *key)
+{
+    int t = q->ndim - 2;
+    int64_t keys = key->size[t], first = q->start[t] + 1, seen = 0, heads = 1;
+    for (int i = 0; i < t; i++) heads *= q->size[i];
+    if (!kernel->attrs->at[FL_ATTENTION_CAUSAL].integer) return heads * q->size[t] * keys;
+    int64_t growing = keys - first; /* queries that see one key more than the one before, and not all */
+    growing = growing < 0 ? 0 : growing > q->size[t] ? q->size[t] : growing;
+    seen = growing * first + growing * (growing - 1) / 2 + (q->size[t] - growing) * keys;
+    return heads * seen;
+}
+
+/* Scores and their sums of values: two products. */
+static int64_t flops_rows(const fl_kernel *kernel)
+{
+    const fl_view *q = &kernel->in[FL_ATTENTION_Q], *v = &kernel->in[FL_ATTENTION_V];
+    int64_t widths = q->size[q->ndim - 1] + v->size[v->ndim - 1];
+    return 2 * pairs(kernel, q, &kernel->in[FL_ATTENTION_K]) * widths;
+}
+
+/* The scores once more, dq and dk; the gradient of the weights and dv. */
+static int64_t flops_backward(const fl_kernel *kernel)
+{
+    const fl_view *q = &kernel->in[FL_ATTENTION_BACK_Q], *v = &kernel->in[FL_ATTENTION_BACK_V];
+    int64_t widths = 3 * q->size[q->ndim - 1] + 2 * v->size[v->ndim - 1];
+    return 2 * pairs(kernel, q, &kernel->in[FL_ATTENTION_BACK_K]) * widths;
+}
+
 /* ---- the public op ---- */
 
 enum { PUBLIC_GQA = FL_ATTENTION_SCALE + 1 }; /* behind the attributes that all have */
@@ -340,6 +371,7 @@ FL_OP(attention_rows) = {
     .infer = infer_rows,
     .sbp = sbp_rows,
     .cpu = kernel_rows,
+    .flops = flops_rows,
     .grad = fl_attention_grad,
     .samples = rows_samples,
 };
@@ -360,6 +392,7 @@ FL_OP(attention_backward) = {
     .infer = infer_backward,
     .sbp = sbp_backward,
     .cpu = kernel_backward,
+    .flops = flops_backward,
     .grad = fl_attention_backward_grad,
     .samples = backward_samples,
 };

@@ -259,6 +259,24 @@ static fl_status kernel_weight_grad(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
+/* A convolution and its gradients are the same products; without bias. What the padding adds is counted. */
+static int64_t flops_of(const fl_view *weight, const fl_view *y)
+{
+    return weight->size[0] ? 2 * y->numel * (weight->numel / weight->size[0]) : 0;
+}
+
+static int64_t flops_conv(const fl_kernel *kernel) { return flops_of(&kernel->in[FL_CONV_WEIGHT], &kernel->out[0]); }
+
+static int64_t flops_input_grad(const fl_kernel *kernel)
+{
+    return flops_of(&kernel->in[FL_CONV_GRAD_OTHER], &kernel->in[FL_CONV_GRAD_G]);
+}
+
+static int64_t flops_weight_grad(const fl_kernel *kernel)
+{
+    return flops_of(&kernel->out[0], &kernel->in[FL_CONV_GRAD_G]);
+}
+
 /* ---- gradients ---- */
 
 /* The op of this sum of products over windows of so many axes. */
@@ -358,6 +376,7 @@ static fl_status grad_weight_grad(fl_grad *g)
         .infer = infer_conv,                                \
         .sbp = sbp_conv,                                    \
         .cpu = kernel_conv,                                 \
+        .flops = flops_conv,                                \
         .grad = grad_conv,                                  \
         FL_SAMPLES(__VA_ARGS__),                            \
     }
@@ -374,6 +393,7 @@ static fl_status grad_weight_grad(fl_grad *g)
         .infer = infer_##hook_,                                       \
         .sbp = sbp_conv,                                              \
         .cpu = kernel_##hook_,                                        \
+        .flops = flops_##hook_,                                       \
         .grad = grad_##hook_,                                         \
         FL_SAMPLES(__VA_ARGS__),                                      \
     }

@@ -76,6 +76,8 @@ FL_OP(ones) = {
     .cpu = kernel_ones,
     .samples = zeros_samples,
 };
+static int64_t flops_none(const fl_kernel *kernel) { return 0; }
+
 static const char *const empty_samples[] = {"0, 3", NULL},
                          *const empty_like_samples[] = {"flow.zeros(2, 0)", NULL}; /* anything else is anything */
 FL_OP(empty) = {
@@ -87,6 +89,7 @@ FL_OP(empty) = {
     .infer = infer_sizes,
     .sbp = sbp_source,
     .cpu = kernel_empty,
+    .flops = flops_none,
     .samples = empty_samples,
 };
 
@@ -188,6 +191,7 @@ FL_OP(empty_like) = {
     .infer = infer_like,
     .sbp = sbp_like,
     .cpu = kernel_empty,
+    .flops = flops_none,
     .samples = empty_like_samples,
 };
 

@@ -332,6 +332,7 @@ FL_OP(embedding) = {
     .infer = infer_embedding,
     .sbp = sbp_embedding,
     .cpu = kernel_embedding,
+    .picks = 1u << FL_EMBEDDING_WEIGHT,
     .grad = grad_embedding,
     .samples = embedding_samples,
 };
@@ -366,6 +367,7 @@ FL_OP(index_select) = {
     .infer = infer_index_select,
     .sbp = sbp_index_select,
     .cpu = kernel_index_select,
+    .picks = 1u << FL_TAKEN_X,
     .grad = grad_index_select,
     .samples = index_select_samples,
 };
@@ -401,6 +403,7 @@ FL_OP(gather) = {
     .infer = infer_gather,
     .sbp = sbp_gather,
     .cpu = kernel_gather,
+    .picks = 1u << FL_TAKEN_X,
     .grad = grad_gather,
     .samples = gather_samples,
 };

@@ -111,6 +111,7 @@ FL_OP(linear_relu) = {
     .infer = infer_activated,
     .sbp = sbp_relu,
     .cpu = kernel_relu,
+    .flops = fl_product_flops,
     .grad = fl_linear_relu_grad,
     .samples = fl_linear_samples,
 };
@@ -130,6 +131,7 @@ FL_OP(linear_gelu_kept) = {
     .infer = infer_gelu_kept,
     .sbp = sbp_gelu_kept,
     .cpu = kernel_gelu_kept,
+    .flops = fl_product_flops,
     .grad = fl_linear_gelu_grad,
     .samples = gelu_samples,
 };

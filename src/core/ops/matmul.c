@@ -203,6 +203,13 @@ fl_status fl_product_run(fl_kernel *kernel, double beta)
 
 static fl_status kernel_product(fl_kernel *kernel) { return fl_product_run(kernel, 0); }
 
+int64_t fl_product_flops(const fl_kernel *kernel)
+{
+    const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
+    fl_product p = fl_product_for(kernel->op, kernel->attrs, x->ndim, y->ndim);
+    return 2 * kernel->out[0].numel * x->size[p.xk];
+}
+
 /* ---- descriptors ---- */
 
 static const char *const matmul_samples[] = {"flow.randn(3, 4), flow.randn(4, 5)",
@@ -224,6 +231,7 @@ FL_OP(matmul) = {
     .infer = fl_product_infer,
     .sbp = sbp_product,
     .cpu = kernel_product,
+    .flops = fl_product_flops,
     .grad = fl_product_grad,
     .samples = matmul_samples,
 };
@@ -239,6 +247,7 @@ FL_OP(bmm) = {
     .infer = infer_bmm,
     .sbp = sbp_product,
     .cpu = kernel_product,
+    .flops = fl_product_flops,
     .grad = fl_product_grad,
     .samples = bmm_samples,
 };
@@ -258,6 +267,7 @@ FL_OP(gemm) = {
     .infer = fl_product_infer,
     .sbp = sbp_product,
     .cpu = kernel_product,
+    .flops = fl_product_flops,
     .grad = fl_product_grad,
     .samples = gemm_samples,
 };
@@ -277,6 +287,7 @@ FL_OP(linear) = {
     .infer = fl_linear_infer,
     .sbp = sbp_product,
     .cpu = kernel_product,
+    .flops = fl_product_flops,
     .vjp = linear_vjp,
     .grad = fl_linear_grad,
     .samples = fl_linear_samples,

@@ -128,6 +128,25 @@ static fl_status kernel_contract_add(fl_kernel *kernel)
     return product.in[0].numel ? run_contract(&product, 1) : FL_OK;
 }
 
+static int64_t flops_contract(const fl_kernel *kernel)
+{
+    const fl_view *x = &kernel->in[FL_PRODUCT_X];
+    int64_t columns = x->size[x->ndim - 1];
+    return columns ? 2 * kernel->out[0].numel * (x->numel / columns) : 0;
+}
+
+static int64_t flops_gemm_add(const fl_kernel *kernel)
+{
+    fl_kernel product = without_sum(kernel);
+    return fl_product_flops(&product);
+}
+
+static int64_t flops_contract_add(const fl_kernel *kernel)
+{
+    fl_kernel product = without_sum(kernel);
+    return flops_contract(&product);
+}
+
 /* ---- descriptors ---- */
 
 /* out = x^T y over all rows: dx = y g^T, dy = x g. */
@@ -144,6 +163,7 @@ FL_OP(contract_rows) = {
     .infer = infer_contract,
     .sbp = sbp_contract,
     .cpu = kernel_contract,
+    .flops = flops_contract,
     .vjp = contract_vjp,
     .samples = contract_samples,
 };
@@ -162,6 +182,7 @@ FL_OP(gemm_add) = {
     .infer = infer_gemm_add,
     .sbp = sbp_gemm_add,
     .cpu = kernel_gemm_add,
+    .flops = flops_gemm_add,
     .samples = gemm_add_samples,
 };
 
@@ -176,5 +197,6 @@ FL_OP(contract_rows_add) = {
     .infer = infer_contract_add,
     .sbp = sbp_contract_add,
     .cpu = kernel_contract_add,
+    .flops = flops_contract_add,
     .samples = contract_add_samples,
 };

@@ -29,6 +29,9 @@ fl_gemm_axes fl_product_of_kernel(const fl_stage *stage, void *result);
 /* The kernel of a product. beta: 0 writes the result, 1 adds to it. */
 fl_status fl_product_run(fl_kernel *kernel, double beta);
 
+/* fl_op.flops of a product: the multiplications and additions, without bias and activation. */
+int64_t fl_product_flops(const fl_kernel *kernel);
+
 extern const char *const fl_linear_samples[];
 
 /* Gradients (product_grad.c): of matmul, bmm and gemm; linear; linear with relu and with gelu. */

@@ -97,6 +97,12 @@ static fl_status kernel_product(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
+static int64_t flops_product(const fl_kernel *kernel)
+{
+    const fl_view *x = &kernel->in[Q_X];
+    return 2 * kernel->out[0].numel * x->size[x->ndim - 1];
+}
+
 FL_OP(quantized_product) = {
     .name = "quantized_product",
     .sig = "quantized_product(x, weight, scales, bias?, bits: int = 8)",
@@ -106,6 +112,7 @@ FL_OP(quantized_product) = {
     .infer = infer_product,
     .sbp = sbp_product,
     .cpu = kernel_product,
+    .flops = flops_product,
     FL_VJP("matmul(g, cast_like(dequantize(weight, scales, bits), g))", NULL, NULL, "sum_to(g, bias)"),
 };
 

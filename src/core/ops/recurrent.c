@@ -268,6 +268,17 @@ static fl_status body_recurrent(fl_tensor **out, const fl_operand *in, int nin, 
 
 #define RECURRENT_ATTRS "kind: lstm|gru|rnn_tanh|rnn_relu, reverse: bool = false"
 
+/* The products of the states; those of the inputs are ops of their own. */
+static int64_t flops_rows(const fl_kernel *kernel)
+{
+    return 2 * kernel->in[FL_RECURRENT_X].numel * kernel->in[FL_RECURRENT_WEIGHT].size[1];
+}
+
+static int64_t flops_backward(const fl_kernel *kernel)
+{
+    return 2 * kernel->out[FL_RECURRENT_BACK_DX].numel * kernel->in[FL_RECURRENT_BACK_WEIGHT].size[1];
+}
+
 static const char *const recurrent_samples[] = {
     "flow.randn(3, 2, 16), flow.randn(16, 4), nil, flow.randn(2, 4), flow.randn(2, 4), nil, 'lstm'",
     "flow.randn(3, 2, 12), flow.randn(12, 3), nil, nil, nil, nil, 'lstm', true",
@@ -301,6 +312,7 @@ FL_OP(recurrent_rows) = {
     .infer = infer_rows,
     .sbp = sbp_rows,
     .cpu = kernel_rows,
+    .flops = flops_rows,
     .grad = grad_rows,
     .samples = recurrent_samples,
 };
@@ -322,5 +334,6 @@ FL_OP(recurrent_backward) = {
     .infer = infer_backward,
     .sbp = sbp_backward,
     .cpu = kernel_backward,
+    .flops = flops_backward,
     .samples = backward_samples,
 };

@@ -139,8 +139,25 @@ static void set_integer(lua_State *L, const char *name, lua_Integer value)
     lua_setfield(L, -2, name);
 }
 
+/* Flops of the call where the op has a count of its own. */
+static void set_flops(lua_State *L, const fl_traced *t)
+{
+    fl_tensor *tensors[FL_MAX_PARAMS] = {NULL};
+    fl_cost cost;
+    fl_call call = {.op = t->op,
+                    .attrs = t->attrs,
+                    .in = t->in,
+                    .nin = t->nin,
+                    .nout = t->nout,
+                    .tensors = tensors,
+                    .out = (fl_tensor **)t->out};
+    if (!t->op->flops || t->nin > FL_MAX_PARAMS) return;
+    for (int i = 0; i < t->nin; i++) tensors[i] = t->in[i].kind == FL_TENSOR ? t->in[i].tensor : NULL;
+    if (fl_cost_of(&cost, &call) == FL_OK) set_integer(L, "flops", cost.flops);
+}
+
 /* heard{op, in_place, writes, overwrites, elementwise, no_grad, operands, n, attrs, options, outputs, draws, redraws,
-** line} */
+** line, flops} */
 static int tell(lua_State *L)
 {
     const fl_traced *t = lua_touserdata(L, 1);
@@ -170,6 +187,7 @@ static int tell(lua_State *L)
     }
     lua_setfield(L, -2, "operands");
     set_integer(L, "n", t->nin);
+    set_flops(L, t);
     push_attrs(L, t->op, t->attrs);
     lua_setfield(L, -2, "attrs");
     push_options(L, t->op, t->attrs);

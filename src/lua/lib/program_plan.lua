@@ -129,54 +129,17 @@ end
 
 -- ---- time ----
 
-local function numel_of(value)
-    local numel = 1
-    for _, size in ipairs(value.shape) do numel = numel * size end
-    return numel
-end
-
--- Multiplications and additions of ops whose count follows from their operands' shapes.
-local function product_flops(a, b, out)
-    local inner = #b.shape == 1 and b.shape[1] or a.shape[#a.shape] or 1
-    return 2 * numel_of(out) * inner
-end
-
--- The size that a product adds over: what operands and result have, without what each has once.
-local function contracted_flops(a, b, out)
-    local product = numel_of(a) * numel_of(b) * numel_of(out)
-    return 2 * math.floor(math.sqrt(product) + 0.5)
-end
-
-local function conv_flops(_, weight, out)
-    return 2 * numel_of(out) * (numel_of(weight) // math.max(1, weight.shape[1] or 1))
-end
-
-local counts = {
-    matmul = product_flops, linear = product_flops, linear_relu = product_flops, bmm = product_flops,
-    gemm = function(a, b, out)
-        return #a.shape == 2 and contracted_flops(a, b, out) or product_flops(a, b, out)
-    end,
-    contract_rows = function(a, _, out)
-        return 2 * numel_of(out) * (numel_of(a) // math.max(1, a.shape[#a.shape] or 1))
-    end,
-    conv2d = conv_flops,
-}
-
 -- Bytes that a step reads and writes at least, and its flops, 0 where not known; a view moves none.
 local function work_of(p, step)
-    local bytes, operands, out = 0, {}, p.values[step.outputs[1]]
+    local bytes, out = 0, p.values[step.outputs[1]]
     local x = step.operands[1] and p.values[step.operands[1].value]
     if x and out and x.storage == out.storage and not step.in_place then return 0, 0 end
     for k = 1, step.n do
         local operand = step.operands[k].value
-        if operand then
-            operands[#operands + 1] = p.values[operand]
-            bytes = bytes + p.values[operand].bytes
-        end
+        if operand then bytes = bytes + p.values[operand].bytes end
     end
     for _, index in ipairs(step.outputs) do bytes = bytes + p.values[index].bytes end
-    local count = counts[step.op]
-    return bytes, count and operands[2] and out and count(operands[1], operands[2], out) or 0
+    return bytes, step.flops or 0
 end
 
 local limits

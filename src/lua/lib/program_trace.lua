@@ -85,7 +85,7 @@ local function heard(job, event)
     local step = {
         op = event.op, f = flow._op[event.op], in_place = event.in_place or false, elementwise = event.elementwise,
         n = event.n, attrs = event.attrs, options = event.options, redraws = event.redraws, no_grad = event.no_grad,
-        line = event.line, draws = event.draws, operands = {}, outputs = {},
+        line = event.line, draws = event.draws, flops = event.flops, operands = {}, outputs = {},
     }
     for i = 1, event.n do step.operands[i] = operand_of(job, event, i) end
     for i, tensor in ipairs(event.outputs) do
