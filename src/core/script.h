@@ -20,8 +20,10 @@
 #include "program/program.h"
 /* The same in pieces, of functions that read values. */
 #include "program/pieces.h"
-/* What an op costs. */
+/* What an op costs; scripts that are planned: what is computed, and what it all would cost. */
 #include "dispatch/cost.h"
+#include "dispatch/planned.h"
+#include "program/tally.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
 /* Programs of ops: who is told what a script calls, and who answers it. */

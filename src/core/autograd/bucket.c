@@ -100,21 +100,21 @@ static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_
 
 fl_status fl_bucket_box(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count)
 {
-    fl_box_route first = {.group = NULL}; /* of xs[start .. start + n), which travel together */
+    fl_box_route first = {.placement = NULL}; /* of xs[start .. start + n), which travel together */
     int start = 0, n = 0;
     memset(out, 0, (size_t)count * sizeof *out);
     for (int i = 0; i < count && fl_tracer_now; i++)
         FL_TRY(fl_to_global(&out[i], xs[i], to[i]->placement, to[i]->nd_sbp, NULL));
     if (fl_tracer_now) return FL_OK;
     for (int i = 0; i <= count; i++) {
-        fl_box_route own = {.group = NULL};
+        fl_box_route own = {.placement = NULL};
         if (i < count) FL_TRY(fl_boxing_route(&own, xs[i]->meta, to[i]));
         if (n > 0 && (n == TOGETHER || !same_route(&first, &own))) {
             FL_TRY(apply_together(out + start, xs + start, to + start, &first, n));
             n = 0;
         }
-        if (i < count && !own.group) FL_TRY(fl_boxing_apply(&out[i], xs[i], to[i]));
-        if (!own.group) continue;
+        if (i < count && !own.placement) FL_TRY(fl_boxing_apply(&out[i], xs[i], to[i]));
+        if (!own.placement) continue;
         if (n++ == 0) {
             first = own;
             start = i;

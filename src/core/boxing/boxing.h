@@ -65,8 +65,8 @@ fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *
 
 /* An all-reduce among several ranks: tensors with equal routes can travel together. */
 typedef struct fl_box_route {
-    const struct fl_group *group; /* NULL: the plan is something else */
-    const fl_placement *placement;
+    const struct fl_group *group;  /* NULL where nothing is moved: the world is planned */
+    const fl_placement *placement; /* NULL: the plan is something else */
     fl_dtype dtype;
     int axis;
     fl_sbp partial;

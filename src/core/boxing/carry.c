@@ -305,11 +305,12 @@ fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to)
 fl_status fl_boxing_route(fl_box_route *out, const fl_meta *from, const fl_meta *to)
 {
     struct program *p = NULL;
-    *out = (fl_box_route){.group = NULL};
+    *out = (fl_box_route){.placement = NULL};
     if (from == to) return FL_OK;
     FL_TRY(program_get(&p, from, to, NULL));
     const fl_box_step *step = &p->plan.steps[0];
-    if (p->plan.count != 1 || step->kind != FL_BOX_ALL_REDUCE || !p->moves[0]) return FL_OK;
-    *out = (fl_box_route){p->moves[0]->group, from->placement, from->dtype, step->axis, step->from};
+    bool planned = from->placement->type == FL_META && fl_world_get()->planned;
+    if (p->plan.count != 1 || step->kind != FL_BOX_ALL_REDUCE || (!p->moves[0] && !planned)) return FL_OK;
+    *out = (fl_box_route){planned ? NULL : p->moves[0]->group, from->placement, from->dtype, step->axis, step->from};
     return FL_OK;
 }

@@ -7,6 +7,7 @@
 #include "record.h"
 #include "autocast.h"
 #include "call.h"
+#include "cost.h"
 #include "chain.h"
 #include "dispatch.h"
 #include "boxing/boxing.h"
@@ -14,6 +15,7 @@
 #include "listener.h"
 #include "mapped.h"
 #include "op/formula.h"
+#include "planned.h"
 #include "tracer.h"
 #include "infer/infer.h"
 #include "ranks/comm.h"
@@ -45,6 +47,7 @@ void fl_dispatch_undraw(const fl_generator *before)
 fl_status fl_call_skip_draw(const fl_call *call)
 {
     if (call->op->flags & FL_OP_RANDOM) fl_dispatch_draw(call->out[0]->meta);
+    if (FL_UNLIKELY(fl_cost_watch != NULL)) fl_cost_watch(call);
     return fl_listener_now ? fl_listener_now->passed(call) : FL_OK;
 }
 
@@ -203,12 +206,29 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
     return status;
 }
 
+/* In a planned world, where nothing is traced or recorded. */
+static fl_status dispatch_planned(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                                  const fl_attrs *attrs)
+{
+    fl_attrs defaults;
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        attrs = &defaults;
+    }
+    fl_planned_call call = {.op = op, .in = in, .nin = nin, .attrs = attrs};
+    fl_status status = fl_planned_look(&call, out, false);
+    if (status == FL_OK && !call.done) status = dispatch(out, op, call.in, nin, call.attrs, true);
+    fl_planned_end(&call);
+    return status;
+}
+
 static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                             int nin, const fl_attrs *attrs)
 {
     FL_TRY(fl_mapped_check(op, in, nin, false));
     if (fl_autocast_takes(op)) return fl_autocast_call(out, op, in, nin, attrs);
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, false);
+    if (fl_dispatch_watched & FL_WATCH_PLAN) return dispatch_planned(out, op, in, nin, attrs);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, false);
     return dispatch(out, op, in, nin, attrs, true);
 }

@@ -4,6 +4,7 @@
 #include "answer.h"
 #include "call.h"
 #include "mapped.h"
+#include "planned.h"
 #include "record.h"
 #include "target.h"
 #include "tracer.h"
@@ -96,12 +97,28 @@ static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tenso
     return write_into(&c, out);
 }
 
+static fl_status dispatch_inplace_planned(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                                          const fl_attrs *attrs)
+{
+    fl_attrs defaults;
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        attrs = &defaults;
+    }
+    fl_planned_call call = {.op = op, .in = in, .nin = nin, .attrs = attrs};
+    fl_status status = fl_planned_look(&call, out, true);
+    if (status == FL_OK && !call.done) status = dispatch_inplace(out, op, call.in, nin, call.attrs, true);
+    fl_planned_end(&call);
+    return status;
+}
+
 static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **out, const fl_op *op,
                                                                     const fl_operand *in, int nin,
                                                                     const fl_attrs *attrs)
 {
     FL_TRY(fl_mapped_check(op, in, nin, true));
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, true);
+    if (fl_dispatch_watched & FL_WATCH_PLAN) return dispatch_inplace_planned(out, op, in, nin, attrs);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, true);
     return dispatch_inplace(out, op, in, nin, attrs, true);
 }

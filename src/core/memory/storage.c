@@ -34,6 +34,7 @@ struct slab {
 int64_t fl_storage_unaccounted, fl_storage_live;
 void (*fl_storage_collect)(void);
 int fl_storage_watchers;
+void (*fl_storage_meta_watch)(fl_storage *storage, bool made);
 
 static struct slab *slabs;
 static fl_storage *free_storages;
@@ -144,6 +145,10 @@ static bool free_without_data(fl_storage *storage)
     if (storage->device == FL_META) {
         meta_stats.live_bytes -= (int64_t)storage->bytes;
         meta_stats.live_blocks--;
+        if (FL_UNLIKELY(fl_storage_meta_watch != NULL)) {
+            fl_storage_live -= (int64_t)storage->bytes;
+            fl_storage_meta_watch(storage, false);
+        }
     } else if (!storage->bytes) return false;
     else if (fl_var_is_deferred(&storage->var)) fl_storage_dropped(storage);
     if (storage->var.poison) fl_var_clear(&storage->var);
@@ -286,6 +291,11 @@ static fl_status new_meta(fl_storage **out, size_t bytes)
     if (meta_stats.live_bytes > meta_stats.peak_bytes) meta_stats.peak_bytes = meta_stats.live_bytes;
     meta_stats.live_blocks++;
     meta_stats.allocations++;
+    if (FL_UNLIKELY(fl_storage_meta_watch != NULL)) { /* collections come as they would with memory */
+        fl_storage_unaccounted += debt_of(bytes);
+        fl_storage_live += (int64_t)bytes;
+        fl_storage_meta_watch(*out, true);
+    }
     return FL_OK;
 }
 

@@ -77,7 +77,10 @@ static inline void fl_storage_unref(fl_storage *storage)
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
 void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* of FL_META: what its tensors would take */
-void fl_storage_trim(void);                                        /* gives cached blocks back to the system */
+/* Set, for good, where scripts are planned: hears of every storage on FL_META that is made, and of those freed. Its
+** bytes count as live. */
+FL_OWN extern void (*fl_storage_meta_watch)(fl_storage *storage, bool made);
+void fl_storage_trim(void); /* gives cached blocks back to the system */
 
 /* How many references to every storage are held by who only looks on: 1 while a program is recorded. */
 FL_OWN extern int fl_storage_watchers;

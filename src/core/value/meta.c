@@ -217,6 +217,12 @@ fl_status fl_meta_check_values(const fl_meta *meta)
 {
     char text[FL_META_TEXT];
     if (FL_LIKELY(meta->placement->type != FL_META)) return FL_OK;
+    if (fl_world_get()->planned)
+        return fl_fail(
+            FL_ERR_STATE,
+            "%s has no values to read: --plan computes nothing (x:item() and x:totable() give NaN, 0 or false "
+            "in their place)",
+            fl_meta_placed_text(text, meta));
     return fl_fail(FL_ERR_STATE,
                    "%s has no values to read: on the meta device shapes are inferred and nothing is computed; run this "
                    "with device \"cpu\" or \"cuda\"",

@@ -13,7 +13,7 @@
 
 enum { MAX_WORLD = 1 << 20, BUCKETS = 256, MAX_LOCAL_DEVICES = 64 };
 
-static fl_world world = {1, 0, false, 1};
+static fl_world world = {1, 0, false, 1, false};
 static fl_placement *buckets[BUCKETS];
 static const fl_placement *all_ranks[FL_DEVICE_TYPES]; /* by device type; forgotten when the world changes */
 
@@ -46,7 +46,7 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry
     if (rank < 0 || rank >= size)
         return fl_fail(FL_ERR_VALUE, "%s: rank %lld does not exist in a world of %lld (0 to %lld)", who,
                        (long long)rank, (long long)size, (long long)size - 1);
-    world = (fl_world){(int)size, (int)rank, dry && size > 1, (int)size};
+    world = (fl_world){(int)size, (int)rank, dry && size > 1, (int)size, false};
     memset(all_ranks, 0, sizeof all_ranks);
     for (int b = 0; b < BUCKETS; b++)
         for (fl_placement *p = buckets[b]; p; p = p->next) p->my_index = fl_placement_index(p, world.rank);
@@ -58,6 +58,13 @@ static fl_status world_set(const char *who, int64_t size, int64_t rank, bool dry
 fl_status fl_world_set(int size, int rank) { return world_set("world", size, rank, false); }
 
 fl_status fl_world_pretend(int size, int rank) { return world_set("dry world", size, rank, true); }
+
+fl_status fl_world_plan(int size, int rank)
+{
+    FL_TRY(world_set("plan", size, rank, true));
+    world.planned = true;
+    return FL_OK;
+}
 
 fl_status fl_world_set_aside(int count)
 {
@@ -111,13 +118,13 @@ static fl_status fail_rank(int rank)
         snprintf(world_text, sizeof world_text, "the world has %d ranks (0 to %d)", world.size, world.size - 1);
     return fl_fail(
         FL_ERR_SBP,
-        "placement: rank %d does not exist: %s; start flowlua with --ranks %d, or write flow.placement.all(\"cpu\")",
-        rank, world_text, rank + 1);
+        "placement: rank %d does not exist: %s; start flowlua with --%s %d, or write flow.placement.all(\"cpu\")", rank,
+        world_text, world.planned ? "plan" : "ranks", rank + 1);
 }
 
 static fl_status check_ranks(fl_device_type type, const int *ranks, int count)
 {
-    int limit = type == FL_META ? MAX_WORLD : world.size, most = 0;
+    int limit = type == FL_META && !world.planned ? MAX_WORLD : world.size, most = 0;
     for (int i = 0; i < count; i++) {
         if (ranks[i] < 0 || ranks[i] >= limit) return fail_rank(ranks[i]);
         if (ranks[i] > most) most = ranks[i];
@@ -156,6 +163,7 @@ static bool placement_is(const fl_placement *placement, fl_device_type type, con
 fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
                            const int *hierarchy, int ndim)
 {
+    if (world.planned) type = FL_META;
     FL_TRY(check_hierarchy(count, hierarchy, ndim));
     FL_TRY(check_ranks(type, ranks, count));
     uint64_t hash = placement_hash(type, ranks, count, hierarchy, ndim);
@@ -183,6 +191,10 @@ fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const 
 const fl_placement *fl_placement_local(fl_device_type type, int index)
 {
     if (index < -1 || index >= MAX_LOCAL_DEVICES) index = -1;
+    if (world.planned && type != FL_CPU) {
+        type = FL_META;
+        index = -1;
+    }
     fl_placement *p = &locals[type][index + 1].placement;
     if (p->count == 0) {
         p->type = type;

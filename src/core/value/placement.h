@@ -32,8 +32,9 @@ typedef struct fl_placement {
 /* One process's place in the world. Set once at start (transport or FLOW_WORLD/FLOW_RANK). */
 typedef struct fl_world {
     int size, rank;
-    bool dry;    /* pretended: communication is an error */
-    int started; /* ranks of the job: those set aside too, which come last */
+    bool dry;     /* pretended: communication is an error */
+    int started;  /* ranks of the job: those set aside too, which come last */
+    bool planned; /* pretended, and nothing is computed on ranks or devices: their tensors are on FL_META */
 } fl_world;
 
 const fl_world *fl_world_get(void);
@@ -45,6 +46,9 @@ fl_status fl_world_set(int size, int rank);
 ** wrong afterwards: see fl_world_set_dry (dispatch/dry_world.h). */
 fl_status fl_world_pretend(int size, int rank);
 
+/* Pretends the same of a world in which scripts are planned: what is placed on ranks or on a device is on FL_META. */
+fl_status fl_world_plan(int size, int rank);
+
 /* From now on the last `count` ranks take part in no collective, and the others are the world. Every rank of the world
 ** calls it. On the ranks set aside `rank` is then beyond the world. */
 fl_status fl_world_set_aside(int count);
@@ -53,7 +57,8 @@ fl_status fl_world_set_aside(int count);
 fl_status fl_world_init(void);
 
 /* Interned placement; errors: duplicate ranks, rank out of range, hierarchy that does not hold
-** `count` ranks. On FL_META nothing is communicated, so ranks that the world does not have may be named. */
+** `count` ranks. On FL_META nothing is communicated, so ranks that the world does not have may be named. In a planned
+** world every type is FL_META, on ranks of that world. */
 fl_status fl_placement_get(const fl_placement **out, fl_device_type type, const int *ranks, int count,
                            const int *hierarchy, int ndim);
 

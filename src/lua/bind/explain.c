@@ -134,8 +134,12 @@ static const char *caller(lua_State *L)
     return ar.name;
 }
 
+/* Who watches besides: a planned script is counted. */
+static void (*other_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
+
 static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
 {
+    if (other_observer) other_observer(plan, from, to);
     if (from->is_local || was_noted(from, to)) return;
     note_entry(false, caller(fl_lua_current), "");
     note_tensor(INPUT, from, to, plan);
@@ -456,7 +460,8 @@ static void watch(bool on)
     fl_infer_observer = on ? observe_op : NULL;
     fl_chain_observer = on ? observe_pass : NULL;
     fl_replay_observer = on ? observe_replayed : NULL;
-    fl_boxing_observer = on ? observe_boxing : NULL;
+    if (on) other_observer = fl_boxing_observer;
+    fl_boxing_observer = on ? observe_boxing : other_observer;
     if (on) pretended = fl_boxing_pretend;
     if (pretend == fl_boxing_pretend) return;
     fl_boxing_pretend = pretend;

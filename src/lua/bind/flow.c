@@ -300,6 +300,7 @@ int luaopen_flow(lua_State *L)
     fl_lua_open_explain(L, flow);
     fl_lua_open_capture(L, flow);
     fl_lua_open_trace(L, flow);
+    fl_lua_open_plan(L, flow);
     fl_lua_open_own_ops(L, flow);
     fl_lua_open_messages(L, flow);
     set_indexing(L, metatable, methods);

@@ -58,6 +58,7 @@ void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generat
 void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.explain records */
 void fl_lua_open_capture(lua_State *L, int flow);   /* capture.c: flow.capture, and what the Lua modules tell it */
 void fl_lua_open_trace(lua_State *L, int flow);     /* trace.c: flow._trace, ops as scripts called them */
+void fl_lua_open_plan(lua_State *L, int flow);      /* plan.c: flow._plan, the costs of a planned script */
 void fl_lua_open_messages(lua_State *L, int flow);  /* message.c: flow._messages, between two ranks */
 /* later.c: methods that are made when they are read for the first time: ops, and functions of Lua modules. */
 void fl_lua_open_later_methods(lua_State *L, int methods);

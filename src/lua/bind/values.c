@@ -64,6 +64,31 @@ fl_tensor *fl_lua_push_host(lua_State *L, const char *who)
     return box->tensor;
 }
 
+/* What a planned script reads where nothing was computed: NaN, 0 or false. */
+static void push_unknown(lua_State *L, fl_dtype dtype)
+{
+    if (dtype == FL_BOOL) lua_pushboolean(L, false);
+    else if (fl_dtype_is_float(dtype)) lua_pushnumber(L, NAN);
+    else lua_pushinteger(L, 0);
+}
+
+static void push_unknown_nested(lua_State *L, const fl_meta *meta, int axis)
+{
+    const fl_shape *shape = &meta->shape;
+    if (axis == shape->ndim) {
+        push_unknown(L, meta->dtype);
+        return;
+    }
+    luaL_checkstack(L, 3, "totable");
+    if (shape->dims[axis] > INT32_MAX)
+        FL_RAISE(L, "totable: axis %d has %lld elements, too many for a table", axis, (long long)shape->dims[axis]);
+    lua_createtable(L, (int)shape->dims[axis], 0);
+    for (int64_t i = 1; i <= shape->dims[axis]; i++) {
+        push_unknown_nested(L, meta, axis + 1);
+        lua_rawseti(L, -2, i);
+    }
+}
+
 static int tensor_item(lua_State *L)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, "item", "x");
@@ -72,6 +97,10 @@ static int tensor_item(lua_State *L)
     if (t->meta->numel != 1)
         FL_RAISE(L, "item: takes a tensor of one element, x has %lld (shape %s)", (long long)t->meta->numel,
                  fl_shape_text(shape, &t->meta->shape));
+    if (fl_is_planned(t->meta)) {
+        push_unknown(L, t->meta->dtype);
+        return 1;
+    }
     fl_tensor *host = fl_lua_push_host(L, "item");
     fl_lua_push_element(L, host->meta->dtype, fl_tensor_data(host));
     FL_CHECK(L, fl_tensor_wait(host)); /* a mapped file may have been lost just now */
@@ -99,6 +128,11 @@ static void push_nested(lua_State *L, const fl_tensor *tensor, int axis, int64_t
 static int tensor_totable(lua_State *L)
 {
     fl_lua_check_count(L, 1, "totable", "x:totable()");
+    fl_tensor *t = fl_lua_check_tensor(L, 1, "totable", "x");
+    if (fl_is_planned(t->meta)) {
+        push_unknown_nested(L, t->meta, 0);
+        return 1;
+    }
     fl_tensor *host = fl_lua_push_host(L, "totable");
     push_nested(L, host, 0, host->offset);
     FL_CHECK(L, fl_tensor_wait(host)); /* a mapped file may have been lost just now */
@@ -436,6 +470,11 @@ static int flow_tensor(lua_State *L)
         fl_lua_push_from_value(L, 1, options.has_dtype, options.dtype);
     }
     fl_box *box = lua_touserdata(L, -1);
+    if (options.requires_grad && !attrs.has_placement && fl_world_get()->planned) { /* a parameter, not data */
+        attrs.has_placement = attrs.is_local = true;
+        attrs.placement = fl_placement_local(FL_META, -1);
+        attrs.nd_sbp = fl_nd_sbp_fill(FL_B, 1);
+    }
     if (attrs.has_placement) FL_CHECK_OF(L, "tensor", fl_lua_place(box, &attrs, "tensor"));
     if (options.requires_grad) FL_CHECK(L, fl_autograd_set_requires_grad(box->tensor, true));
     fl_lua_account(L);

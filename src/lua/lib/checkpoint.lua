@@ -163,6 +163,7 @@ end
 ---@param values table
 function M.save(path, values, ...)
     check.refuse_colon("save", path)
+    if flow._plan.on then return end -- a planned script has no values to write
     local ok, job = pcall(prepare, path, values, ...)
     local _ <close> = flow.no_grad()
     if ok then

@@ -12,9 +12,14 @@ local io_ = flow._io
 
 local M = {}
 
----The rows of a batch of `count` that this rank holds.
+---The rows of a batch of `count` that this rank holds. In a planned world only their places are known.
 function M.own_rows(count, placement, sbp)
-    return flow.arange(count, {placement = placement, sbp = sbp}):to_local():to("cpu")
+    local rows = flow.arange(count, {placement = placement, sbp = sbp})
+    if not flow._plan.on then return rows:to_local():to("cpu") end
+    for _, part in ipairs(flow._windows(rows)) do
+        if part.rank == flow.rank() then return flow.arange(part.start[1], part.start[1] + part.size[1]) end
+    end
+    return flow.arange(0)
 end
 
 -- A copy: a dataset may give the same table each time, with other tensors.

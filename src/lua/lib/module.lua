@@ -166,8 +166,10 @@ local function convert(module, f)
     return module
 end
 
--- True of a tensor on the meta device, which has no values.
-local function is_meta(t) return (t.is_global and t.placement.type or t.device) == "meta" end
+-- True of a tensor on the meta device, which has no values; not where a script is planned, which needs none.
+local function is_meta(t)
+    return (t.is_global and t.placement.type or t.device) == "meta" and not flow._plan.on
+end
 
 ---Moves to a device ("cpu", "cuda:1", "meta") or a dtype (float tensors only). Creates new parameters, so call it
 ---before creating an optimizer. On "meta" parameters take no memory and have no values: to_empty leads back.

@@ -1,0 +1,37 @@
+/*
+** planned.h -- ops of a script that is planned (fl_world_plan): what is computed, and what is only inferred.
+**
+** Data stay data: tensors that a script reads from files or writes down, and what it makes of these on the CPU, have
+** values, so that sizes that depend on them are right. All else is on FL_META: tensors over ranks or on a device, floats
+** that a script fills or draws, and whatever is computed with one of those.
+*/
+#ifndef FL_PLANNED_H
+#define FL_PLANNED_H
+
+#include "op/op.h"
+
+/* Every op is looked at from now on. */
+void fl_planned_begin(void);
+
+/* The call of an op in a planned world. *done: *out is its result. Else the op runs with *in and *attrs, which may be
+** other ones; those made here are freed by fl_planned_end. */
+typedef struct fl_planned_call {
+    const fl_op *op;
+    const fl_operand *in;
+    int nin;
+    const fl_attrs *attrs;
+    bool done;
+    fl_operand *replaced; /* owned; NULL: the operands are those given */
+    uint64_t stands_in;   /* operands made here, a bit each */
+    fl_attrs attrs_there;
+} fl_planned_call;
+fl_status fl_planned_look(fl_planned_call *call, fl_tensor **out, bool in_place);
+void fl_planned_end(fl_planned_call *call);
+
+/* True of tensors that have no values because the script is planned. */
+static inline bool fl_is_planned(const fl_meta *meta)
+{
+    return meta->placement->type == FL_META && fl_world_get()->planned;
+}
+
+#endif
