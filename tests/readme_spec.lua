@@ -11,7 +11,7 @@ for _, document in ipairs(manuals) do
         for code, shown in text:gmatch("```lua\n(.-)```\n\n```text\n(.-)```") do
             count = count + 1
             it("prints what script " .. count .. " prints", function()
-                local options = code:match "^%-%- flowlua (%-%-ranks %d+) script.lua\n"
+                local options = code:match "^%-%- flowlua (%-%-%a+ %d+) script.lua\n"
                 assert.are.equal(shown, (process.run("", code, options)))
             end)
         end

@@ -132,6 +132,8 @@ local function step_groups(self)
     end
 end
 
+local watchers = {} -- of all optimizers
+
 ---One step with the current gradients; with a function, with those that it computes. It returns the loss, and so does
 ---the step.
 ---@param closure function?
@@ -144,6 +146,7 @@ function Optimizer:step(closure)
     end
     step_groups(self)
     call_hooks(self, rawget(self, "_after"))
+    call_hooks(self, watchers)
     return loss
 end
 
@@ -360,6 +363,13 @@ local function new(class, params, opts, ...)
     rawset(self, "param_groups", self.groups)
     return self
 end
+
+---f(optimizer) runs after each step of every optimizer.
+---@param f function
+function M.watch(f) watchers[#watchers + 1] = f end
+
+---Tells them of a step that was none of Optimizer's.
+function M.stepped(optimizer) call_hooks(optimizer, watchers) end
 
 ---A kind of optimizer, by a rule: see optim_rules.lua. check(group) raises where options or parameters do not fit,
 ---make(p, name) gives a kept tensor that is not like p, methods are added to those of all.

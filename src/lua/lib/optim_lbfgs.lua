@@ -212,6 +212,7 @@ function methods:step(closure)
     past.func_evals = past.func_evals + 1
     local gradient = gradient_of(group)
     if largest(gradient) > group.tolerance_grad then iterate(group, past, closure, value, gradient) end
+    base.stepped(self)
     return loss
 end
 

@@ -34,6 +34,8 @@ struct options {
     int script;                /* index of the script in argv; 0: none */
     int ranks;                 /* how many are to be started; 0: not asked */
     int ranks_at, ranks_words; /* where in argv that is given */
+    int plan;                  /* how many ranks are planned; 0: none */
+    const char *machine;       /* the file that describes them, or NULL */
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
     const char *bad; /* an option that is wrong */
     const char *why;
@@ -73,25 +75,28 @@ static void print_version(void)
     fflush(stdout);
 }
 
-static const char usage_text[] = "usage: flowlua [options] [script [args]]\n"
-                                 "Available options are:\n"
-                                 "  -e stat       execute string 'stat'\n"
-                                 "  -i            enter interactive mode after executing 'script'\n"
-                                 "  -l mod        require library 'mod' into global 'mod'\n"
-                                 "  -l g=mod      require library 'mod' into global 'g'\n"
-                                 "  -v            show version information\n"
-                                 "  -E            ignore environment variables (LUA_*, FLOW_*)\n"
-                                 "  -W            turn warnings on\n"
-                                 "  --            stop handling options\n"
-                                 "  -             stop handling options and execute stdin\n"
-                                 "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
-                                 "  --ranks N     start N ranks under mpirun\n"
-                                 "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
-                                 "  --version     show version information\n"
-                                 "  --help        show this text\n"
-                                 "Without a script, on a terminal, flowlua starts an interactive session: try help().\n"
-                                 "require searches the folder of the script, then the default folders. LUA_PATH and "
-                                 "LUA_CPATH replace both; \";;\" in them stands for both.\n";
+static const char usage_text[] =
+    "usage: flowlua [options] [script [args]]\n"
+    "Available options are:\n"
+    "  -e stat       execute string 'stat'\n"
+    "  -i            enter interactive mode after executing 'script'\n"
+    "  -l mod        require library 'mod' into global 'mod'\n"
+    "  -l g=mod      require library 'mod' into global 'g'\n"
+    "  -v            show version information\n"
+    "  -E            ignore environment variables (LUA_*, FLOW_*)\n"
+    "  -W            turn warnings on\n"
+    "  --            stop handling options\n"
+    "  -             stop handling options and execute stdin\n"
+    "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
+    "  --ranks N     start N ranks under mpirun\n"
+    "  --plan N      say what a step of 'script' would cost on N ranks, without running it\n"
+    "  --machine F   with --plan: the Lua file that describes the ranks\n"
+    "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
+    "  --version     show version information\n"
+    "  --help        show this text\n"
+    "Without a script, on a terminal, flowlua starts an interactive session: try help().\n"
+    "require searches the folder of the script, then the default folders. LUA_PATH and "
+    "LUA_CPATH replace both; \";;\" in them stands for both.\n";
 
 static void bad_usage(const struct options *options)
 {
@@ -107,7 +112,8 @@ static void bad_usage(const struct options *options)
 
 /* ---- the command line ---- */
 
-static const char *const long_options[] = {"--trace", "--ranks", "--doctor", "--version", "--help"};
+static const char *const long_options[] = {"--trace",  "--ranks",   "--plan", "--machine",
+                                           "--doctor", "--version", "--help"};
 
 static void unknown_long(struct options *options, const char *text)
 {
@@ -133,26 +139,30 @@ static const char *long_value(struct options *options, char **argv, int *i, cons
     return NULL;
 }
 
-static void read_ranks(struct options *options, char **argv, int *i)
+/* The number of ranks that the option `name` gives, 0: it is wrong. `before`: that of an earlier one. */
+static int count_of_ranks(struct options *options, char **argv, int *i, const char *name, int before)
 {
     static char why[128];
-    int at = *i;
-    const char *text = long_value(options, argv, i, "--ranks");
-    if (!text) return;
+    const char *text = long_value(options, argv, i, name);
+    if (!text) return 0;
     char *end;
     errno = 0;
     long n = strtol(text, &end, 10);
     if (end == text || *end || errno || n < 1 || n > MAX_RANKS)
-        snprintf(why, sizeof why, "--ranks takes a whole number from 1 to %d, got '%.40s'", MAX_RANKS, text);
-    else if (options->ranks) snprintf(why, sizeof why, "--ranks is given twice");
-    else {
-        options->ranks = (int)n;
-        options->ranks_at = at;
-        options->ranks_words = *i - at + 1;
-        return;
-    }
-    options->bad = "--ranks";
+        snprintf(why, sizeof why, "%s takes a whole number from 1 to %d, got '%.40s'", name, MAX_RANKS, text);
+    else if (before) snprintf(why, sizeof why, "%s is given twice", name);
+    else return (int)n;
+    options->bad = name;
     options->why = why;
+    return 0;
+}
+
+static void read_ranks(struct options *options, char **argv, int *i)
+{
+    int at = *i;
+    options->ranks = count_of_ranks(options, argv, i, "--ranks", options->ranks);
+    options->ranks_at = at;
+    options->ranks_words = *i - at + 1;
 }
 
 static bool is_long(const char *text, const char *name)
@@ -169,7 +179,22 @@ static void read_long(struct options *options, char **argv, int *i)
     else if (strcmp(text, "--help") == 0) options->help = true;
     else if (is_long(text, "--trace")) trace_path = long_value(options, argv, i, "--trace");
     else if (is_long(text, "--ranks")) read_ranks(options, argv, i);
+    else if (is_long(text, "--plan")) options->plan = count_of_ranks(options, argv, i, "--plan", options->plan);
+    else if (is_long(text, "--machine")) options->machine = long_value(options, argv, i, "--machine");
     else unknown_long(options, text);
+}
+
+/* What --plan goes together with. */
+static void check_plan(struct options *options, char **argv)
+{
+    const char *script = options->script ? argv[options->script] : NULL;
+    if (options->bad || (!options->plan && !options->machine)) return;
+    options->why = !options->plan             ? "--machine goes with --plan N"
+        : !script || strcmp(script, "-") == 0 ? "--plan needs a script: it is read once for each kind of rank"
+        : options->ranks                      ? "--plan and --ranks do not go together: a plan starts no ranks"
+        : options->interactive                ? "--plan and -i do not go together"
+                                              : NULL;
+    if (options->why) options->bad = options->plan ? "--plan" : "--machine";
 }
 
 /* Reads argv up to the script; stops at the first mistake. */
@@ -199,6 +224,7 @@ static void read_options(struct options *options, char **argv)
         } else options->bad = text;
     }
     options->script = argv[i] ? i : 0;
+    check_plan(options, argv);
 }
 
 /* -E: no part of the program, and no process that it starts, gets a FLOW_ variable. Before any of them is read.
@@ -322,13 +348,19 @@ static int run_library(lua_State *L, const char *text)
     return report(L, status);
 }
 
+static bool takes_word(const char *text)
+{
+    return is_long(text, "--trace") || is_long(text, "--ranks") || is_long(text, "--plan")
+        || is_long(text, "--machine");
+}
+
 /* The -e, -l and -W options, in order. */
 static bool run_options(lua_State *L, char **argv, int end)
 {
     for (int i = 1; i < end; i++) {
         if (argv[i][0] != '-' || argv[i][1] == 0 || strcmp(argv[i], "--") == 0) break;
         char letter = argv[i][1];
-        if ((is_long(argv[i], "--trace") || is_long(argv[i], "--ranks")) && !strchr(argv[i], '=')) i++;
+        if (takes_word(argv[i]) && !strchr(argv[i], '=')) i++;
         if (letter == 'W') lua_warning(L, "@on", 0);
         if (letter != 'e' && letter != 'l') continue;
         const char *text = argv[i][2] ? argv[i] + 2 : argv[++i];
@@ -388,6 +420,11 @@ static bool open_flow(lua_State *L)
 static bool join_ranks(char **argv, const struct options *options)
 {
     bool starts = options->ranks > 1;
+    if (options->plan) {
+        fl_status planned = !fl_plan_is_started() ? FL_OK : fl_plan_join();
+        if (planned != FL_OK) fail(fl_message());
+        return planned == FL_OK;
+    }
     fl_status status = starts ? fl_lua_start_ranks(argv, options->ranks_at, options->ranks_words, options->ranks)
                               : fl_launch_join();
     if (fl_comm_get()) {
@@ -406,6 +443,30 @@ static void seed_lua(lua_State *L)
     lua_pushinteger(L, (lua_Integer)fl_generator_current()->seed);
     lua_call(L, 1, 0);
     lua_pop(L, 1);
+}
+
+/* The plan is the program's: the script runs in processes of its own. If one fails the program ends with its status. */
+static bool print_plan(lua_State *L, char **argv, const struct options *options)
+{
+    if (fl_launched(NULL)) {
+        fail("--plan starts no ranks: leave out mpirun");
+        return false;
+    }
+    lua_pushcfunction(L, fl_plan_main);
+    lua_pushinteger(L, options->plan);
+    lua_pushstring(L, options->machine);
+    lua_pushlightuserdata(L, argv);
+    lua_pushstring(L, argv[options->script]);
+    if (report(L, fl_lua_protected_call(L, 4, 1)) != LUA_OK) return false;
+    if (lua_tointeger(L, -1) != EXIT_SUCCESS) fl_lua_exit((int)lua_tointeger(L, -1));
+    return true;
+}
+
+/* Before and after the script in a process that plans a rank. */
+static bool call_plan(lua_State *L, lua_CFunction f)
+{
+    lua_pushcfunction(L, f);
+    return report(L, fl_lua_protected_call(L, 0, 0)) == LUA_OK;
 }
 
 /* What main does inside a protected call: argc and argv in, true when all went well. */
@@ -442,6 +503,10 @@ static int protected_main(lua_State *L)
         seed_lua(L);
         fl_lua_join_errors(L);
     }
+    if (o.plan && !fl_plan_is_started()) {
+        lua_pushboolean(L, print_plan(L, argv, &o));
+        return 1;
+    }
     if (o.script && !is_stdin(argv, o.script)) look_beside(L, argv[o.script], o.ignore_environment);
     set_arg(L, argv, argc, o.script);
     lua_gc(L, LUA_GCGEN, 0, 0);
@@ -450,7 +515,9 @@ static int protected_main(lua_State *L)
     if ((repl || o.execute || nothing_asked) && !open_flow(L)) return 0;
     if (!o.ignore_environment && !run_environment(L)) return 0;
     if (!run_options(L, argv, o.script ? o.script : argc)) return 0;
+    if (o.plan && !call_plan(L, fl_plan_watch)) return 0;
     if (o.script && !run_script(L, argv, o.script)) return 0;
+    if (o.plan && !call_plan(L, fl_plan_finish)) return 0;
     if (repl) {
         if (fl_lua_repl(L, nothing_asked) != FL_OK) {
             fail(fl_message());
@@ -524,6 +591,7 @@ int main(int argc, char **argv)
     struct options o = {0};
     hold_closed_streams();
     read_options(&o, argv);
+    fl_plan_is_started(); /* known by a variable */
     if (o.ignore_environment) forget_variables();
     if (argc > 0 && argv[0] && argv[0][0]) program = argv[0];
     if (!o.bad && !start_trace()) return EXIT_FAILURE;

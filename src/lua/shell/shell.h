@@ -18,6 +18,17 @@ fl_status fl_lua_share_stdin(void);
 /* io.stderr:write(a, b) becomes one write. Where there are several ranks, after luaL_openlibs. */
 void fl_lua_join_errors(lua_State *L);
 
+/* ---- flowlua --plan N (plan.c) ---- */
+
+/* True in a process that plans a rank, started by fl_plan_main; the world is then not joined but planned. */
+bool fl_plan_is_started(void);
+fl_status fl_plan_join(void);
+/* Lua functions, where flow can be required. Before the script of such a process; after it. */
+int fl_plan_watch(lua_State *L);
+int fl_plan_finish(lua_State *L);
+/* (ranks, path of the machine's description or nil, argv, script) -> the status to end with; prints the plan. */
+int fl_plan_main(lua_State *L);
+
 /* ---- the end of the process (failure.c) ---- */
 
 /* What fl_lua_exit calls first; NULL: nothing. */
