@@ -47,7 +47,7 @@ local options, given = cli.parse(arg, about, {
     {"--dp N", nil, "ranks that share a batch (default: all ranks / --tp)"},
     {"--tp N", 1, "ranks that share the model: its heads, hidden units and characters"},
     {"--capture", false, "steps after the second are replayed: a little faster, the same losses"},
-    {"--autocast D", nil, "bfloat16 or float16: products in it, the rest in float32; float16 with a scaled loss"},
+    {"--autocast T", nil, "bfloat16 or float16: products in it, the rest in float32; float16 with a scaled loss"},
     {"--recompute", false, "backward computes the blocks again: less memory, more time, the same losses"},
     {"--kvstore T", nil, "local, dist_sync or dist_async: the optimizer is on a store; ranks clip what they push"},
     {"--zero", false, "ranks that share a batch keep a part of parameters and optimizer each"},

@@ -57,6 +57,17 @@ describe("train.lua", function()
         end
     end)
 
+    it("trains with products of 16 bits", function()
+        for _, dtype in ipairs {"bfloat16", "float16"} do
+            local output, ok = train("--steps 3 --sample 0 --autocast " .. dtype)
+            assert.is_true(ok, output)
+            assert.matches("\nvalidation loss %d+%.%d%d%d nats/char", output)
+        end
+        local output, ok = train "--steps 3 --autocast int8"
+        assert.is_false(ok)
+        assert.are.equal("train.lua: --autocast takes bfloat16 or float16, got 'int8'\n", output)
+    end)
+
     it("has the same losses when the optimizer runs on a store of the process", function()
         local output, ok = train("--steps 6 --sample 0 --log @/plain")
         assert.is_true(ok, output)
