@@ -3,16 +3,21 @@
 import torch
 from torch.nn import functional
 
-SIZES = {"1k": (32, 32), "1m": (1024, 1024), "16m": (4096, 4096)}
+SIZES = {"1k": (32, 32), "64k": (256, 256), "1m": (1024, 1024), "16m": (4096, 4096)}
 
 
 def aminmax(x, dim=None, keepdim=False):
     return torch.aminmax(x, dim=dim, keepdim=keepdim)
 
 
+OTHER_NAMES = {"aminmax": aminmax, "take_along_axis": torch.take_along_dim}
+
+
 def function_of(name):
-    if name == "aminmax":
-        return aminmax
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    if name.startswith("fft."):
+        return getattr(torch.fft, name[4:], None)
     for home in (torch, functional, torch.special, torch.Tensor):
         if hasattr(home, name):
             return getattr(home, name)
