@@ -86,18 +86,31 @@ static bool is_plain(const struct layout *layout, int64_t stride)
         && (layout->dtype == FL_INT64 || layout->dtype == FL_FLOAT32 || layout->dtype == FL_FLOAT64);
 }
 
+/* True if they can be folded in place. */
+static bool is_folded_plain(const struct layout *layout, int64_t stride)
+{
+    return is_plain(layout, stride) || (stride == layout->element && layout->dtype == FL_BFLOAT16);
+}
+
 /* ---- folding ---- */
 
 struct fold_task {
-    const fl_fold_loops *loops;
+    const fl_fold_loops *loops, *plain; /* over the type that is converted through; over the dtype where it is plain */
     double p;
 };
+
+static struct fold_task task_of(const struct layout *layout, fl_fold fold, double p)
+{
+    struct fold_task task = {.loops = &layout->loops->fold[layout->through][fold], .p = p};
+    task.plain = layout->dtype == FL_BFLOAT16 ? &layout->loops->bfloat16[fold] : task.loops;
+    return task;
+}
 
 static void fold_run(const struct layout *layout, const struct fold_task *task, fl_total *total, const char *x,
                      int64_t n, int64_t stride, double center)
 {
-    if (is_plain(layout, stride)) {
-        task->loops->run(total, x, n, center, task->p);
+    if (is_folded_plain(layout, stride)) {
+        task->plain->run(total, x, n, center, task->p);
         return;
     }
     _Alignas(64) int64_t buffer[FL_REDUCE_BLOCK];
@@ -132,12 +145,12 @@ static void fold_columns(const struct layout *layout, const struct fold_task *ta
     const fl_layout *r = &layout->reduced;
     int64_t inner = innermost(r)->size, stride = innermost(r)->stride[0],
             tile_stride = innermost(&layout->kept)->stride[0];
-    bool plain = is_plain(layout, tile_stride) && stride % layout->element == 0;
+    bool plain = is_folded_plain(layout, tile_stride) && stride % layout->element == 0;
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
     while (begin < end) {
         int64_t at = begin % inner, rows = inner - at < end - begin ? inner - at : end - begin;
         const char *x = position(r, base, begin);
-        if (plain) task->loops->columns(totals, x, stride / layout->element, rows, columns, centers, task->p);
+        if (plain) task->plain->columns(totals, x, stride / layout->element, rows, columns, centers, task->p);
         else
             for (int64_t i = 0; i < rows; i++) {
                 layout->copy->load[layout->dtype](buffer, x + i * stride, tile_stride, columns);
@@ -195,13 +208,18 @@ static void fold_results(const struct run_state *state, fl_fold fold, fl_total *
                          int64_t task, int64_t segment)
 {
     const struct layout *l = state->l;
-    struct fold_task t = {&l->loops->fold[l->through][fold], state->job->p};
+    struct fold_task t = task_of(l, fold, state->job->p);
     int64_t first, count, begin = segment * state->segment_units, end = begin + state->segment_units;
     const char *base = task_results(state, task, &first, &count);
     if (end > state->units) end = state->units;
     for (int64_t i = 0; i < count; i++) totals[i] = identity(fold, l);
     if (l->columns) fold_columns(l, &t, totals, base, count, begin, end, centers);
-    else
+    else if (state->units == 1 && l->kept.count == 1 && is_folded_plain(l, innermost(&l->reduced)->stride[0])) {
+        int64_t stride = l->kept.axes[0].stride[0];
+        const char *x = l->data + first * stride;
+        for (int64_t i = 0; i < count; i++, x += stride)
+            t.plain->run(&totals[i], x, l->elements, centers ? centers[i] : 0, t.p);
+    } else
         for (int64_t i = 0; i < count; i++)
             fold_pieces(l, &t, &totals[i], position(&l->kept, l->data, first + i), begin, end,
                         centers ? centers[i] : 0);
@@ -409,7 +427,7 @@ fl_status fl_cpu_reduce_tiles(const fl_view *out, fl_tiles *tiles, int slot, int
     own.local_count = run;
     own.integer = l.through == FL_THROUGH_INT64;
     struct tile_fold fold = {.state = {.l = &l, .job = &own, .out = out}, .run = run};
-    fold.task = (struct fold_task){&l.loops->fold[l.through][job->fold], job->p};
+    fold.task = task_of(&l, job->fold, job->p);
     fold.identity = identity(job->fold, &l);
     fold.blocks = (run + FL_REDUCE_BLOCK - 1) / FL_REDUCE_BLOCK;
     plan_tasks(&fold.state);

@@ -51,7 +51,7 @@ typedef struct fl_arg_loops {
 } fl_arg_loops;
 
 typedef struct fl_reduce_loops {
-    fl_fold_loops fold[FL_THROUGH_COUNT][FL_FOLD_KINDS];
+    fl_fold_loops fold[FL_THROUGH_COUNT][FL_FOLD_KINDS], bfloat16[FL_FOLD_KINDS]; /* read as it lies in memory */
     fl_arg_loops largest[FL_THROUGH_COUNT], smallest[FL_THROUGH_COUNT];
 } fl_reduce_loops;
 
