@@ -99,7 +99,11 @@ static void convert_line(const struct job *job, char *out, const char *in, const
 
 static void copy_block(const struct job *job, char *out, const char *in, int64_t bytes)
 {
-    int64_t head = job->stream ? (int64_t)(-(uintptr_t)out & 63) : bytes;
+    if (!job->stream) {
+        job->kernels->block(out, in, bytes);
+        return;
+    }
+    int64_t head = (int64_t)(-(uintptr_t)out & 63);
     if (head > bytes) head = bytes;
     memcpy(out, in, (size_t)head);
     int64_t middle = (bytes - head) & ~(int64_t)63;

@@ -11,6 +11,31 @@
 #include <immintrin.h>
 #endif
 
+enum { VECTOR = 64, LONG_BLOCK = 2048 }; /* bytes */
+typedef uint8_t bytes64 __attribute__((vector_size(VECTOR)));
+
+static inline __attribute__((always_inline)) void copy_vectors(char *out, const char *in, int count)
+{
+    bytes64 x[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < count; i++) memcpy(&x[i], in + i * VECTOR, VECTOR);
+#pragma GCC unroll 4
+    for (int i = 0; i < count; i++) memcpy(out + i * VECTOR, &x[i], VECTOR);
+}
+
+static void block(char *out, const char *in, int64_t bytes)
+{
+    if (bytes < LONG_BLOCK) {
+        memcpy(out, in, (size_t)bytes);
+        return;
+    }
+    int64_t i = VECTOR - (int64_t)((uintptr_t)out & (VECTOR - 1)); /* stores are aligned but for the ends */
+    copy_vectors(out, in, 1);
+    for (; i + 4 * VECTOR <= bytes; i += 4 * VECTOR) copy_vectors(out + i, in + i, 4);
+    for (; i + VECTOR <= bytes; i += VECTOR) copy_vectors(out + i, in + i, 1);
+    copy_vectors(out + bytes - VECTOR, in + bytes - VECTOR, 1);
+}
+
 #define IOTA_2 \
     {          \
         0, 1   \
@@ -190,6 +215,7 @@ static void fence(void)
 const fl_copy_kernels FL_LV(fl_copy_kernels) = {
     .move = {move_1, move_2, move_4, move_8, move_16},
     .transpose = {transpose_1, transpose_2, transpose_4, transpose_8, transpose_16},
+    .block = block,
     .stream = stream,
     .fence = fence,
     .load = ALL_DTYPES(load),
