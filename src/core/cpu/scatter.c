@@ -16,6 +16,7 @@ struct write_job {
     int64_t first, held;   /* positions that this part of x holds */
     int64_t place;         /* bytes from one to the next */
     int64_t beside, tiles; /* lines of a unit, units of one row of lines */
+    bool by_line;          /* a unit is done line by line, not position by position */
     size_t item;
     fl_scatter_mode mode;
     fl_dtype dtype;
@@ -104,7 +105,8 @@ static void write_unit(const struct write_job *job, int64_t unit)
     }
     fl_axis beside = *last;
     beside.size = lines;
-    const fl_axis *outer = lines > 1 ? &job->along : &beside, *inner = lines > 1 ? &beside : &job->along;
+    bool by_line = job->by_line || lines == 1;
+    const fl_axis *outer = by_line ? &beside : &job->along, *inner = by_line ? &job->along : &beside;
     if (job->mode != FL_SCATTER_WRITE) {
         fold_lines(job, offset, outer, inner);
         return;
@@ -173,9 +175,11 @@ static void run(struct write_job *job)
 {
     const fl_axis *last = &job->lines.axes[job->lines.count - 1];
     int64_t row = last->size, most = last->stride[2] == 0 ? BESIDE_SLICES : BESIDE;
-    bool dense = fl_layout_magnitude(job->along.stride[2]) < last->stride[2];
+    bool together = fl_layout_magnitude(job->along.stride[2]) < last->stride[2]; /* a line's positions */
+    bool shared = last->stride[2] == 0 && fl_layout_magnitude(job->place) < fl_layout_magnitude(last->stride[0]);
+    job->by_line = together || shared;
     job->beside = row < most ? row : most;
-    if (dense && job->along.size >= BESIDE) job->beside = 1; /* a line's positions lie together */
+    if (job->by_line && job->along.size >= BESIDE) job->beside = 1;
     job->tiles = (row + job->beside - 1) / job->beside;
     fl_team_for(fl_layout_numel(&job->lines) / row * job->tiles, 10 + 2.0 * (double)(job->along.size * job->beside),
                 write_units, job);
