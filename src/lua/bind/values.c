@@ -54,13 +54,19 @@ fl_status fl_lua_host(fl_tensor **out, fl_tensor *tensor)
     return fl_host_whole(out, tensor);
 }
 
+/* fl_lua_host, whose errors begin with `who` where they are about the values of this tensor. */
+static void read_host(lua_State *L, fl_tensor **out, fl_tensor *tensor, const char *who)
+{
+    fl_status status = fl_lua_host(out, tensor);
+    if (status == FL_ERR_COMM || tensor->meta->placement->type == FL_META) fl_fail_prefix(status, "%s: ", who);
+    FL_CHECK(L, status);
+}
+
 fl_tensor *fl_lua_push_host(lua_State *L, const char *who)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, who, "x");
     fl_box *box = fl_lua_new_box_fast(L);
-    fl_status status = fl_lua_host(&box->tensor, t);
-    if (status == FL_ERR_COMM || t->meta->placement->type == FL_META) fl_fail_prefix(status, "%s: ", who);
-    FL_CHECK(L, status);
+    read_host(L, &box->tensor, t, who);
     return box->tensor;
 }
 
@@ -101,9 +107,12 @@ static int tensor_item(lua_State *L)
         push_unknown(L, t->meta->dtype);
         return 1;
     }
-    fl_tensor *host = fl_lua_push_host(L, "item");
+    fl_tensor *host; /* without a box: pushing a number raises nothing */
+    read_host(L, &host, t, "item");
     fl_lua_push_element(L, host->meta->dtype, fl_tensor_data(host));
-    FL_CHECK(L, fl_tensor_wait(host)); /* a mapped file may have been lost just now */
+    fl_status status = fl_tensor_wait(host); /* a mapped file may have been lost just now */
+    fl_tensor_unref(host);
+    FL_CHECK(L, status);
     return 1;
 }
 
