@@ -148,22 +148,28 @@ static const fl_lua_field fields[] = {
 };
 enum { FIELD_COUNT = sizeof fields / sizeof *fields };
 
-bool fl_lua_is_field(const char *name)
+static bool is_field(const char *name)
 {
     for (int i = 0; i < FIELD_COUNT; i++)
         if (strcmp(fields[i].name, name) == 0) return true;
     return false;
 }
 
-void fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name)
+bool fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name)
 {
+    if (strcmp(name, "grad") == 0) {
+        fl_tensor *grad = lua_isnil(L, 3) ? NULL : fl_lua_check_tensor(L, 3, "grad", "value");
+        FL_CHECK(L, fl_autograd_set_grad(tensor, grad));
+        return true;
+    }
     if (strcmp(name, "requires_grad") == 0) {
         if (!lua_isboolean(L, 3)) FL_RAISE(L, "requires_grad must be true or false, got %s", fl_lua_type_name(L, 3));
         FL_CHECK(L, fl_autograd_set_requires_grad(tensor, lua_toboolean(L, 3)));
-    } else if (strcmp(name, "grad") == 0) {
-        fl_tensor *grad = lua_isnil(L, 3) ? NULL : fl_lua_check_tensor(L, 3, "grad", "value");
-        FL_CHECK(L, fl_autograd_set_grad(tensor, grad));
-    } else FL_RAISE(L, "a tensor's field '%s' cannot be assigned; only requires_grad and grad can be", name);
+        return true;
+    }
+    if (is_field(name))
+        FL_RAISE(L, "a tensor's field '%s' cannot be assigned; only requires_grad and grad can be", name);
+    return false;
 }
 
 void fl_lua_open_fields(lua_State *L, int methods)

@@ -496,11 +496,10 @@ static bool cuts_split_axis(lua_State *L, const struct parts *list, const fl_ten
 int fl_lua_newindex(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "index", "x");
-    if (lua_type(L, 2) == LUA_TSTRING && !is_index_text(lua_tostring(L, 2)) && !is_newaxis(lua_tostring(L, 2))) {
+    if (lua_type(L, 2) == LUA_TSTRING) {
         const char *name = lua_tostring(L, 2);
-        if (!fl_lua_is_field(name)) return unknown_name(L, name);
-        fl_lua_set_field(L, x, name);
-        return 0;
+        if (fl_lua_set_field(L, x, name)) return 0;
+        if (!is_index_text(name) && !is_newaxis(name)) return unknown_name(L, name);
     }
     struct parts list = {0};
     read_key(L, &list, 2);

@@ -24,9 +24,8 @@ typedef struct fl_lua_field {
 typedef enum fl_lua_list { FL_LIST_SHAPE, FL_LIST_STRIDE, FL_LIST_RANKS, FL_LIST_HIERARCHY, FL_LIST_COUNT } fl_lua_list;
 void fl_lua_set_list(lua_State *L, fl_lua_list kind);
 void fl_lua_open_fields(lua_State *L, int methods); /* fields.c */
-bool fl_lua_is_field(const char *name);
-/* t.name = the value at index 3, for a field that can be assigned; else an error. */
-void fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name);
+/* t.name = the value at index 3, an error for a field that cannot be assigned; false where `name` is no field. */
+bool fl_lua_set_field(lua_State *L, fl_tensor *tensor, const char *name);
 
 /* Each puts its functions into the flow table and the method table (stack indices); the functions' first
 ** upvalue is the boxes' metatable. */

@@ -470,16 +470,19 @@ end
 -- called on an object of its class with a tensor, and nothing else, without more checks.
 M.takes_tensor = setmetatable({}, {__mode = "k"})
 
+-- May a function of this signature be called without arguments, all being nil then?
+local function is_bare(usage) return usage:find("[(?]%)$") and not usage:find("[^?],") end
+
 -- f as the method `name` of objects for which is(self) holds.
 local function checked_method(f, name, usage, object, is)
     local who, s = usage:match("^[^(]+"), nil
-    local plain = usage:find("()", 1, true)
+    local bare = is_bare(usage)
     local stand_in = stands_in(function(self, ...)
         if not is(self) then
             M.fail("%s: a method is called with a colon, %s:%s(); got %s as the %s", who, object, name, M.got(self),
                 object)
         end
-        if plain and select("#", ...) == 0 then return results(f(self)) end
+        if bare and select("#", ...) == 0 then return results(f(self)) end
         s = s or parse(usage)
         return results(f(self, bind(s, ...)))
     end, f, usage)
@@ -502,12 +505,16 @@ end
 
 -- True if getmetatable(value) is this class, or has it as __index at any depth.
 local function instance_test(class)
+    local known     -- the last metatable found to be
     return function(value)
-        local meta = type(value) == "table" and getmetatable(value)
+        local first = type(value) == "table" and getmetatable(value)
+        if first and first == known then return true end
+        local meta = first
         while type(meta) == "table" and meta ~= class do
             local above = getmetatable(meta)
             meta = above and above.__index
         end
+        if meta == class then known = first end
         return meta == class
     end
 end
