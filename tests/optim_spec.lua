@@ -98,6 +98,71 @@ describe("optimizers", function()
         assert.are.same({2, 1}, {opt:state_dict().state[1].step, opt:state_dict().state[2].step})
     end)
 
+    it("update whichever parameters have a gradient as optimizers of one parameter do", function()
+        local sizes = {{2}, {3, 2}, {1}, {4}}
+        local function make(kind, options)
+            local params, single = {}, {}
+            for i, n in ipairs(sizes) do
+                params[i] = nn.Parameter(flow.full(n, i, {dtype = "float64"}))
+                single[i] = optim[kind]({nn.Parameter(params[i]:detach():clone())}, options)
+            end
+            return optim[kind]({{params = {params[1], params[2], params[3]}}, {params = {params[4]}}}, options), params, single
+        end
+        for kind, options in pairs {SGD = {momentum = 0.9}, AdamW = {}, LAMB = {}, Adafactor = {}} do
+            local whole, params, single = make(kind, options)
+            local function step(which)
+                for i, p in ipairs(params) do
+                    local g = which:find(i) and flow.full(sizes[i], #which + i, {dtype = "float64"}) or nil
+                    p.grad, single[i].groups[1].params[1].grad = g, g
+                    single[i]:step()
+                end
+                whole:step()
+                for i, p in ipairs(params) do
+                    assert.are.same(single[i].groups[1].params[1]:totable(), p:totable(), kind .. " " .. which)
+                end
+            end
+            for _, which in ipairs {"1234", "1234", "134", "234", "", "1234", "1234"} do step(which) end
+            whole.state[params[2]], single[2].state = nil, {}       -- begins anew
+            step "1234"
+            local saved = single[1]:state_dict()                    -- a state that has counted otherwise
+            saved.state[1].step = 40
+            single[1]:load_state_dict(saved)
+            local dict = whole:state_dict()
+            dict.state[1].step = 40
+            whole:load_state_dict(dict)
+            for _, which in ipairs {"1234", "12", "1234"} do step(which) end
+            table.insert(whole.groups[2].params, table.remove(whole.groups[1].params, 2))
+            for _ = 1, 2 do step "1234" end
+        end
+    end)
+
+    it("do not keep the gradients of the last step", function()
+        local p = nn.Parameter(flow.ones(2 ^ 18))
+        local opt = optim.Adam({p}, {lr = 0.1})
+        for _ = 1, 2 do
+            p.grad = flow.ones(2 ^ 18)
+            opt:step()
+        end
+        local function live()
+            collectgarbage()
+            return flow.memory({device = "cpu"}).live_bytes
+        end
+        local before = live()
+        p.grad = nil
+        assert.is_true(live() <= before - 4 * 2 ^ 18)
+    end)
+
+    it("name the tensor that has no gradient, and what a list may hold", function()
+        local p, step = nn.Parameter(flow.ones(2)), flow._op.sgd_plain_step
+        for expected, lists in pairs {
+            ["sgd_plain_step: tensor 1 has no gradient"] = {{p}, "grad"},
+            ["sgd_plain_step: entry 2 of xs must be a tensor, got string"] = {{p}, "gard"},
+            ["sgd_plain_step: entry 1 of xs must be a tensor, got table"] = {{{p}}, {p}},
+        } do assert.are.equal(expected, support.error_of(function() step(lists, {lr = 1}) end)) end
+        assert.are.equal("sgd_plain_step: 'xs' is given twice",
+            support.error_of(function() step({p, p}, {lr = 1, xs = {p, p}}) end))
+    end)
+
     it("take frozen parameters and leave them alone", function()
         local a, b = nn.Parameter(flow.ones(2)), nn.Parameter(flow.ones(2), false)
         for _, name in ipairs {"SGD", "Adam", "AdamW"} do

@@ -174,6 +174,42 @@ static int tensor_retain_grad(lua_State *L)
     return 0;
 }
 
+/* True if the tensors of the list at 1 that have a gradient are those of the list at 2. */
+static bool are_with_grad(lua_State *L)
+{
+    lua_Integer count = 0;
+    bool same = lua_istable(L, 2);
+    for (lua_Integer i = 1; same && lua_rawgeti(L, 1, i) != LUA_TNIL; i++) {
+        const fl_box *box = fl_lua_box(L, -1);
+        if (box && fl_autograd_grad_of(box->tensor)) {
+            lua_rawgeti(L, 2, ++count);
+            same = lua_touserdata(L, -1) == box;
+        }
+        lua_settop(L, 2);
+    }
+    return same && (lua_Integer)lua_rawlen(L, 2) == count;
+}
+
+/* _with_grad(xs, known): the list of the tensors that have a gradient; `known` if it is that list. Gradients that were
+** read as x.grad would live until the next collection. */
+static int flow_with_grad(lua_State *L)
+{
+    lua_Integer count = 0;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 2);
+    bool same = are_with_grad(L);
+    lua_settop(L, 2);
+    if (same) return 1;
+    lua_newtable(L);
+    for (lua_Integer i = 1; lua_rawgeti(L, 1, i) != LUA_TNIL; i++) {
+        const fl_box *box = fl_lua_box(L, -1);
+        if (box && fl_autograd_grad_of(box->tensor)) lua_rawseti(L, 3, ++count);
+        else lua_pop(L, 1);
+    }
+    lua_settop(L, 3);
+    return 1;
+}
+
 /* ---- no_grad, no_sync ---- */
 
 /* Runs f (argument 1, with the arguments after it) while a setting has the value; without f returns one to be closed.
@@ -352,6 +388,7 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
                                          {"is_grad_enabled", flow_is_grad_enabled},
                                          {"set_grad_enabled", flow_set_grad_enabled},
                                          {"detect_anomaly", flow_detect_anomaly},
+                                         {"_with_grad", flow_with_grad},
                                          {NULL, NULL}};
     static const luaL_Reg method_functions[] = {{"backward", tensor_backward},
                                                 {"detach", tensor_detach},

@@ -80,22 +80,55 @@ static void collect_tensors(lua_State *L, int index, int top)
     lua_replace(L, index);
 }
 
-/* Appends the tensors of the list at index; with `nested`, entries may be lists themselves. */
+/* A list of lists holds each parameter of an optimizer's step, the gradients being those of the list before. */
+static bool is_gradients(lua_State *L, int index)
+{
+    return lua_type(L, index) == LUA_TSTRING && strcmp(lua_tostring(L, index), "grad") == 0;
+}
+
+/* How many tensors there are in the list at index; with `nested`, entries may be lists themselves. */
+static int count_list(lua_State *L, int index, bool nested)
+{
+    int n = (int)lua_rawlen(L, index), count = 0, last = 0;
+    if (!nested) return n;
+    for (int i = 1; i <= n; i++) {
+        int type = lua_rawgeti(L, index, i);
+        if (type == LUA_TTABLE) last = (int)lua_rawlen(L, -1);
+        else if (!is_gradients(L, -1)) last = 1;
+        count += last;
+        lua_pop(L, 1);
+    }
+    return count;
+}
+
+/* Appends the gradients of the last `many` operands. */
+static int read_gradients(lua_State *L, fl_operand *out, int count, int limit, const fl_lua_binding *binding, int many)
+{
+    for (int i = count - many; many-- > 0 && count < limit; i++) {
+        fl_tensor *grad = fl_autograd_grad_of(out[i].tensor);
+        if (!grad) FL_RAISE(L, "%s: tensor %d has no gradient", binding->call->name, i + 1);
+        out[count++] = fl_of(grad);
+    }
+    return count;
+}
+
+/* Appends the tensors of the list at index, no more than `limit` in all; with `nested`, entries may be lists
+** themselves, and "grad" the gradients of the list before. */
 static int read_list(lua_State *L, fl_operand *out, int count, int limit, const fl_lua_binding *binding,
                      const fl_param *param, int index, bool nested)
 {
-    int n = (int)lua_rawlen(L, index);
-    for (int i = 1; i <= n; i++) {
-        int type = lua_rawgeti(L, index, i);
-        if (type == LUA_TTABLE && nested) count = read_list(L, out, count, limit, binding, param, lua_gettop(L), false);
-        else {
-            fl_box *box = fl_lua_box(L, -1);
-            if (!box)
-                FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", binding->call->name, i, param->name,
-                         fl_lua_type_name(L, -1));
-            if (count < limit) out[count] = fl_of(box->tensor);
-            count++;
-        }
+    int n = (int)lua_rawlen(L, index), before = count;
+    for (int i = 1; i <= n && count < limit; i++) {
+        int type = lua_rawgeti(L, index, i), first = count;
+        fl_box *box = fl_lua_box(L, -1);
+        if (box) out[count++] = fl_of(box->tensor);
+        else if (type == LUA_TTABLE && nested)
+            count = read_list(L, out, count, limit, binding, param, lua_gettop(L), false);
+        else if (nested && is_gradients(L, -1)) count = read_gradients(L, out, count, limit, binding, count - before);
+        else
+            FL_RAISE(L, "%s: entry %d of %s must be a tensor, got %s", binding->call->name, i, param->name,
+                     fl_lua_type_name(L, -1));
+        before = first;
         lua_pop(L, 1);
     }
     return count;
@@ -112,14 +145,14 @@ static void read_operands(lua_State *L, fl_lua_binding *binding, const fl_param 
     if (stray) FL_RAISE(L, "%s: %s " FL_STRAY_KEY, who, param->name, stray);
     bool nested = binding->call->op->groups > 0;
     luaL_checkstack(L, 8, binding->call->name);
-    int count = param->slot + read_list(L, NULL, 0, 0, binding, param, index, nested);
+    int count = param->slot + count_list(L, index, nested);
     if (count > FL_MAX_PARAMS) {
         fl_operand *many = lua_newuserdatauv(L, sizeof *many * (size_t)count, 0);
         memcpy(many, binding->in, sizeof *many * (size_t)param->slot);
         binding->in = many;
     }
-    read_list(L, binding->in + param->slot, 0, count - param->slot, binding, param, index, nested);
-    binding->nin = count;
+    binding->nin = param->slot
+        + read_list(L, binding->in + param->slot, 0, count - param->slot, binding, param, index, nested);
 }
 
 /* ---- all arguments ---- */
@@ -174,16 +207,14 @@ static void unknown_option(lua_State *L, const fl_lua_binding *binding, const ch
     FL_RAISE(L, "%s: unknown option '%s'%s", binding->call->name, key, fl_suggest_text(hint, &s));
 }
 
-/* The list of operands named in the table at index; its memory stays on the stack. */
+/* The list of operands named in the table at index, where it has not come before; its memory stays on the stack. */
 static void read_named_list(lua_State *L, fl_lua_binding *binding, int index)
 {
     for (int i = 0; binding->signature->variadic && i < binding->signature->param_count; i++) {
         const fl_param *p = &binding->signature->params[i];
-        if (!p->is_list) continue;
+        if (!p->is_list || (binding->given >> i & 1u)) continue;
         lua_pushstring(L, p->name);
-        if (lua_rawget(L, index) == LUA_TNIL) continue;
-        if (binding->given >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, p->name);
-        read_param(L, binding, i, lua_gettop(L), 1);
+        if (lua_rawget(L, index) != LUA_TNIL) read_param(L, binding, i, lua_gettop(L), 1);
     }
 }
 
@@ -202,22 +233,21 @@ static void read_out(lua_State *L, fl_lua_binding *binding, int index)
 static void read_named(lua_State *L, fl_lua_binding *binding, int index)
 {
     luaL_checkstack(L, FL_MAX_PARAMS + 8, binding->call->name);
-    read_named_list(L, binding, index);
     uint32_t positional = binding->given;
+    read_named_list(L, binding, index);
     lua_pushnil(L);
     while (lua_next(L, index)) {
         if (lua_type(L, -2) != LUA_TSTRING)
             FL_RAISE(L, "%s: options must have names, got a key of type %s", binding->call->name, luaL_typename(L, -2));
         const char *key = lua_tostring(L, -2);
         int i = param_find(binding->signature, key), value = lua_gettop(L);
-        if (i >= 0 && !binding->signature->params[i].is_list) {
-            if (positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, key);
-            read_param(L, binding, i, value, 1);
-        } else if (i < 0 && strcmp(key, "out") == 0) {
+        if (i >= 0 && positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, key);
+        if (i >= 0) {
+            if (!binding->signature->params[i].is_list) read_param(L, binding, i, value, 1);
+        } else if (strcmp(key, "out") == 0) {
             read_out(L, binding, value);
-        } else if (i < 0
-                   && (!binding->signature->has_options
-                       || !fl_lua_option(L, &binding->options, key, value, ndim_of(binding), binding->call->name)))
+        } else if (!binding->signature->has_options
+                   || !fl_lua_option(L, &binding->options, key, value, ndim_of(binding), binding->call->name))
             unknown_option(L, binding, key);
         lua_pop(L, 1);
     }

@@ -38,6 +38,14 @@ static int plan_tag(lua_State *L)
     return 0;
 }
 
+/* tag_gradient(tensor): the same for its gradient, of which x.grad would be a reference until the next collection */
+static int plan_tag_gradient(lua_State *L)
+{
+    fl_tensor *tensor = fl_lua_to_tensor(L, 1), *grad = tensor ? fl_autograd_grad_of(tensor) : NULL;
+    if (grad) fl_tally_tag_tensor(grad, FL_TALLY_GRADIENT);
+    return 0;
+}
+
 static void push_ops(lua_State *L)
 {
     const fl_tally_op *ops;
@@ -123,8 +131,11 @@ static int plan_report(lua_State *L)
 
 void fl_lua_open_plan(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {
-        {"begin", plan_begin}, {"tag", plan_tag}, {"report", plan_report}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"begin", plan_begin},
+                                         {"tag", plan_tag},
+                                         {"tag_gradient", plan_tag_gradient},
+                                         {"report", plan_report},
+                                         {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_pushboolean(L, fl_world_get()->planned);
     lua_setfield(L, -2, "on");

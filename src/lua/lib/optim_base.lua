@@ -37,39 +37,63 @@ local function state_of(self, group, param)
     return state
 end
 
--- Parameters with a gradient, in batches that one op can update; lists: params, grads, first kept tensors, ...
-local function batches(self, group)
-    local result, by_key = {}, {}
-    for _, p in ipairs(group.params) do
-        local grad = p.grad
-        if grad then
-            local state = state_of(self, group, p)
-            state.step = state.step + 1
-            local key = state.place .. state.step
-            local batch = by_key[key]
-            if not batch then
-                batch = {states = {}, lists = {{}, {}}}
-                by_key[key] = batch
-                result[#result + 1] = batch
-            end
-            local lists = batch.lists
-            local n = #lists[1] + 1
-            batch.states[n] = state
-            lists[1][n], lists[2][n] = p, grad
-            for i, t in ipairs(state.tensors) do
-                lists[i + 2] = lists[i + 2] or {}
-                lists[i + 2][n] = t
-            end
-        end
+-- ---- what one op can update ----
+
+-- A batch has parameters that have a gradient, lie in one place and have counted alike: their states, and the lists of
+-- the op: parameters, their gradients (the word stands for those there are when the op runs), first kept tensors, ...
+local function add(batch, param, state)
+    local lists, n = batch.lists, #batch.states + 1
+    batch.states[n], lists[1][n] = state, param
+    for i, t in ipairs(state.tensors) do        -- a rule may keep more of some parameters
+        lists[i + 2] = lists[i + 2] or {}
+        lists[i + 2][n] = t
     end
-    return result
 end
 
-local function flatten(lists)
-    local all = {}
-    for _, list in ipairs(lists) do table.move(list, 1, #list, #all + 1, all) end
-    return all
+-- The batches of `params`, those of a group that have a gradient.
+local function make_batches(self, group, params)
+    local made, by_key = {params = params}, {}
+    for _, p in ipairs(params) do
+        local state = state_of(self, group, p)
+        local key = state.place .. state.step
+        if not by_key[key] then
+            by_key[key] = {states = {}, lists = {{}, "grad"}}
+            made[#made + 1] = by_key[key]
+        end
+        add(by_key[key], p, state)
+    end
+    return made
 end
+
+-- True while the states of the batches are those of their parameters, and have counted alike.
+local function are_current(self, batches)
+    for _, batch in ipairs(batches) do
+        local params, states = batch.lists[1], batch.states
+        local step = states[1].step
+        for i = 1, #states do
+            local state = states[i]
+            if self.state[params[i]] ~= state or state.step ~= step then return false end
+        end
+    end
+    return true
+end
+
+-- The batches of the group's last step where they still are what they would be if they were made now.
+local function batches_of(self, group)
+    local batches = self._batches[group]
+    local params = flow._with_grad(group.params, batches and batches.params)
+    if not batches or params ~= batches.params or not are_current(self, batches) then
+        batches = make_batches(self, group, params)
+        self._batches[group] = batches
+    end
+    return batches
+end
+
+local function count_step(states)
+    for i = 1, #states do states[i].step = states[i].step + 1 end
+end
+
+-- ---- steps ----
 
 -- What runs the ops of a batch's step: run(op, lists) with the options of its rule, or of options_of(group, step).
 -- When a step is captured, its replays count once and read the options anew.
@@ -79,44 +103,44 @@ local function runner(self, group, states)
     return function(op, lists, options_of)
         options_of = options_of or of_rule
         local options = options_of(group, states[1].step)
-        if not program.recording then return op(flatten(lists), options) end
+        if not program.recording then return op(lists, options) end
         local mine = counts
         counts = false
-        return program.live(op, flatten(lists), options, function()
-            for _, state in ipairs(mine and states or {}) do state.step = state.step + 1 end
+        return program.live(op, lists, options, function()
+            if mine then count_step(states) end
             return options_of(group, states[1].step)
         end)
     end
 end
 
--- Updates the parameters of a batch.
-local function update(self, group, batch)
-    local run = runner(self, group, batch.states)
-    if self._compose then return self._compose(group, run, batch.lists) end
-    run((self._options(group, batch.states[1].step)), batch.lists)
+-- The lists of a batch with the gradients themselves, for a rule that is composed of ops.
+local function with_gradients(lists)
+    local result, grads = table.move(lists, 1, #lists, 1, {}), {}
+    for i, p in ipairs(lists[1]) do grads[i] = p.grad end
+    result[2] = grads
+    return result
 end
 
--- A function that tells whether the group is updated by the op and in the batches (taken before their lists are used)
--- that it has now: with as many parameters, whose states have counted alike.
-local function guard(self, group, list)
-    local count, step, parts = #group.params, self._options(group, 1), {}
-    for i, batch in ipairs(list) do
-        parts[i] = {params = table.move(batch.lists[1], 1, #batch.states, 1, {}), states = batch.states}
+-- Updates the parameters of a batch.
+local function update(self, group, batch)
+    if self._compose then
+        return self._compose(group, runner(self, group, batch.states), with_gradients(batch.lists))
     end
+    local op, options = self._options(group, batch.states[1].step)
+    if program.recording then runner(self, group, batch.states)(op, batch.lists) else op(batch.lists, options) end
+end
+
+-- A function that tells whether the group is updated by the op and in the batches that it has now, with as many
+-- parameters.
+local function guard(self, group, batches)
+    local count, op = #group.params, self._options(group, 1)
     return function()
-        if #group.params ~= count or self._options(group, 1) ~= step then return false end
-        for _, part in ipairs(parts) do
-            local params, states = part.params, part.states
-            for i = 1, #states do
-                if self.state[params[i]] ~= states[i] or states[i].step ~= states[1].step then return false end
-            end
-        end
-        return true
+        return #group.params == count and self._options(group, 1) == op and are_current(self, batches)
     end
 end
 
 local function call_hooks(self, list)
-    for _, hook in ipairs(list or {}) do hook(self) end
+    for _, hook in ipairs(list) do hook(self) end
 end
 
 local function step_groups(self)
@@ -125,10 +149,12 @@ local function step_groups(self)
         local count = #self.groups
         program.guard(function() return #self.groups == count end)
     end
-    for _, group in ipairs(self.groups) do
-        local list = batches(self, group)
-        if program.recording then program.guard(guard(self, group, list)) end
-        for _, batch in ipairs(list) do update(self, group, batch) end
+    for i = 1, #self.groups do
+        local group = self.groups[i]
+        local batches = batches_of(self, group)
+        if program.recording then program.guard(guard(self, group, batches)) end
+        for _, batch in ipairs(batches) do count_step(batch.states) end
+        for _, batch in ipairs(batches) do update(self, group, batch) end
     end
 end
 
@@ -138,20 +164,20 @@ local watchers = {} -- of all optimizers
 ---the step.
 ---@param closure function?
 function Optimizer:step(closure)
-    call_hooks(self, rawget(self, "_before"))
+    if self._before then call_hooks(self, self._before) end
     local loss
     if closure then
         local _ <close> = flow.enable_grad()
         loss = closure()
     end
     step_groups(self)
-    call_hooks(self, rawget(self, "_after"))
+    if self._after then call_hooks(self, self._after) end
     call_hooks(self, watchers)
     return loss
 end
 
 local function register(self, key, hook)
-    local list = rawget(self, key) or {}
+    local list = self[key] or {}
     rawset(self, key, list)
     list[#list + 1] = hook
     return {remove = function()
@@ -183,8 +209,10 @@ end
 ---Drops all gradients, or sets those there are to 0.
 ---@param set_to_none boolean? true if absent
 function Optimizer:zero_grad(set_to_none)
-    for _, group in ipairs(self.groups) do
-        for _, p in ipairs(group.params) do
+    for i = 1, #self.groups do
+        local params = self.groups[i].params
+        for j = 1, #params do
+            local p = params[j]
             if set_to_none ~= false then p.grad = nil
             elseif p.grad then p.grad:detach():zero_() end
         end
@@ -358,7 +386,7 @@ local M = {}
 local function new(class, params, opts, ...)
     check.refuse_colon(class.name, params, "class")
     if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
-    local self = setmetatable({state = {}}, class)
+    local self = setmetatable({state = {}, _batches = setmetatable({}, {__mode = "k"})}, class)
     groups.make(self, params, opts)
     rawset(self, "param_groups", self.groups)
     return self
@@ -378,8 +406,9 @@ function M.stepped(optimizer) call_hooks(optimizer, watchers) end
 ---@return table class
 function M.define(name, rule)
     local class = {
-        name = name, defaults = rule.defaults, _kept = rule.kept, _options = rule.options, _initial = rule.initial,
-        _compose = rule.compose, _make = rule.make, _check = rule.check,
+        name = name, defaults = rule.defaults, _kept = rule.kept, _options = rule.options,
+        _initial = rule.initial or false, _compose = rule.compose or false, _make = rule.make or false,
+        _check = rule.check or false, _before = false, _after = false,
     }
     for key, f in pairs(rule.methods or {}) do class[key] = f end
     class.__index, class.__newindex, class.__tostring = class, Optimizer.__newindex, Optimizer.__tostring

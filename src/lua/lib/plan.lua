@@ -27,7 +27,7 @@ local function tag_all(optimizer)
         for _, p in ipairs(group.params) do
             local state = optimizer.state[p]
             plan.tag(p, "parameter")
-            if p.grad then plan.tag(p.grad, "gradient") end
+            plan.tag_gradient(p)
             for _, t in ipairs(state and state.tensors or {}) do plan.tag(t, "optimizer") end
         end
     end
