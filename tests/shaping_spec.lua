@@ -125,6 +125,7 @@ describe("what does not fit", function()
         {function() x:scatter_reduce(0, x, x, "max") end, "scatter_reduce: reduce must be one of sum|prod|mean|amax|amin, got 'max'"},
         {function() x:repeat_interleave(-1) end, "repeat_interleave: repeats must not be negative, got -1"},
         {function() flow.hstack {1} end, "hstack: entry 1 must be a tensor, got 1"},
+        {function() flow.hstack {n = x} end, "hstack: needs at least one tensor"},
         {function() flow.broadcast_shapes({2}, {3}) end, "broadcast_shapes: shapes [2] and [3] do not broadcast"},
         {function() flow.meshgrid(i, {indexing = "yx"}) end, "meshgrid: indexing must be \"ij\" or \"xy\", got 'yx'"},
         {function() x:tensor_split(0) end, "tensor_split: takes a number of pieces from 1 on or a list of positions, got 0"},

@@ -76,7 +76,7 @@ local function of_an_element(message)
     for _, text in ipairs {"division by zero", "negative integer powers", " is %-?%d+, but ", "probability %S+ is not between",
         "^[^:]*:%d+: binomial: a count must", "^[^:]*:%d+: poisson: a rate must", "^[^:]*:%d+: standard_gamma: ", "^[^:]*:%d+: multinomial: ",
         "matrix %d+ of the batch ", ": the matrix [dhi]%l+ ",
-        "%(element %d+ of the index%) is out of range"} do
+        "%(element %d+ of the index%) is out of range", ": position %-?%d+ is out of range for axis %d of size "} do
         if message:find(text) then return true end
     end
     return false

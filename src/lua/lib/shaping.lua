@@ -10,10 +10,10 @@ local M = {}
 
 -- The tensors of a call f(x, y) or f{x, y}.
 local function tensors_of(who, ...)
-    local list = table.pack(...)
-    if list.n == 1 and check.is("list", list[1]) then list = list[1] end
+    local list, count = {...}, select("#", ...)
+    if count == 1 and check.is("list", list[1]) then list, count = list[1], #list[1] end
     local out = {}
-    for i = 1, list.n or #list do
+    for i = 1, count do
         if not flow.is_tensor(list[i]) then
             check.fail("%s: entry %d must be a tensor, got %s", who, i, check.got(list[i]))
         end
