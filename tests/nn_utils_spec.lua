@@ -79,6 +79,48 @@ describe("parametrize", function()
         assert.is_false(parametrize.is_parametrized(net))
     end)
 
+    it("computes a parameter once where it is cached", function()
+        local calls = 0
+        local Counted = nn.Module:extend "Counted"
+        function Counted:forward(x) -- luacheck: ignore self
+            calls = calls + 1
+            return x * 2
+        end
+        local net = parametrize.register_parametrization(linear {{1, 2}}, "weight", Counted())
+        local x = flow.ones(1, 2)
+        local function twice() return (net(x) + net(x)):item() end
+        calls = 0
+        assert.are.same({12, 2}, {twice(), calls})
+        assert.are.same({12, 3}, {parametrize.cached(twice), calls})
+        do
+            local _ <close> = parametrize.cached()
+            parametrize.cached(twice)
+            assert.are.same({12, 4}, {twice(), calls})
+        end
+        assert.are.same({12, 6}, {twice(), calls})
+    end)
+
+    it("works in captured and in traced functions", function()
+        local net = parametrize.register_parametrization(linear {{1, 2}, {3, 4}}, "weight", Symmetric())
+        local opt = flow.optim.SGD(net:parameters(), 0.5)
+        local x = flow.tensor {{1.0, 0.0}}
+        local step = flow.capture(function()
+            opt:zero_grad()
+            local loss = net(x):sum()
+            loss:backward()
+            opt:step()
+            return loss
+        end)
+        local losses = {}
+        for i = 1, 4 do losses[i] = step():item() end
+        assert.are.same({3, 2, 1, 0}, losses)
+        assert.are.equal(0, flow.trace(function(y) return net(y):sum() end, {flow.spec {1, 2}})(x):item() + 1)
+        assert.are.equal("cpu", net.weight.device)
+        local copy = net:clone()
+        parametrize.remove_parametrizations(copy, "weight", true)
+        assert.are.equal(-1, copy(x):sum():item())
+    end)
+
     it("has weight_norm and spectral_norm", function()
         local net = linear {{3, 4}, {0, 2}}
         parametrizations.weight_norm(net)

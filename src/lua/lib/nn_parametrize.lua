@@ -1,5 +1,6 @@
 -- nn_parametrize.lua -- flow.nn.utils.parametrize: parameters that a module makes of others. They are computed before
--- each forward; between two of them the field holds what the last one has used.
+-- each forward; between two of them the field holds what the last one has used, and behind one that is captured or
+-- traced what it held before, since a value that was made there would outlive it.
 --
 -- The originals are parameters of net.parametrizations.NAME: "original", or "original0", "original1", ... where the
 -- first part takes a parameter apart (right_inverse).
@@ -29,14 +30,53 @@ end
 
 local All = Module:extend("Parametrizations")
 
-local handles = setmetatable({}, {__mode = "k"})        -- by list: of the hook that computes
+local handles = setmetatable({}, {__mode = "k"})        -- by list: of its two hooks
+local kept                                              -- by list, while `cached` holds: what was computed
 
 local function list_of(net, name)
     local all = module.fields(net).parametrizations
     return all and module.is_module(all) and module.fields(all)[name] or nil
 end
 
-local function compute(net, name) module.fields(net)[name] = list_of(net, name)() end
+-- Sets the field, and returns what it held.
+local function compute(net, name)
+    local list, fields = list_of(net, name), module.fields(net)
+    local before = fields[name]
+    if not list then return before end      -- a copy of the module, whose parametrizations were removed
+    local value = kept and kept[list]
+    if value == nil then value = list() end
+    if kept then kept[list] = value end
+    fields[name] = value
+    return before
+end
+
+-- The hooks around the forward of a module with a computed parameter.
+local function watch(net, name)
+    local before = setmetatable({}, {__mode = "k"})     -- by module: copies of it have the same hooks
+    return {
+        net:register_forward_pre_hook(function(self) before[self] = compute(self, name) end),
+        net:register_forward_hook(function(self)
+            if flow._program.recording or flow._function.is_traced() then
+                module.fields(self)[name] = before[self]
+            end
+            before[self] = nil
+        end),
+    }
+end
+
+local Caching = {__close = function(caching) kept = caching.before end}
+
+---Parameters are computed once until f has returned, or without f until the value is closed:
+---`local _ <close> = parametrize.cached()`.
+---@param f function?
+---@param ... any
+function M.cached(f, ...)
+    local caching = setmetatable({before = kept}, Caching)
+    kept = kept or {}
+    if not f then return caching end
+    local _ <close> = caching
+    return (function(...) return ... end)(f(...))
+end
 
 ---True if the parameter of that name, or any, is computed.
 ---@param net flow.nn.Module
@@ -99,7 +139,7 @@ function M.register_parametrization(net, name, part)
         if not module.fields(net).parametrizations then net.parametrizations = All() end
         net[name] = nil
         net.parametrizations:register_module(name, list)
-        handles[list] = net:register_forward_pre_hook(function(self) compute(self, name) end)
+        handles[list] = watch(net, name)
     end
     compute(net, name)
     return net
@@ -119,7 +159,7 @@ function M.remove_parametrizations(net, name, leave_parametrized)
     end
     local value = leave_parametrized and list():detach():clone() or list.original:detach()
     local trained = list:parameters()[1].requires_grad
-    if handles[list] then handles[list]:remove() end
+    for _, handle in ipairs(handles[list] or {}) do handle:remove() end
     net.parametrizations[name] = nil
     if #net.parametrizations:children() == 0 then net.parametrizations = nil end
     net[name] = nil
@@ -128,6 +168,7 @@ function M.remove_parametrizations(net, name, leave_parametrized)
 end
 
 check.takes(M, {
+    "cached(f: function?, ...: any)",
     "is_parametrized(net: module, name: string?)",
     "register_parametrization(net: module, name: string, part: module)",
     "remove_parametrizations(net: module, name: string, leave_parametrized: boolean = true)",
