@@ -242,11 +242,16 @@ Sequential(
         {"a list item that is no module", function() nn.Sequential(nn.ReLU(), 3) end,
             "Sequential: item 2 must be a module, got 3"},
         {"no argument", function() nn.Linear() end, "Linear: missing argument 'inputs'"},
-        {"an argument too many", function() nn.Embedding(2, 3, 4) end,
-            "Embedding: options must be a table with names, got 4"},
-        {"options that are no table", function() nn.Linear(2, 3, true) end, "Linear: options must be a table with names, got true"},
-        {"a list for options", function() nn.Linear(2, 3, {false}) end,
-            "Linear: options must be a table with names, got table"},
+        {"an argument too many", function() nn.ZeroPad2d(1, 2) end, "ZeroPad2d: too many arguments: ZeroPad2d(padding: sides)"},
+        {"an option too many", function() nn.Linear(2, 3, true, "relu", 1) end,
+            "Linear: too many arguments: Linear(inputs: integer >= 1, outputs: integer >= 1, " ..
+            "{bias: boolean = true, activation: relu|gelu|gelu_tanh?})"},
+        {"an option of another type", function() nn.Conv2d(3, 8, 3, "same") end,
+            "Conv2d: stride must be a whole number or {rows, columns}, got 'same'"},
+        {"an option twice", function() nn.Conv2d(3, 8, 3, 1, {stride = 2}) end, "Conv2d: 'stride' is given twice"},
+        {"a list for options", function() nn.Linear(2, 3, {false}) end, "Linear: bias must be true or false, got table"},
+        {"PyTorch's names of arguments", function() nn.Conv2d(3, 8, {kernel_size = 3}) end,
+            "Conv2d: unknown option 'kernel_size'; it is called 'kernel' here"},
         {"a key that is no name", function() nn.Linear(2, 3, {bias = true, [true] = 1}) end,
             "Linear: options must have names, got a key of type boolean"},
         {"an argument given twice", function() nn.Linear(2, 3, {outputs = 3}) end, "Linear: 'outputs' is given twice"},
@@ -320,6 +325,30 @@ Sequential(
             if case[3] then assert.are.equal(case[3], (message:gsub("^.-:%d+: ", ""))) end
         end)
     end
+end)
+
+describe("options of modules", function()
+    it("may be given in PyTorch's order, and by name behind it", function()
+        local conv = nn.Conv2d(3, 8, 3, 2, 1, {bias = false})
+        assert.are.same({"2 2", "1 1"}, {table.concat(conv.stride, " "), table.concat(conv.padding, " ")})
+        assert.is_nil(conv.bias)
+        assert.are.equal("1 1", table.concat(nn.Conv2d(3, 8, 3, nil, 1).padding, " "))
+        assert.is_nil(nn.Linear(2, 3, false).bias)
+        local pool, at = nn.MaxPool2d(2, 2, 0, 1, true)(flow.ones(1, 1, 4, 4))
+        assert.are.equal("1 1 2 2", table.concat(pool.shape, " "))
+        assert.are.equal("int64", at.dtype)
+        assert.are.equal(16, nn.TransformerEncoderLayer(8, 2, 16, 0.0).linear1.outputs)
+    end)
+
+    it("let activations and dropouts write into their input", function()
+        for _, layer in ipairs {nn.ReLU(true), nn.ReLU {inplace = true}, nn.SiLU(true), nn.Dropout(0.5, true)} do
+            local x = flow.full({64}, -1.0)
+            local y = layer(x)
+            assert.is_true(flow.equal(x, y), tostring(layer))
+            assert.is_false(flow.equal(x, flow.full({64}, -1.0)), tostring(layer))
+        end
+        assert.are.equal("ReLU(inplace=true) ReLU()", tostring(nn.ReLU(true)) .. " " .. tostring(nn.ReLU()))
+    end)
 end)
 
 describe("state dicts", function()

@@ -314,7 +314,7 @@ SGD(
         {"a group among parameters", function() optim.SGD({{params = {p}}, p}) end,
             "SGD: group 2 must be {params = ...}, got float32 tensor"},
         {"an argument too many", function() optim.SGD({p}, {}, 0.1) end, "SGD: too many arguments: SGD(params, options)"},
-        {"a rate for options", function() optim.SGD({p}, 0.1) end, "SGD: options are a table, got number"},
+        {"a word for options", function() optim.SGD({p}, "lr") end, "SGD: options are a table, got string"},
         {"one beta", function() optim.Adam({p}, {betas = {0.9}}) end, "Adam: betas must be two numbers, got 1"},
         {"a dampening of NaN", function() optim.SGD({p}, {dampening = 0 / 0}) end, nil},
         {"a rate that no group has", function() optim.SGD({p}).lr = 0.1 end,

@@ -43,7 +43,7 @@ describe("the session", function()
         "> x = 2; if x:mean\nx:mean is a method without its call: write x:mean()\n",
         "> flow.exp\nexp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n",
         "> flow.ones(2).exp\nexp(x)\n    e to the power x.\n    has a gradient; in place: x:exp_()\n",
-        "> nn.ReLU\nReLU()\n",
+        "> nn.ReLU\nReLU(inplace: boolean = false)\n",
         "> nn == flow.nn, optim == flow.optim, data == flow.data\ntrue\ttrue\ttrue\n",
         "> nn = 3\n> nn\n3\n",
         "> exit = 5\n> exit\n5\n",
@@ -286,7 +286,7 @@ describe("help", function()
         local want = "^Linear%(inputs: integer >= 1, outputs: integer >= 1, [^\n]*%)\n    y = x W%^T %+ b\n    @param inputs integer\n"
         assert.truthy(help(flow.nn.Linear):find(want), help(flow.nn.Linear))
         assert.are.equal(help(flow.nn.Linear), help(flow.nn.Linear(1, 1)))
-        assert.are.equal("ReLU()", help(flow.nn.ReLU))
+        assert.are.equal("Tanh()", help(flow.nn.Tanh))
         assert.truthy(help(flow.optim.SGD):find("^SGD%(parameters, options%)\n.*lr = 0.001"))
         assert.truthy(help(flow.placement):find("^placement%(type, ranks%)\n"))
         local Own = flow.nn.Module:extend("Own")

@@ -18,6 +18,10 @@ static const struct { const char *word, *name; } renamed[] = {
     {"filling_values", "fill"}, {"nrows", "limit"}, {"max_rows", "limit"}, {"skiprows", "skip"},
     {"skip_header", "skip"}, {"comments", "comment"}, {"quotechar", "quote"}, {"mmap_mode", "map"},
     {"epsilon", "eps"}, {"seq", "xs"}, {"tensors", "xs"}, {"repeats", "sizes"}, {"shape", "size"},
+    {"kernel_size", "kernel"}, {"in_channels", "inputs"}, {"out_channels", "outputs"}, {"in_features", "inputs"},
+    {"out_features", "outputs"}, {"num_features", "channels"}, {"num_channels", "channels"}, {"num_groups", "groups"},
+    {"num_embeddings", "count"}, {"embedding_dim", "width"}, {"normalized_shape", "sizes"}, {"output_size", "size"},
+    {"elementwise_affine", "affine"},
     /* dtypes and devices */
     {"float", "float32"}, {"double", "float64"}, {"half", "float16"}, {"long", "int64"}, {"int", "int32"},
     {"byte", "uint8"},

@@ -17,7 +17,8 @@
 --     integer or table      either
 --     type?                 may be nil;  type = default: nil stands for the default (a number, a word, true or false)
 --     ...: type             any number of them
---     {name: type, ...}     options, last: the function gets a table of them with the defaults filled in, always
+--     {name: type, ...}     options, last: the function gets a table of them with the defaults filled in, always. Those
+--                           of a constructor may also follow the arguments in their order: Conv2d(3, 8, 3, 1, 1)
 --
 -- Whole numbers arrive as integers. As with ops, a table with named keys may come last and name any of the arguments.
 -- Messages begin with the text before the parenthesis; the function is found by the word after its last dot.
@@ -280,7 +281,7 @@ local function parse_alternative(text)
     local name, low, high = text:match("^(%w+) (%S+)%.%.(%S+)$")
     if not name then name, low = text:match("^(%w+) >= (%S+)$") end
     local kind = assert(types[name or text], text)
-    local result = {kind[1], kind[2], hint = kind[3], integer = (name or text) == "integer"}
+    local result = {kind[1], kind[2], hint = kind[3], integer = (name or text) == "integer", kind = name or text}
     if not low then return result end
     local least, most = tonumber(low), tonumber(high or math.huge)
     result[1] = kind[1] .. (high and (" in [%s, %s]"):format(low, high) or " >= " .. low)
@@ -367,6 +368,18 @@ local function position_of(list, name)
     end
 end
 
+-- Types of lists, also those of sizes of kernels (nn_sizes.lua). For a constructor a table with names is none of them.
+local LISTS = {list = true, single = true, pair = true, triple = true}
+
+-- True if the value is one of the parameter's own, and no table that names arguments.
+local function is_own(s, p, value)
+    local named = s.in_order and is_named(value) and next(value) ~= nil
+    for i = 1, #p do
+        if p[i][2](value) and not (named and LISTS[p[i].kind]) then return true end
+    end
+    return false
+end
+
 -- Puts what the table names among the arguments and into the options.
 local function spread_named(s, named, args, given, options)
     for _, key in ipairs(M.sorted_keys(named)) do
@@ -383,6 +396,14 @@ local function spread_named(s, named, args, given, options)
     end
 end
 
+-- An error where the table names an option that was given in order.
+local function refuse_twice(s, named, given)
+    for i = #s + 1, given do
+        local name = s.options[i - #s].name
+        if named[name] ~= nil then M.fail("%s: '%s' is given twice", s.who, name) end
+    end
+end
+
 -- "; several inputs go in a list: gradcheck(f, {x, y})" where the last parameter, a plural, may be a list and its
 -- second entry stands behind it.
 local function list_hint(s, value)
@@ -394,14 +415,30 @@ local function list_hint(s, value)
     return ("; several %s go in a list: %s(%s)"):format(p.name, s.who, table.concat(names, ", "))
 end
 
+-- Takes the options that follow the arguments in their order out of args. Returns how many arguments there are.
+local function take_ordered(s, args, given, options)
+    for i = #s + 1, given do
+        options[s.options[i - #s].name], args[i] = args[i], nil
+    end
+    return math.min(given, #s)
+end
+
 -- The arguments that the function gets.
 local function bind(s, ...)
     local args, given, options = {...}, select("#", ...), {}
     local count, last = #s, args[select("#", ...)]
-    local may_name = given == count + 1 or given > 0 and given <= count and not fits(s[given], last)
+    local most = count + (s.in_order and s.options and #s.options or 0)
+    local may_name = given > count and given <= most + 1
+        or given > 0 and given <= count and not is_own(s, s[given], last)
     if may_name and not s.rest and is_named(last) then
         args[given], given = nil, given - 1
+        if given > count then
+            refuse_twice(s, last, given)
+            given = take_ordered(s, args, given, options)
+        end
         spread_named(s, last, args, given, options)
+    elseif given > count and given <= most then
+        given = take_ordered(s, args, given, options)
     elseif given == count + 1 and s.options then
         if last ~= nil then
             M.fail("%s: options must be a table with names, got %s%s", s.who, M.got(last), list_hint(s, last))
@@ -473,8 +510,8 @@ M.takes_tensor = setmetatable({}, {__mode = "k"})
 -- May a function of this signature be called without arguments, all being nil then?
 local function is_bare(usage) return usage:find("[(?]%)$") and not usage:find("[^?],") end
 
--- f as the method `name` of objects for which is(self) holds.
-local function checked_method(f, name, usage, object, is)
+-- f as the method `name` of objects for which is(self) holds; in_order: its options may be given in their order.
+local function checked_method(f, name, usage, object, is, in_order)
     local who, s = usage:match("^[^(]+"), nil
     local bare = is_bare(usage)
     local stand_in = stands_in(function(self, ...)
@@ -483,7 +520,10 @@ local function checked_method(f, name, usage, object, is)
                 object)
         end
         if bare and select("#", ...) == 0 then return results(f(self)) end
-        s = s or parse(usage)
+        if not s then
+            s = parse(usage)
+            s.in_order = in_order
+        end
         return results(f(self, bind(s, ...)))
     end, f, usage)
     local first, rest = usage:match("^[%w_.]+%([%w_]+: (%a+)(.*)%)$")
@@ -534,12 +574,13 @@ function M.methods(class, object, signatures, is)
     return is
 end
 
----Gives `init` of a class of modules its signature.
+---Gives `init` of a class of modules its signature. Options may follow the arguments in their order, PyTorch's.
 ---@param class table
 ---@param usage string
 ---@param is fun(value: any): boolean?
 function M.constructor(class, usage, is)
-    class.init = checked_method(rawget(class, "init"), "init", one_line(usage), "module", is or instance_test(class))
+    class.init = checked_method(rawget(class, "init"), "init", one_line(usage), "module", is or instance_test(class),
+        true)
 end
 
 return M

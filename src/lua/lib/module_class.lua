@@ -127,7 +127,7 @@ function M.class_hint(value)
     local name = rawget(value, "__name")
     local ours = rawequal(rawget(flow.nn, name), value)
     local _, usage = check.original(value.init)
-    local bare = not usage or usage:find("%([{)]")
+    local bare = not usage or usage:find("%([{)]") or usage:find("^[^(]+%([^,)]* = ")      -- nothing must be given
     return ("; write %s%s(%s)"):format(ours and "nn." or "", name, bare and "" or "...")
 end
 

@@ -165,16 +165,18 @@ local Dropout = Module:extend("Dropout")
 nn.Dropout = Dropout
 
 ---@param p number? default 0.5
-function Dropout:init(p)
-    self.p = p
+---@param inplace boolean? x takes the result
+function Dropout:init(p, inplace)
+    self.p, self.inplace = p, inplace
 end
 
 function Dropout:forward(x)
     if not self.training or self.p == 0 then return x end
-    return flow.dropout(x, self.p)
+    local y = flow.dropout(x, self.p)
+    return self.inplace and x:copy_(y) or y
 end
 
-signatures(Dropout, "Dropout(p: number 0..1 = 0.5)", "forward(x: tensor)")
+signatures(Dropout, "Dropout(p: number 0..1 = 0.5, inplace: boolean = false)", "forward(x: tensor)")
 
 function Dropout:extra()
     return ("p=%g"):format(self.p)
@@ -188,8 +190,18 @@ local function activation(name, forward)
     signatures(class, name .. "()", "forward(x: tensor)")
     nn[name] = class
 end
-activation("ReLU", flow.relu)
-activation("SiLU", flow.silu)
+
+-- One op, which may write into its input.
+local function activation_in_place(name, forward, method)
+    local class = Module:extend(name)
+    nn[name] = class
+    function class:init(inplace) self.inplace = inplace end
+    function class:forward(x) return self.inplace and x[method](x) or forward(x) end
+    function class:extra() return self.inplace and "inplace=true" or "" end
+    signatures(class, name .. "(inplace: boolean = false)", "forward(x: tensor)")
+end
+activation_in_place("ReLU", flow.relu, "relu_")
+activation_in_place("SiLU", flow.silu, "silu_")
 activation("Tanh", flow.tanh)
 activation("Sigmoid", flow.sigmoid)
 activation("Identity", function(x) return x end)

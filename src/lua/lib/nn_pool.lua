@@ -31,7 +31,7 @@ end
 local function max_pool(axes)
     local name, op = "MaxPool" .. axes .. "d", "max_pool" .. axes .. "d"
     pool(name, axes, "(kernel: SIZE, {stride: SIZE?, padding: SIZE = 0, dilation: SIZE = 1, " ..
-        "ceil_mode: boolean = false, return_indices: boolean = false})", {
+        "return_indices: boolean = false, ceil_mode: boolean = false})", {
         init = function(self, kernel, opts)
             read_window(self, name, axes, kernel, opts)
             self.padding = sizes.read(name, "padding", opts.padding, 0, axes)

@@ -8,10 +8,11 @@ local module = require "flow.module"
 local Module, signatures = module.Module, module.signatures
 local nn = flow.nn
 
-local OPTIONS = "dim_feedforward: integer >= 1 = 2048, dropout: number 0..1 = 0.1, " ..
-    "activation: relu|gelu or function = relu, layer_norm_eps: number >= 0 = 1e-5, batch_first: boolean = false, " ..
-    "norm_first: boolean = false, bias: boolean = true"
-local LAYER = "d_model: integer >= 1, nhead: integer >= 1, {" .. OPTIONS .. "}"
+local FIRST = "dim_feedforward: integer >= 1 = 2048, dropout: number 0..1 = 0.1, " ..
+    "activation: relu|gelu or function = relu"
+local OTHERS = "layer_norm_eps: number >= 0 = 1e-5, batch_first: boolean = false, norm_first: boolean = false, " ..
+    "bias: boolean = true"
+local LAYER = "d_model: integer >= 1, nhead: integer >= 1, {" .. FIRST .. ", " .. OTHERS .. "}"
 
 -- ---- layers ----
 
@@ -215,7 +216,7 @@ check.takes(Transformer, {"generate_square_subsequent_mask(size: integer >= 0, o
 
 signatures(Transformer, "Transformer(d_model: integer >= 1 = 512, nhead: integer >= 1 = 8, " ..
     "num_encoder_layers: integer 1..4096 = 6, num_decoder_layers: integer 1..4096 = 6, " ..
-    "{" .. OPTIONS .. ", custom_encoder: module?, custom_decoder: module?})",
+    "{" .. FIRST .. ", custom_encoder: module?, custom_decoder: module?, " .. OTHERS .. "})",
     "forward(src: tensor, tgt: tensor, src_mask: tensor?, tgt_mask: tensor?, memory_mask: tensor?, " ..
     "src_key_padding_mask: tensor?, tgt_key_padding_mask: tensor?, memory_key_padding_mask: tensor?, " ..
     "src_is_causal: boolean = false, tgt_is_causal: boolean = false, memory_is_causal: boolean = false)")

@@ -387,6 +387,7 @@ local function new(class, params, opts, ...)
     check.refuse_colon(class.name, params, "class")
     if select("#", ...) > 0 then check.fail("%s: too many arguments: %s(params, options)", class.name, class.name) end
     local self = setmetatable({state = {}, _batches = setmetatable({}, {__mode = "k"})}, class)
+    if type(opts) == "number" then opts = {lr = opts} end
     groups.make(self, params, opts)
     rawset(self, "param_groups", self.groups)
     return self
