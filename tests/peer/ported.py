@@ -1099,6 +1099,282 @@ def clip():
     return {"losses": losses, "scores": model(pictures, captions)[0], "temperature": model.temperature}
 
 
+class SelectiveScan(nn.Module):
+    """The block of Mamba: a state whose steps depend on the input."""
+
+    def __init__(self, width, inner, state, rank):
+        super().__init__()
+        self.inner, self.state, self.rank = inner, state, rank
+        self.in_proj = nn.Linear(width, 2 * inner, bias=False)
+        self.conv = nn.Conv1d(inner, inner, 3, groups=inner, padding=2)
+        self.x_proj = nn.Linear(inner, rank + 2 * state, bias=False)
+        self.dt_proj = nn.Linear(rank, inner)
+        self.A_log = nn.Parameter(torch.arange(1, state + 1).double().log().repeat(inner, 1))
+        self.D = nn.Parameter(torch.ones(inner))
+        self.out_proj = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x):
+        steps = x.size(1)
+        x, z = self.in_proj(x).chunk(2, dim=-1)
+        x = F.silu(self.conv(x.transpose(1, 2))[..., :steps].transpose(1, 2))
+        dt, B, C = self.x_proj(x).split([self.rank, self.state, self.state], dim=-1)
+        dt = F.softplus(self.dt_proj(dt))
+        decay = torch.exp(torch.einsum("bld,dn->bldn", dt, -torch.exp(self.A_log)))
+        given = torch.einsum("bld,bln,bld->bldn", dt, B, x)
+        h, ys = x.new_zeros(x.size(0), self.inner, self.state), []
+        for t in range(steps):
+            h = decay[:, t] * h + given[:, t]
+            ys.append(torch.einsum("bdn,bn->bd", h, C[:, t]))
+        y = torch.stack(ys, dim=1) + x * self.D
+        return self.out_proj(y * F.silu(z))
+
+
+class Mamba(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 8)
+        self.blocks = nn.ModuleList([SelectiveScan(8, 12, 4, 2) for _ in range(2)])
+        self.norms = nn.ModuleList([nn.RMSNorm(8, eps=1e-5) for _ in range(2)])
+        self.norm = nn.RMSNorm(8, eps=1e-5)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for norm, block in zip(self.norms, self.blocks):
+            x = x + block(norm(x))
+        return self.head(self.norm(x))
+
+
+@program
+def mamba():
+    model = fill(Mamba())
+    decays = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{"params": decays, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=2e-2)
+    tokens = integers((3, 9), 7, 20)
+    losses = []
+    for step in range(6):
+        for group in optimizer.param_groups:
+            group["lr"] = 2e-2 * min(1, (step + 1) / 3)
+        losses += train(optimizer, lambda: F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()), 1)
+    return {"losses": losses, "count": len(list(model.parameters())), "A": model.blocks[0].A_log[0],
+            "scores": model(tokens)[1, -1]}
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.MaxPool2d(2),
+            nn.Conv2d(6, 8, 3), nn.BatchNorm2d(8), nn.LeakyReLU(0.1), nn.AdaptiveAvgPool2d((1, 1)))
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return F.normalize(self.fc(torch.flatten(self.features(x), 1)), p=2, dim=1)
+
+
+class ContrastiveLoss(nn.Module):
+    def __init__(self, margin):
+        super().__init__()
+        self.margin = margin
+
+    def forward(self, a, b, same):
+        distance = F.pairwise_distance(a, b)
+        return (same * distance.pow(2) + (1 - same) * torch.clamp(self.margin - distance, min=0).pow(2)).mean()
+
+
+def nt_xent(a, b, temperature):
+    """SimCLR's loss of two views."""
+    n = a.size(0)
+    z = torch.cat([a, b])
+    similarity = z @ z.T / temperature
+    similarity.fill_diagonal_(float("-inf"))
+    partner = torch.cat([torch.arange(n) + n, torch.arange(n)])
+    return F.cross_entropy(similarity, partner)
+
+
+@program
+def siamese():
+    net, target = fill(Encoder()), fill(Encoder())
+    target.load_state_dict(net.state_dict())
+    for p in target.parameters():
+        p.requires_grad_(False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+    a, b = values((6, 1, 10, 10), 1, 3), values((6, 1, 10, 10), 2, 3)
+    same = torch.tensor([1.0, 0, 1, 0, 1, 0])
+    contrastive, triplet = ContrastiveLoss(1.0), nn.TripletMarginLoss(margin=0.5)
+    losses = []
+    for _ in range(6):
+        x, y = net(a), net(b)
+        loss = contrastive(x, y, same) + triplet(x, y, y.roll(1, 0)) + 0.5 * nt_xent(x, y, 0.5)
+        optimizer.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        with torch.no_grad():
+            for p, q in zip(net.parameters(), target.parameters()):
+                q.mul_(0.9).add_(p, alpha=0.1)
+        losses.append(loss.item())
+    net.eval()
+    with torch.no_grad():
+        near = torch.cdist(net(a), target(b)).argmin(dim=1)
+    return {"losses": losses, "norm": norm, "near": near, "mean": net.features[1].running_mean, "target": target.fc.bias}
+
+
+@program
+def hmm():
+    """A hidden Markov model by gradients of the forward algorithm, its best path, and a Kalman filter."""
+    states, symbols = 3, 4
+    start = values((states,), 1).requires_grad_()
+    move = values((states, states), 2, 2).requires_grad_()
+    emit = values((states, symbols), 3, 2).requires_grad_()
+    seen = integers((5, 12), 4, symbols)
+    lengths = torch.tensor([12, 9, 12, 5, 7])
+
+    def log_likelihood():
+        A, B = move.log_softmax(-1), emit.log_softmax(-1)
+        alpha = start.log_softmax(-1) + B.t()[seen[:, 0]]
+        for t in range(1, seen.size(1)):
+            after = torch.logsumexp(alpha.unsqueeze(2) + A, dim=1) + B.t()[seen[:, t]]
+            alpha = torch.where((t < lengths).unsqueeze(1), after, alpha)
+        return alpha.logsumexp(-1)
+
+    optimizer = torch.optim.Adam([start, move, emit], lr=0.1)
+    losses = train(optimizer, lambda: -(log_likelihood() / lengths).mean(), 8)
+    with torch.no_grad():
+        A, B = move.log_softmax(-1), emit.log_softmax(-1)
+        best, back = start.log_softmax(-1) + B[:, seen[0, 0]], []
+        for t in range(1, 12):
+            scores, at = (best.unsqueeze(1) + A).max(dim=0)
+            best = scores + B[:, seen[0, t]]
+            back.append(at)
+        path = [best.argmax().item()]
+        for at in reversed(back):
+            path.insert(0, at[path[0]].item())
+
+    step = torch.tensor([[1.0, 0.1], [0.0, 1.0]])
+    look = torch.tensor([[1.0, 0.0]])
+    Q, R = 0.01 * torch.eye(2), torch.tensor([[0.2]], requires_grad=True)
+    mean, P, total = torch.zeros(2), torch.eye(2), 0.0
+    for y in values((10, 1), 5, 2):
+        mean, P = step @ mean, step @ P @ step.T + Q
+        S = look @ P @ look.T + R
+        gain = torch.linalg.solve(S, look @ P).T
+        rest = y - look @ mean
+        total = total + torch.distributions.MultivariateNormal(look @ mean, S).log_prob(y)
+        mean, P = mean + gain @ rest, (torch.eye(2) - gain @ look) @ P
+    total.backward()
+    return {"losses": losses, "path": path, "likelihood": log_likelihood(), "mean": mean, "total": total, "R": R.grad}
+
+
+class LoRA(nn.Module):
+    """A weight plus a product of low rank."""
+
+    def __init__(self, outputs, inputs, rank, alpha):
+        super().__init__()
+        self.A = nn.Parameter(torch.empty(rank, inputs))
+        self.B = nn.Parameter(torch.zeros(outputs, rank))
+        self.scale = alpha / rank
+        with torch.no_grad():
+            self.A.copy_(values((rank, inputs), 9))
+
+    def forward(self, W):
+        return W + self.scale * self.B @ self.A
+
+
+@program
+def lora():
+    from torch.nn.utils import parametrize
+    base = fill(nn.Sequential(
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, activation="gelu"), nn.Linear(8, 5)))
+    base.requires_grad_(False)
+    targets = {}
+    for name, part in base.named_modules():
+        if name in ("0.linear1", "0.linear2", "1"):
+            parametrize.register_parametrization(part, "weight", LoRA(part.out_features, part.in_features, 2, 4))
+            targets[name] = part
+    trained = [p for p in base.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=5e-2)
+    x, y = values((4, 6, 8), 1, 4), integers((4,), 2, 5)
+    losses = train(optimizer, lambda: F.cross_entropy(base(x).mean(1), y), 6)
+    state = {name: p for name, p in base.state_dict().items() if name.endswith((".A", ".B"))}
+    before = base(x).mean(1)
+    with parametrize.cached():
+        cached = base(x).mean(1)
+    for part in targets.values():
+        parametrize.remove_parametrizations(part, "weight", leave_parametrized=True)
+    merged = base(x).mean(1)
+    return {"losses": losses, "count": sum(p.numel() for p in trained), "kept": len(state), "before": before[0],
+            "cached": cached[0], "merged": merged[0]}
+
+
+class Actor(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 12), nn.ReLU(), nn.Linear(12, 12), nn.ReLU())
+        self.mean, self.log_std = nn.Linear(12, 2), nn.Linear(12, 2)
+
+    def forward(self, x, noise):
+        h = self.body(x)
+        d = torch.distributions.Normal(self.mean(h), self.log_std(h).clamp(-5, 2).exp())
+        u = d.mean + d.stddev * noise
+        action = torch.tanh(u)
+        log_prob = (d.log_prob(u) - torch.log(1 - action.pow(2) + 1e-6)).sum(-1, keepdim=True)
+        return action, log_prob
+
+
+@program
+def sac():
+    """Soft actor critic on recorded steps: two critics, targets that follow, a temperature that is learned."""
+    import copy
+    actor = fill(Actor())
+    critics = fill(nn.ModuleList([nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 1)) for _ in range(2)]))
+    targets = copy.deepcopy(critics).requires_grad_(False)
+    log_alpha = torch.zeros(1, requires_grad=True)
+    of_actor = torch.optim.Adam(actor.parameters(), lr=3e-3)
+    of_critics = torch.optim.Adam(critics.parameters(), lr=3e-3)
+    of_alpha = torch.optim.Adam([log_alpha], lr=3e-3)
+    critic_losses, actor_losses, alphas = [], [], []
+    for i in range(6):
+        state, after = values((16, 3), 3 * i + 1, 2), values((16, 3), 3 * i + 2, 2)
+        action, reward = values((16, 2), 3 * i + 3, 2), state.sum(1, keepdim=True)
+        done = (state[:, :1] > 0.8).double()
+        alpha = log_alpha.exp().detach()
+        with torch.no_grad():
+            a, log_prob = actor(after, values((16, 2), i + 40, 3))
+            both = torch.cat([t(torch.cat([after, a], 1)) for t in targets], 1)
+            goal = reward + 0.9 * (1 - done) * (both.min(1, keepdim=True).values - alpha * log_prob)
+        pair = torch.cat([state, action], 1)
+        loss = sum(F.smooth_l1_loss(c(pair), goal) for c in critics)
+        of_critics.zero_grad(set_to_none=True)
+        loss.backward()
+        of_critics.step()
+        a, log_prob = actor(state, values((16, 2), i + 50, 3))
+        for p in critics.parameters():
+            p.requires_grad = False
+        best = torch.min(*[c(torch.cat([state, a], 1)) for c in critics])
+        policy = (alpha * log_prob - best).mean()
+        of_actor.zero_grad()
+        policy.backward()
+        of_actor.step()
+        for p in critics.parameters():
+            p.requires_grad = True
+        of_alpha.zero_grad()
+        (-(log_alpha * (log_prob.detach() - 2)).mean()).backward()
+        of_alpha.step()
+        with torch.no_grad():
+            for p, q in zip(critics.parameters(), targets.parameters()):
+                q.lerp_(p, 0.05)
+        critic_losses.append(loss.item())
+        actor_losses.append(policy.item())
+        alphas.append(log_alpha.item())
+    return {"critics": critic_losses, "actor": actor_losses, "alphas": alphas,
+            "action": actor(state, torch.zeros(16, 2))[0][0], "target": targets[0][2].weight[0]}
+
+
 #PROGRAMS
 
 
