@@ -68,6 +68,34 @@ describe("recurrent layers", function()
         end
     end)
 
+    -- Many rows are shared by the threads; of few rows every step is, if it is long enough: that of 520 units.
+    it("rows give the same bits alone and in a batch, on any number of threads", function()
+        flow.manual_seed(6)
+        local before = flow.get_num_threads()
+        for kind, gates in pairs {lstm = 4, gru = 3, rnn_tanh = 1, rnn_relu = 1} do
+            for _, width in ipairs {40, 520} do
+                local x, g = flow.randn(3, 61, gates * width), flow.randn(3, 61, width)
+                local w, h = flow.randn(gates * width, width) * 0.05, flow.randn(61, width)
+                local function run(threads, first, rows)
+                    flow.set_num_threads(threads)
+                    local xs = x:narrow(1, first, rows):contiguous():requires_grad_()
+                    local hs = h:narrow(0, first, rows):contiguous():requires_grad_()
+                    local y = flow._op.recurrent(xs, w, nil, hs, kind == "lstm" and hs or nil, nil, kind, false)
+                    local dx, dh = table.unpack(flow.grad(y, {xs, hs}, {grad_outputs = g:narrow(1, first, rows)}))
+                    return {y:detach(), dx, dh:unsqueeze(0)}
+                end
+                local all = run(1, 0, 61)
+                for _, part in ipairs {{2, 0, 61}, {3, 0, 61}, {1, 7, 1}, {2, 7, 1}, {2, 30, 5}, {3, 11, 50}} do
+                    for i, found in ipairs(run(table.unpack(part))) do
+                        local same = all[i]:narrow(1, part[2], part[3]):eq(found):all():item()
+                        assert.is_true(same, ("%s of %d, result %d, %d threads"):format(kind, width, i, part[1]))
+                    end
+                end
+            end
+        end
+        flow.set_num_threads(before)
+    end)
+
     it("a packed batch gives what its sequences give alone", function()
         flow.manual_seed(2)
         for kind in pairs(steps) do

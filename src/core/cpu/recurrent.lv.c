@@ -2,8 +2,8 @@
 ** recurrent.lv.c -- sequences of recurrent layers, of one CPU level: see recurrent.h.
 **
 ** A step takes the hidden units panel by panel: the product of all rows' states with a panel of each gate's weights
-** lies in the L1 while the cells' arithmetic follows. Backward takes the arithmetic of a step first, then one product
-** by the whole weight. Products are those of gemm.lv.c.
+** lies in the L1 while the cells' arithmetic follows, in one pass. Backward takes the arithmetic of a step first, then
+** one product by the whole weight. Products are those of gemm.lv.c.
 */
 #include "recurrent.h"
 #include "gemm.h"
@@ -40,6 +40,6 @@ static inline bool rests(const fl_recurrent *r, int64_t row, int64_t step)
 #define FN(name) FL_PASTE(name, f64)
 #define GEMM FL_LV(fl_gemm_f64)
 #define PACK FL_LV(fl_gemm_pack_f64)
-#define TANH(x) tanh(x)
-#define SIGMOID(x) (1.0 / (1.0 + exp(-(x))))
+#define TANH(x) fl_tanh_f64(x)
+#define SIGMOID(x) (1.0 / (1.0 + fl_exp_f64(-(x))))
 #include "recurrent.inc"
