@@ -42,23 +42,43 @@ static uint32_t by_bytes(uint32_t before, const void *data, size_t bytes)
     return ~state;
 }
 
-enum { TOGETHER = 4096 }; /* bytes that are copied while they are in the first cache */
+/* ---- with a copy ---- */
+
+enum {
+    TOGETHER = 4096, /* bytes that are copied while they are in the first cache */
+    AHEAD = 2048,    /* how far what is read lies behind what is asked for: the CPU's own stops at the end of a page */
+    CACHE_LINE = 64,
+};
+
+/* Asks for bytes that will be read. */
+static inline void ask(const void *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch((const char *)at + i);
+}
+
+/* What is read AHEAD bytes behind `at`, where `left` bytes and then those of `next` lie. */
+static inline const unsigned char *ahead(const unsigned char *at, size_t left, const void *next)
+{
+    if (left > AHEAD) return at + AHEAD;
+    return next ? (const unsigned char *)next + (AHEAD - left) : at;
+}
 
 /* The checksum by a function that does not copy. */
 static uint32_t sum_and_copy(uint32_t (*sum)(uint32_t, const void *, size_t), uint32_t before, void *to,
-                             const void *data, size_t bytes)
+                             const void *data, size_t bytes, const void *next)
 {
-    for (size_t at = 0, size; to && at < bytes; at += size) {
+    for (size_t at = 0, size; at < bytes; at += size) {
         size = bytes - at < TOGETHER ? bytes - at : TOGETHER;
+        if (next && at + size == bytes) ask(next, size < AHEAD ? size : AHEAD);
         before = sum(before, (const char *)data + at, size);
-        memcpy((char *)to + at, (const char *)data + at, size);
+        if (to) memcpy((char *)to + at, (const char *)data + at, size);
     }
-    return to ? before : sum(before, data, bytes);
+    return before;
 }
 
-static uint32_t crc_portable(uint32_t before, void *to, const void *data, size_t bytes)
+static uint32_t crc_portable(uint32_t before, void *to, const void *data, size_t bytes, const void *next)
 {
-    return sum_and_copy(by_bytes, before, to, data, bytes);
+    return sum_and_copy(by_bytes, before, to, data, bytes, next);
 }
 
 #if defined(__x86_64__)
@@ -110,70 +130,55 @@ static uint32_t sum_by_words(uint32_t before, const void *data, size_t bytes)
     return ~by_words(~before, data, bytes);
 }
 
-static uint32_t crc_by_words(uint32_t before, void *to, const void *data, size_t bytes)
+static uint32_t crc_by_words(uint32_t before, void *to, const void *data, size_t bytes, const void *next)
 {
-    return sum_and_copy(sum_by_words, before, to, data, bytes);
+    return sum_and_copy(sum_by_words, before, to, data, bytes, next);
 }
 
-/* ---- carry-less products: four registers of 32 bytes, each folded onto what lies 128 bytes further on ---- */
+/* ---- carry-less products: four vectors, each moved onto what lies as many vectors further on ---- */
 
-enum { FOLD = 128, AHEAD = 1024 };
+#define TARGET __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq")))
+#define WIDTH 32
+#define VECTOR __m256i
+#define W(name) name##_32
+#define LOAD(at) _mm256_loadu_si256((const __m256i *)(at))
+#define STORE(at, x) _mm256_storeu_si256((__m256i *)(at), x)
+#define XOR(x, y) _mm256_xor_si256(x, y)
+#define FIRST(state) _mm256_set_epi64x(0, 0, 0, state)
+#define POWERS(far, near) _mm256_set_epi64x(near, far, near, far)
+#define MOVED(x, next, powers) \
+    XOR(next, XOR(_mm256_clmulepi64_epi128(x, powers, 0x00), _mm256_clmulepi64_epi128(x, powers, 0x11)))
+#define FAR_4 0x6992cea2u
+#define NEAR_4 0x0d3b6092u
+#define FAR_1 0x3da6d0cbu
+#define NEAR_1 0xba4fc28eu
+#include "crc32c.inc"
 
-#define VECTOR __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq")))
-
-VECTOR static inline __m256i fold(__m256i x, __m256i next, __m256i powers)
-{
-    return _mm256_xor_si256(
-        next, _mm256_xor_si256(_mm256_clmulepi64_epi128(x, powers, 0x00), _mm256_clmulepi64_epi128(x, powers, 0x11)));
-}
-
-/* The next 32 bytes, which are stored where `copy` lies behind them unless that is 0. */
-VECTOR static inline __m256i load(const unsigned char *at, ptrdiff_t copy)
-{
-    __m256i x = _mm256_loadu_si256((const __m256i *)at);
-    if (copy) _mm256_storeu_si256((__m256i *)(uintptr_t)((uintptr_t)at + (uintptr_t)copy), x);
-    return x;
-}
-
-/* What is left of all whole blocks are 128 bytes with the same checksum. Compiled with and without the copy. */
-VECTOR __attribute__((always_inline)) static inline uint32_t products(uint32_t before, const void *data, size_t bytes,
-                                                                      ptrdiff_t copy)
-{
-    const __m256i powers = _mm256_set_epi64x(0x0d3b6092, 0x6992cea2, 0x0d3b6092, 0x6992cea2); /* x^992, x^1056 */
-    const unsigned char *at = data;
-    unsigned char rest[FOLD];
-    __m256i a = _mm256_xor_si256(load(at, copy), _mm256_set_epi32(0, 0, 0, 0, 0, 0, 0, (int)~before));
-    __m256i b = load(at + 32, copy), c = load(at + 64, copy), d = load(at + 96, copy);
-    for (at += FOLD, bytes -= FOLD; bytes >= FOLD; at += FOLD, bytes -= FOLD) {
-        __builtin_prefetch(at + AHEAD); /* the CPU's own stops at the end of a page */
-        __builtin_prefetch(at + AHEAD + 64);
-        a = fold(a, load(at, copy), powers);
-        b = fold(b, load(at + 32, copy), powers);
-        c = fold(c, load(at + 64, copy), powers);
-        d = fold(d, load(at + 96, copy), powers);
-    }
-    _mm256_storeu_si256((__m256i *)rest, a);
-    _mm256_storeu_si256((__m256i *)(rest + 32), b);
-    _mm256_storeu_si256((__m256i *)(rest + 64), c);
-    _mm256_storeu_si256((__m256i *)(rest + 96), d);
-    if (copy) memcpy((void *)((uintptr_t)at + (uintptr_t)copy), at, bytes);
-    return ~by_words(by_words(0, rest, FOLD), at, bytes);
-}
-
-VECTOR static uint32_t crc_by_products(uint32_t before, void *to, const void *data, size_t bytes)
-{
-    if (bytes < 2 * FOLD) return crc_by_words(before, to, data, bytes);
-    if (!to) return products(before, data, bytes, 0);
-    return products(before, data, bytes, (ptrdiff_t)((uintptr_t)to - (uintptr_t)data));
-}
+#define TARGET __attribute__((target("avx512f,sse4.2,pclmul,vpclmulqdq")))
+#define WIDTH 64
+#define VECTOR __m512i
+#define W(name) name##_64
+#define LOAD(at) _mm512_loadu_si512(at)
+#define STORE(at, x) _mm512_storeu_si512(at, x)
+#define XOR(x, y) _mm512_xor_si512(x, y)
+#define FIRST(state) _mm512_set_epi64(0, 0, 0, 0, 0, 0, 0, state)
+#define POWERS(far, near) _mm512_set_epi64(near, far, near, far, near, far, near, far)
+#define MOVED(x, next, powers)                                                 \
+    _mm512_ternarylogic_epi64(next, _mm512_clmulepi64_epi128(x, powers, 0x00), \
+                              _mm512_clmulepi64_epi128(x, powers, 0x11), 0x96) /* all three xored */
+#define FAR_4 0xdcb17aa4u
+#define NEAR_4 0xb9e02b86u
+#define FAR_1 0x740eef02u
+#define NEAR_1 0x9e4addf8u
+#include "crc32c.inc"
 
 fl_crc32c_method *fl_crc32c_methods(int method)
 {
     bool words = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
     bool products = words && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
-    if (method == 0) return crc_portable;
-    if (method == 1 && words) return crc_by_words;
-    return method == 2 && products ? crc_by_products : NULL;
+    bool known[] = {true, words, products, products && __builtin_cpu_supports("avx512f")};
+    fl_crc32c_method *const methods[] = {crc_portable, crc_by_words, crc_32, crc_64};
+    return method < 4 && known[method] ? methods[method] : NULL;
 }
 #else
 fl_crc32c_method *fl_crc32c_methods(int method) { return method == 0 ? crc_portable : NULL; }
@@ -181,17 +186,17 @@ fl_crc32c_method *fl_crc32c_methods(int method) { return method == 0 ? crc_porta
 
 static fl_crc32c_method *best; /* atomic; threads that ask at the same time find the same */
 
-uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes)
+uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes, const void *next)
 {
     fl_crc32c_method *method = __atomic_load_n(&best, __ATOMIC_RELAXED);
     if (!method) {
         for (int i = 0; fl_crc32c_methods(i); i++) method = fl_crc32c_methods(i);
         __atomic_store_n(&best, method, __ATOMIC_RELAXED);
     }
-    return method(before, to, data, bytes);
+    return method(before, to, data, bytes, next);
 }
 
 uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes)
 {
-    return fl_crc32c_copy(before, NULL, data, bytes);
+    return fl_crc32c_copy(before, NULL, data, bytes, NULL);
 }

@@ -11,12 +11,13 @@
 /* The checksum of bytes that follow those with checksum `before`; 0 for the first ones. Any thread. */
 uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes);
 
-/* The same, and copies the bytes to `to`, which does not overlap them: both cost little more than the slower one. */
-uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes);
+/* The same, and copies the bytes to `to`, which does not overlap them (NULL: nothing is copied): both cost little more
+** than the slower one. next: what will be read after them, in memory that is far away; it is asked for meanwhile. NULL:
+** not known. */
+uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes, const void *next);
 
-/* The same by method `method` of those the CPU has, from the slowest on, for tests; NULL: there are no more. `to` NULL:
-** nothing is copied. */
-typedef uint32_t fl_crc32c_method(uint32_t before, void *to, const void *data, size_t bytes);
+/* The same by method `method` of those the CPU has, from the slowest on, for tests; NULL: there are no more. */
+typedef uint32_t fl_crc32c_method(uint32_t before, void *to, const void *data, size_t bytes, const void *next);
 fl_crc32c_method *fl_crc32c_methods(int method);
 
 #endif

@@ -59,14 +59,14 @@ static float number_of(const fl_record_field *field)
 }
 
 fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, fl_record_field *fields,
-                               const fl_record_set *set, int64_t position)
+                               const fl_record_set *set, int64_t position, int64_t next)
 {
     void *to[FL_RECORD_FIELDS];
     memset(to, 0, sizeof *to * (size_t)set->schema.count);
     for (int i = 0; i < count; i++)
         if (!outputs[i].numbers && outputs[i].row_bytes)
             to[outputs[i].column] = outputs[i].data + row * outputs[i].row_bytes;
-    FL_TRY(fl_record_set_copy(fields, to, set, position));
+    FL_TRY(fl_record_set_copy(fields, to, set, position, next));
     for (int i = 0; i < count; i++)
         if (outputs[i].numbers) ((float *)outputs[i].data)[row] = number_of(&fields[outputs[i].column]);
     return fl_record_set_check(set, position);
@@ -104,7 +104,8 @@ static fl_status fill_rows(void *context, int64_t item, int seat)
     for (int64_t row = item * ROWS_TOGETHER; row < end; row++) {
         if (row + 2 * AHEAD < job->rows) fl_record_set_prefetch(job->set, job->positions[row + 2 * AHEAD], true);
         if (row + AHEAD < job->rows) fl_record_set_prefetch(job->set, job->positions[row + AHEAD], false);
-        FL_TRY(fl_record_output_row(job->outputs, job->count, row, fields, job->set, job->positions[row]));
+        FL_TRY(fl_record_output_row(job->outputs, job->count, row, fields, job->set, job->positions[row],
+                                    row + 1 < end ? job->positions[row + 1] : -1));
     }
     return FL_OK;
 }

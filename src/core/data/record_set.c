@@ -42,16 +42,20 @@ const fl_records *fl_record_set_find(int64_t *number, const fl_record_set *set, 
     return set->files[low];
 }
 
-fl_status fl_record_set_copy(fl_record_field *fields, void *const *to, const fl_record_set *set, int64_t position)
+fl_status fl_record_set_copy(fl_record_field *fields, void *const *to, const fl_record_set *set, int64_t position,
+                             int64_t next)
 {
+    int64_t after;
+    const fl_records *file_after = next < 0 ? NULL : fl_record_set_find(&after, set, next);
     int64_t number;
     const fl_records *file = fl_record_set_find(&number, set, position);
-    return fl_records_copy(fields, to, file, number, set->options.checksum);
+    return fl_records_copy(fields, to, file, number, set->options.checksum,
+                           file_after ? fl_records_place(file_after, after) : NULL);
 }
 
 fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, int64_t position)
 {
-    return fl_record_set_copy(fields, NULL, set, position);
+    return fl_record_set_copy(fields, NULL, set, position, -1);
 }
 
 void fl_record_set_prefetch(const fl_record_set *set, int64_t position, bool later)

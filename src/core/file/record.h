@@ -125,9 +125,13 @@ const fl_record_schema *fl_records_schema(const fl_records *records);
 fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum);
 
 /* The same, and copies their values on the way: that of field i to to[i], where that is not NULL, of which the schema
-** says how large it is. After an error anything may be there. */
+** says how large it is. next: the place of the record that will be read next, which is asked for meanwhile, or NULL.
+** After an error anything may be there. */
 fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
-                          bool checksum);
+                          bool checksum, const void *next);
+
+/* Where a record begins, not checked; NULL: not known. For fl_records_copy. */
+const void *fl_records_place(const fl_records *records, int64_t number);
 
 /* Asks for the beginning of a record that will be read soon or (later) for what says where it begins; waits for
 ** neither. */

@@ -90,16 +90,26 @@ static bool sum_sound(const record_head *head, const unsigned char *record)
     return fl_crc32c(0, record + 8, (size_t)head->bytes - 8) == head->crc;
 }
 
+/* The field with most bytes: while it is read, the next record is asked for. */
+static uint32_t largest_of(const fl_record_field *fields, uint32_t count)
+{
+    uint32_t largest = 0;
+    for (uint32_t i = 1; i < count; i++)
+        if (fields[i].bytes > fields[largest].bytes) largest = i;
+    return largest;
+}
+
 /* The same of a record whose fields were read; copies what `to` asks for. */
 static bool copy_sound(void *const *to, const fl_record_field *fields, const record_head *head,
-                       const unsigned char *record)
+                       const unsigned char *record, const void *next)
 {
     const unsigned char *at = fields[0].value;
+    uint32_t largest = largest_of(fields, head->fields);
     uint32_t sum = fl_crc32c(0, record + 8, (size_t)(at - record) - 8);
     for (uint32_t i = 0; i < head->fields; i++) {
         int64_t padding = record_padded(fields[i].bytes, RECORD_VALUE) - fields[i].bytes;
-        sum = fl_crc32c_copy(sum, to[i], fields[i].value, (size_t)fields[i].bytes);
-        sum = fl_crc32c(sum, (const unsigned char *)fields[i].value + fields[i].bytes, (size_t)padding);
+        sum = fl_crc32c_copy(sum, to[i], fields[i].value, (size_t)fields[i].bytes, i == largest ? next : NULL);
+        if (padding) sum = fl_crc32c(sum, (const unsigned char *)fields[i].value + fields[i].bytes, (size_t)padding);
     }
     return sum == head->crc;
 }
@@ -126,7 +136,7 @@ static const char *structure_fault(fl_record_field *fields, const fl_records *re
 }
 
 static const char *record_fault(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
-                                int64_t place, bool checksum)
+                                int64_t place, bool checksum, const void *next)
 {
     record_head head;
     if (place == 0) return "it is not found in its chunk";
@@ -134,7 +144,7 @@ static const char *record_fault(fl_record_field *fields, void *const *to, const 
     if (fault) return fault;
     const unsigned char *record = records->map.data + place;
     fault = structure_fault(fields, records, &head, record, number);
-    if (checksum && (fault || !to ? !sum_sound(&head, record) : !copy_sound(to, fields, &head, record)))
+    if (checksum && (fault || !to ? !sum_sound(&head, record) : !copy_sound(to, fields, &head, record, next)))
         return "its checksum is wrong, the file is damaged";
     for (int i = 0; to && !fault && !checksum && i < records->schema.count; i++)
         if (to[i]) memcpy(to[i], fields[i].value, (size_t)fields[i].bytes);
@@ -142,10 +152,10 @@ static const char *record_fault(fl_record_field *fields, void *const *to, const 
 }
 
 fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
-                          bool checksum)
+                          bool checksum, const void *next)
 {
     int64_t place = place_of(records, number);
-    const char *fault = record_fault(fields, to, records, number, place, checksum);
+    const char *fault = record_fault(fields, to, records, number, place, checksum, next);
     if (fl_mapping_broken(&records->map)) return broken_fail(records, number);
     if (!fault) return FL_OK;
     return fl_fail(FL_ERR_IO, "records: %s: record %lld at byte %lld: %s", records->path, (long long)number,
@@ -154,10 +164,10 @@ fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_rec
 
 fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum)
 {
-    return fl_records_copy(fields, NULL, records, number, checksum);
+    return fl_records_copy(fields, NULL, records, number, checksum, NULL);
 }
 
-enum { PREFETCHED = 512 /* bytes; the CPU sees the rest coming */, CACHE_LINE = 64 };
+enum { PREFETCHED = 1024 /* bytes; the CPU sees the rest coming */, CACHE_LINE = 64 };
 
 void fl_records_prefetch(const fl_records *records, int64_t number, bool later)
 {
@@ -168,6 +178,12 @@ void fl_records_prefetch(const fl_records *records, int64_t number, bool later)
     int64_t place = place_of(records, number);
     for (int64_t at = place; at >= 0 && at < place + PREFETCHED && at < records->data_end; at += CACHE_LINE)
         __builtin_prefetch(records->map.data + at);
+}
+
+const void *fl_records_place(const fl_records *records, int64_t number)
+{
+    int64_t place = place_of(records, number);
+    return place > 0 ? records->map.data + place : NULL;
 }
 
 fl_status fl_records_check(const fl_records *records, int64_t number)
