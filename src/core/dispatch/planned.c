@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void fl_planned_begin(void) { fl_dispatch_watch(FL_WATCH_PLAN, true); }
+void fl_planned_look_on(bool on) { fl_dispatch_watch(FL_WATCH_PLAN, on); }
 
 static bool is_meta(const fl_operand *operand)
 {

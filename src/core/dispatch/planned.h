@@ -10,8 +10,8 @@
 
 #include "op/op.h"
 
-/* Every op is looked at from now on. */
-void fl_planned_begin(void);
+/* Whether ops are looked at: from the start, but for what must have values on the CPU although it is drawn or filled. */
+void fl_planned_look_on(bool on);
 
 /* The call of an op in a planned world. *done: *out is its result. Else the op runs with *in and *attrs, which may be
 ** other ones; those made here are freed by fl_planned_end. */

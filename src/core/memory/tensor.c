@@ -212,4 +212,9 @@ fl_status fl_tensor_detach(fl_tensor **out, fl_tensor *tensor)
     return fl_tensor_view(out, tensor, tensor->meta, tensor->strides, tensor->offset);
 }
 
-fl_status fl_tensor_wait(fl_tensor *tensor) { return fl_engine_wait_var(&tensor->storage->var); }
+/* In a planned world tensors without values come where readers expect those of a CPU. */
+fl_status fl_tensor_wait(fl_tensor *tensor)
+{
+    if (FL_UNLIKELY(!tensor->storage->data) && fl_world_get()->planned) FL_TRY(fl_meta_check_values(tensor->meta));
+    return fl_engine_wait_var(&tensor->storage->var);
+}

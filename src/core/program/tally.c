@@ -29,6 +29,7 @@ static struct tally {
     bool counts;     /* inside the stretch */
     bool incomplete; /* out of memory */
     int ranks_per_host;
+    int64_t memory, collect_from;  /* live bytes at which garbage is collected: at first all of a rank's memory */
     struct list ops, moves, metas; /* fl_tally_op, fl_tally_move, const fl_meta * (owned) */
     struct list blocks, events;    /* of the process; of the stretch */
     int64_t live_before;           /* blocks made before the stretch */
@@ -184,9 +185,20 @@ static void note_event(event e)
     if (slot) *slot = e;
 }
 
+/* An allocator that has no more asks for garbage. Where little is found it is asked again a tenth later. */
+static void make_room(void)
+{
+    if (fl_storage_live <= tally.collect_from || !fl_storage_collect) return;
+    tally.collect_from = INT64_MAX; /* finalizers may allocate */
+    fl_storage_collect();
+    tally.collect_from = fl_storage_live + fl_storage_live / 10;
+    if (tally.collect_from < tally.memory) tally.collect_from = tally.memory;
+}
+
 static void hear_storage(fl_storage *storage, bool made)
 {
     if (made) {
+        make_room();
         int64_t index = tally.blocks.count;
         struct block *b = add(&tally.blocks, sizeof *b);
         if (b) *b = (struct block){(int64_t)storage->bytes, FL_TALLY_TEMPORARY, 1};
@@ -237,8 +249,9 @@ fl_status fl_tally_memory_get(fl_tally_memory *out)
 
 /* ---- the stretch ---- */
 
-fl_status fl_tally_open(int ranks_per_host)
+fl_status fl_tally_open(int ranks_per_host, int64_t memory)
 {
+    tally.memory = tally.collect_from = memory;
     tally.ranks_per_host = ranks_per_host;
     fl_cost_watch = hear_op;
     fl_boxing_observer = hear_boxing;

@@ -52,8 +52,9 @@ typedef struct fl_tally_kind {
     int *ranks;       /* owned: all of them, in order */
 } fl_tally_kind;
 
-/* Watches from now on, for good: before any tensor is made. ranks_per_host: which groups span hosts. */
-fl_status fl_tally_open(int ranks_per_host);
+/* Watches from now on, for good: before any tensor is made. ranks_per_host: which groups span hosts. memory: bytes of a
+** rank; where more are live, garbage is collected first, as an allocator does. */
+fl_status fl_tally_open(int ranks_per_host, int64_t memory);
 
 /* The stretch begins here, anew where it had begun. */
 void fl_tally_begin(void);

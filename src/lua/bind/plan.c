@@ -46,6 +46,15 @@ static int plan_tag_gradient(lua_State *L)
     return 0;
 }
 
+/* real(f, ...): f(...), whose results have values on the CPU although they are drawn or filled */
+static int plan_real(lua_State *L)
+{
+    fl_planned_look_on(false);
+    int status = lua_pcall(L, lua_gettop(L) - 1, LUA_MULTRET, 0);
+    fl_planned_look_on(fl_world_get()->planned);
+    return status == LUA_OK ? lua_gettop(L) : lua_error(L);
+}
+
 static void push_ops(lua_State *L)
 {
     const fl_tally_op *ops;
@@ -131,11 +140,9 @@ static int plan_report(lua_State *L)
 
 void fl_lua_open_plan(lua_State *L, int flow)
 {
-    static const luaL_Reg functions[] = {{"begin", plan_begin},
-                                         {"tag", plan_tag},
-                                         {"tag_gradient", plan_tag_gradient},
-                                         {"report", plan_report},
-                                         {NULL, NULL}};
+    static const luaL_Reg functions[] = {
+        {"begin", plan_begin}, {"tag", plan_tag},       {"tag_gradient", plan_tag_gradient},
+        {"real", plan_real},   {"report", plan_report}, {NULL, NULL}};
     luaL_newlib(L, functions);
     lua_pushboolean(L, fl_world_get()->planned);
     lua_setfield(L, -2, "on");

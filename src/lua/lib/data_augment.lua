@@ -377,7 +377,7 @@ end
 
 -- Uniform numbers in [0, 1) of a generator, the current one without a seed.
 local function uniform_of(seed)
-    local function draw() return flow.rand(64, {dtype = "float64", device = "cpu"}):totable() end
+    local function draw() return flow._plan.real(flow.rand, 64, {dtype = "float64", device = "cpu"}):totable() end
     local numbers = seed and flow.with_generator(flow.generator(seed), draw) or draw()
     local at = 0
     return function()

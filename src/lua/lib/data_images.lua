@@ -291,7 +291,7 @@ function Images:batch(positions, pass)
     local n, seed, epoch = positions:size(0), seed_of(pass)
     local shape = {n, self._channels, self._height, self._width}
     if self._last then shape = {n, self._height, self._width, self._channels} end
-    local batch = {flow.empty(shape, {dtype = self._dtype, device = "cpu"})}
+    local batch = {flow._plan.real(flow.empty, shape, {dtype = self._dtype, device = "cpu"})}
     if self._labelled then batch[2] = flow.empty(n, {dtype = "int64", device = "cpu"}) end
     io_.image_batch(self._source, self._set, positions:to("cpu"):to("int64"):contiguous(), batch[1], batch[2], seed,
         epoch)

@@ -79,7 +79,7 @@ end
 ---@param ranks integer
 ---@param path string? of the machine's description
 ---@param script string
----@param start fun(rank: integer, ranks_per_host: integer): string, integer
+---@param start fun(rank: integer, ranks_per_host: integer, memory: integer): string, integer
 ---@return integer
 function M.main(ranks, path, script, start)
     local machine = require("flow.plan_machine").read(path)
@@ -87,7 +87,7 @@ function M.main(ranks, path, script, start)
     for i = 1, MOST_KINDS do
         local rank = kinds and (kinds[i] and kinds[i].ranks[1]) or i == 1 and 0
         if not rank then break end
-        local text, status = start(rank, machine.ranks_per_host)
+        local text, status = start(rank, machine.ranks_per_host, math.min(machine.memory_per_rank, 1e18) // 1 | 0)
         if status ~= 0 then return status end
         if text == "" then error("--plan: the script ended before anything was counted", 0) end
         reports[i] = json.decode(text)

@@ -152,7 +152,7 @@ end
 
 local TAGS = {
     {"parameter", "parameters"}, {"gradient", "gradients"}, {"optimizer", "optimizer state"},
-    {"kept", "other tensors kept"}, {"boxed", "moved tensors"}, {"temporary", "activations and temporaries"},
+    {"kept", "from before the step"}, {"boxed", "moved tensors"}, {"temporary", "activations and temporaries"},
 }
 
 local function add_memory(lines, report, machine)
@@ -176,7 +176,7 @@ local function add_time(lines, report)
     for _, key in ipairs {"memory", "communication"} do
         if time[key] > time[most] then most = key end
     end
-    lines[#lines + 1] = ("    time at least %s: compute %s, memory %s, communication %s; %s"):format(
+    lines[#lines + 1] = ("    time %s: compute %s, memory %s, communication %s; %s"):format(
         seconds_text(report.seconds), seconds_text(time.compute), seconds_text(time.memory),
         seconds_text(time.communication), report.seconds == 0 and "nothing is done" or most .. " dominates")
 end

@@ -19,11 +19,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a started process finds in its environment: ranks, rank, ranks of a host, where its report goes. */
+/* What a started process finds in its environment: ranks, rank, ranks of a host, bytes of one, where its report goes. */
 #define PLANNED "FLOW_PLANNED"
 
 static struct planned {
-    int ranks, rank, ranks_per_host, pipe;
+    int ranks, rank, ranks_per_host;
+    long long memory;
+    int pipe;
 } planned;
 
 bool fl_plan_is_started(void)
@@ -31,7 +33,7 @@ bool fl_plan_is_started(void)
     const char *text = getenv(PLANNED);
     if (!text) return planned.ranks > 0;
     struct planned p;
-    if (sscanf(text, "%d:%d:%d:%d", &p.ranks, &p.rank, &p.ranks_per_host, &p.pipe) == 4 && p.ranks > 0
+    if (sscanf(text, "%d:%d:%d:%lld:%d", &p.ranks, &p.rank, &p.ranks_per_host, &p.memory, &p.pipe) == 5 && p.ranks > 0
         && p.ranks_per_host > 0 && fcntl(p.pipe, F_SETFD, FD_CLOEXEC) == 0)
         planned = p;
     unsetenv(PLANNED);
@@ -41,8 +43,8 @@ bool fl_plan_is_started(void)
 fl_status fl_plan_join(void)
 {
     FL_TRY(fl_world_plan(planned.ranks, planned.rank));
-    FL_TRY(fl_tally_open(planned.ranks_per_host));
-    fl_planned_begin();
+    FL_TRY(fl_tally_open(planned.ranks_per_host, planned.memory));
+    fl_planned_look_on(true);
     return FL_OK;
 }
 
@@ -66,9 +68,9 @@ static int deliver(lua_State *L)
 /* Becomes the process of a rank. */
 static _Noreturn void run(char **argv, const struct planned *p)
 {
-    char text[64];
+    char text[96];
     int null = p->rank == 0 ? -1 : open("/dev/null", O_WRONLY);
-    snprintf(text, sizeof text, "%d:%d:%d:%d", p->ranks, p->rank, p->ranks_per_host, p->pipe);
+    snprintf(text, sizeof text, "%d:%d:%d:%lld:%d", p->ranks, p->rank, p->ranks_per_host, p->memory, p->pipe);
     setenv(PLANNED, text, 1);
     dup2(null >= 0 ? null : STDERR_FILENO, STDOUT_FILENO);
     if (null >= 0) dup2(null, STDERR_FILENO);
@@ -90,12 +92,12 @@ static void push_all(lua_State *L, int pipe)
     luaL_pushresult(&b);
 }
 
-/* start(rank, ranks_per_host) -> the report of that rank's process, "" where there is none; its status */
+/* start(rank, ranks_per_host, memory_per_rank) -> the report of that rank's process, "" where there is none; its status */
 static int start(lua_State *L)
 {
     char **argv = lua_touserdata(L, lua_upvalueindex(1));
     struct planned p = {(int)lua_tointeger(L, lua_upvalueindex(2)), (int)luaL_checkinteger(L, 1),
-                        (int)luaL_checkinteger(L, 2), -1};
+                        (int)luaL_checkinteger(L, 2), luaL_checkinteger(L, 3), -1};
     int ends[2], status = 0;
     fflush(NULL);
     if (pipe2(ends, 0) != 0) return luaL_error(L, "plan: no pipe: %s", strerror(errno));
