@@ -2,8 +2,9 @@
 ** recurrent.c -- one layer of an LSTM, a GRU or an RNN over a whole sequence, in one direction.
 **
 ** The products of the inputs, all at once, are an operand: x. recurrent_rows takes the steps in one kernel and keeps
-** the gates; recurrent_backward takes them back. The gradient of the weight is one product over all steps. Where there
-** is no kernel, and for gradients of gradients, recurrent_steps.c does both in other ops.
+** the gates; recurrent_states, where no gradient is asked for, does not. recurrent_backward takes the steps back. The
+** gradient of the weight is one product over all steps. Where there is no kernel, and for gradients of gradients,
+** recurrent_steps.c does both in other ops.
 */
 #include "recurrent.h"
 #include "cpu/recurrent.h"
@@ -73,7 +74,7 @@ static fl_status infer_rows(fl_infer *infer)
         infer->out[i].dtype = infer->in[FL_RECURRENT_X].dtype;
         infer->out[i].shape = i == FL_RECURRENT_Y || kind <= FL_GRU ? whole : nothing;
     }
-    if (kind <= FL_GRU) infer->out[FL_RECURRENT_GATES].shape.dims[2] *= n.gates;
+    if (kind <= FL_GRU && infer->nout > FL_RECURRENT_GATES) infer->out[FL_RECURRENT_GATES].shape.dims[2] *= n.gates;
     return FL_OK;
 }
 
@@ -153,7 +154,7 @@ static fl_status kernel_rows(fl_kernel *kernel)
     r.c0 = s.in[FL_RECURRENT_C0];
     r.y = s.out[FL_RECURRENT_Y];
     r.cells = cells ? s.out[FL_RECURRENT_CELLS] : NULL;
-    r.gates = cells ? s.out[FL_RECURRENT_GATES] : NULL;
+    r.gates = cells && kernel->nout > FL_RECURRENT_GATES ? s.out[FL_RECURRENT_GATES] : NULL;
     FL_TRY(fl_cpu_recurrent(s.dtype, &r, false, kernel->name));
     return fl_stage_close(&s);
 }
@@ -255,10 +256,12 @@ static fl_status body_recurrent(fl_tensor **out, const fl_operand *in, int nin, 
     if (x->placement->type == FL_CUDA && fl_dtype_is_float(x->dtype) && x->shape.ndim == 3 && x->shape.dims[0] > 0
         && weight->shape.ndim == 2)
         return fl_recurrent_as_ops(out, in, attrs);
-    fl_attrs_init(&a, FL_OP_REF(recurrent_rows));
+    bool kept = fl_record_wanted(FL_OP_REF(recurrent_rows), in, nin); /* the gates, for the gradient */
+    const fl_op *op = kept ? FL_OP_REF(recurrent_rows) : FL_OP_REF(recurrent_states);
+    fl_attrs_init(&a, op);
     for (int i = FL_RECURRENT_KIND; i <= FL_RECURRENT_REVERSE; i++) a.at[i] = attrs->at[i];
-    FL_TRY(fl_dispatch(results, FL_OP_REF(recurrent_rows), in, nin, &a));
-    fl_tensor_unref(results[FL_RECURRENT_GATES]);
+    FL_TRY(fl_dispatch(results, op, in, nin, &a));
+    if (kept) fl_tensor_unref(results[FL_RECURRENT_GATES]);
     out[FL_RECURRENT_Y] = results[FL_RECURRENT_Y];
     out[FL_RECURRENT_CELLS] = results[FL_RECURRENT_CELLS];
     return FL_OK;
@@ -314,6 +317,18 @@ FL_OP(recurrent_rows) = {
     .cpu = kernel_rows,
     .flops = flops_rows,
     .grad = grad_rows,
+    .samples = recurrent_samples,
+};
+
+FL_OP(recurrent_states) = {
+    .name = "recurrent_states",
+    .sig = "recurrent_states(x, weight, bias?, h0?, c0?, lengths?, " RECURRENT_ATTRS ")",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD | FL_OP_HOST_ONLY,
+    .doc = "recurrent in one kernel, without the gates.",
+    .infer = infer_rows,
+    .sbp = sbp_rows,
+    .cpu = kernel_rows,
     .samples = recurrent_samples,
 };
 
