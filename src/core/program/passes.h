@@ -1,7 +1,7 @@
 /*
 ** passes.h -- what is done to a recorded program before it is made ready to run. None changes a value.
 **
-** FLOW_PASSES=-activation,-common,-dead,-fusion,-place,-recompute leaves out those that it names.
+** FLOW_PASSES=-activation,-common,-dead,-fusion,-parts,-place,-recompute leaves out those that it names.
 */
 #ifndef FL_PROGRAM_PASSES_H
 #define FL_PROGRAM_PASSES_H
@@ -42,6 +42,7 @@ typedef enum fl_pass {
     FL_PASS_DEAD,
     FL_PASS_FUSION,
     FL_PASS_GRAPHS,
+    FL_PASS_PARTS,
     FL_PASS_PLACE,
     FL_PASS_RECOMPUTE,
     FL_PASSES
@@ -62,6 +63,9 @@ fl_status fl_pass_common(fl_program *program);
 
 /* Steps whose results nothing uses go. */
 fl_status fl_pass_dead(fl_program *program);
+
+/* What is added up from parts with zeros around them is written part by part. */
+fl_status fl_pass_parts(fl_program *program);
 
 /* Results that are cheap are computed again after the step where most memory is in use. */
 fl_status fl_pass_recompute(fl_program *program);

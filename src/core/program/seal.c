@@ -14,8 +14,8 @@ enum { ALIGNMENT = 64 };
 
 /* ---- which passes are wanted ---- */
 
-static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead",     "fusion",
-                                                  "graphs",     "place",  "recompute"};
+static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead",  "fusion",
+                                                  "graphs",     "parts",  "place", "recompute"};
 
 /* Bits of the passes that the text "-dead,-fusion" leaves out. */
 static unsigned passes_left_out(const char *text)
@@ -30,10 +30,11 @@ static unsigned passes_left_out(const char *text)
             i++;
         if (i < FL_PASSES) out |= 1u << i;
         else
-            fprintf(stderr,
-                    "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -graphs, -place, "
-                    "-recompute\n",
-                    (int)length, at);
+            fprintf(
+                stderr,
+                "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -graphs, -parts, -place, "
+                "-recompute\n",
+                (int)length, at);
         at += length + (at[length] == ',');
     }
     return out;
@@ -380,6 +381,7 @@ fl_status fl_program_seal(fl_program *program)
 {
     if (fl_pass_is_on(FL_PASS_COMMON)) FL_TRY(fl_pass_common(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
+    if (fl_pass_is_on(FL_PASS_PARTS)) FL_TRY(fl_pass_parts(program));
     if (fl_pass_is_on(FL_PASS_RECOMPUTE)) FL_TRY(fl_pass_recompute(program));
     if (fl_pass_is_on(FL_PASS_ACTIVATION)) FL_TRY(fl_pass_activation(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
