@@ -3,6 +3,23 @@ local flow = require "flow"
 local process = require "tests.process"
 local support = require "tests.support"
 
+describe("randint", function()
+    it("begins at 0 where there is one bound", function()
+        flow.manual_seed(4)
+        local both = flow.randint(0, 7, {3, 2})
+        flow.manual_seed(4)
+        assert.is_true(flow.equal(both, flow.randint(7, {3, 2})))
+        assert.are.equal("int32 3 2", flow.randint(7, {3, 2}, {dtype = "int32"}).dtype .. " " ..
+            table.concat(flow.randint(7, {3, 2}).shape, " "))
+        assert.are.equal(0, flow.randint(7, {}).ndim)
+        assert.are.equal(2, flow.randint(5, {high = 7, size = {2}}):numel())
+        assert.are.equal(0, flow.randint_like(flow.ones(2, 3), 1):sum():item())
+        assert.are.equal(8, flow.randint_like(flow.ones(2), 4, 5):sum():item())
+        assert.are.equal("float64", flow.randint_like(flow.ones(2), 4, {dtype = "float64"}).dtype)
+        assert.is_false(flow.has "x:randint")
+    end)
+end)
+
 describe("uniforms", function()
     it("are the words of Philox4x32-10", function()
         flow.manual_seed(0)

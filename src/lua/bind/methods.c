@@ -146,8 +146,9 @@ static void read_target(lua_State *L, struct target *to, int index)
 
 static void read_targets(lua_State *L, struct target *to, int top)
 {
-    static const char *const names[] = {"dtype", "device", NULL};
+    static const char *const names[] = {"dtype", "device", NULL}, *const copying[] = {"non_blocking", NULL};
     if (top < 2) FL_RAISE(L, "to: a dtype or a device is missing");
+    if (top > 2 && lua_istable(L, top)) fl_lua_check_keys(L, top--, "to", copying); /* copies never wait */
     if (!lua_istable(L, 2)) {
         for (int i = 2; i <= top; i++) read_target(L, to, i);
         return;

@@ -70,14 +70,53 @@ static int nonzero_or_positions(lua_State *L)
     return lua_gettop(L);
 }
 
+/* Puts 0 as the lower bound at index and calls the op, the upvalue. */
+static int call_from(lua_State *L, int index, bool from_0)
+{
+    if (from_0) {
+        lua_pushinteger(L, 0);
+        lua_insert(L, index);
+    }
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
+/* randint(low, high, size), randint(high, size) */
+static int randint(lua_State *L)
+{
+    fl_lua_refuse_colon(L);
+    bool is_size = lua_gettop(L) >= 2 && lua_isnumber(L, 1) && lua_istable(L, 2) && !lua_getmetatable(L, 2);
+    if (is_size && lua_rawlen(L, 2) == 0) {
+        lua_pushnil(L);
+        is_size = lua_next(L, 2) == 0; /* else it names arguments */
+        if (!is_size) lua_pop(L, 2);
+    }
+    return call_from(L, 1, is_size);
+}
+
+/* randint_like(x, low, high), randint_like(x, high) */
+static int randint_like(lua_State *L)
+{
+    fl_lua_refuse_colon(L);
+    int given = lua_gettop(L);
+    bool is_high = given >= 2 && given <= 3 && lua_isnumber(L, 2) && (given == 2 || lua_istable(L, 3));
+    if (is_high && given == 3) {
+        is_high = lua_getfield(L, 3, "high") == LUA_TNIL;
+        lua_pop(L, 1);
+    }
+    return call_from(L, 2, is_high);
+}
+
 /* ---- their names ---- */
 
 enum { OPS = 3 };
 
 static const struct overload {
     const char *name;
-    lua_CFunction function, method;
-    const char *ops[OPS]; /* upvalues */
+    lua_CFunction function, method; /* NULL: it is no method */
+    const char *ops[OPS];           /* upvalues */
 } overloads[] = {
     {"max", max_or_min, max_or_min, {"max_all", "max_axis", "maximum"}},
     {"min", max_or_min, max_or_min, {"min_all", "min_axis", "minimum"}},
@@ -85,10 +124,13 @@ static const struct overload {
     {"nanmedian", max_or_min, max_or_min, {"nanmedian_all", "nanmedian_axis"}},
     {"where", where_or_positions, tensor_where, {"where"}},
     {"nonzero", nonzero_or_positions, nonzero_or_positions, {"nonzero"}},
+    {"randint", randint, NULL, {"randint"}},
+    {"randint_like", randint_like, NULL, {"randint_like"}},
 };
 enum { OVERLOADS = sizeof overloads / sizeof *overloads };
 
 const char *fl_lua_overload_name(int i) { return i < OVERLOADS ? overloads[i].name : NULL; }
+bool fl_lua_overload_has(int i, bool method) { return !method || overloads[i].method; }
 
 bool fl_lua_is_overload(const char *name)
 {
@@ -124,7 +166,7 @@ static void push(lua_State *L, const struct overload *overload, lua_CFunction fu
 bool fl_lua_push_overload(lua_State *L, const char *name, bool method)
 {
     for (int i = 0; i < OVERLOADS; i++) {
-        if (strcmp(overloads[i].name, name) != 0) continue;
+        if (strcmp(overloads[i].name, name) != 0 || !fl_lua_overload_has(i, method)) continue;
         push(L, &overloads[i], method ? overloads[i].method : overloads[i].function);
         return true;
     }

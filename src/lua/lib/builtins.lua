@@ -49,6 +49,10 @@ local list = {
         "positions of what is true, one result for each axis."},
     {"nonzero(x)", "The positions of what is not 0, a row each; {as_tuple = true}: one result for each axis."},
     {"x:where(cond, y)", "x where cond is true, y elsewhere."},
+    {"randint(low, high, size, options)", "Random integers from low to high - 1; randint(high, size) begins at 0.",
+        "creation"},
+    {"randint_like(x, low, high, options)", "Random integers from low to high - 1 with the shape and dtype of x; " ..
+        "randint_like(x, high) begins at 0.", "creation"},
     {"chunk(x, count, axis)", "Views of the count parts of an axis; the last may be smaller or missing.",
         "views"},
     {"split(x, size, axis)", "Views of the given size along an axis (the last may be smaller), or of the sizes in " ..
