@@ -133,11 +133,60 @@ describe("parametrize", function()
         flow.testing.assert_close(flow.linalg.svdvals(other.weight:detach()):amax(), flow.tensor(1.0))
     end)
 
+    it("trains orthogonal matrices", function()
+        flow.manual_seed(2)
+        for _, size in ipairs {{3, 3}, {4, 2}, {2, 4}} do
+            local net = parametrizations.orthogonal(nn.Linear(size[2], size[1], false))
+            local opt = flow.optim.SGD(net:parameters(), {lr = 0.5})
+            local first = net.weight:detach()
+            for _ = 1, 3 do
+                opt:zero_grad()
+                net(flow.ones(1, size[2])):square():sum():backward()
+                opt:step()
+            end
+            net(flow.ones(1, size[2]))
+            local w = net.weight:detach()
+            assert.is_false(flow.allclose(first, w) and size[1] ~= size[2])
+            local product = size[1] < size[2] and w:matmul(w:t()) or w:t():matmul(w)
+            flow.testing.assert_close(product, flow.eye(math.min(size[1], size[2])), {rtol = 1e-4, atol = 1e-5})
+        end
+        assert.are.equal("orthogonal: orthogonal_map must be one of matrix_exp|cayley|householder, got 'qr'",
+            message(function() parametrizations.orthogonal(nn.Linear(2, 2), "weight", "qr") end))
+    end)
+
     it("refuses a parametrization of another shape", function()
         local Flat = nn.Module:extend "Flat"
         function Flat:forward(x) return x:flatten() end -- luacheck: ignore self
         assert.are.equal("register_parametrization: 'weight' is [1, 2], the parametrization makes [2] of it",
             message(function() parametrize.register_parametrization(linear {{1, 2}}, "weight", Flat()) end))
+    end)
+end)
+
+describe("fused layers", function()
+    it("compute what a layer and the normalisation behind it do", function()
+        flow.manual_seed(3)
+        for _, case in ipairs {
+            {nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), {2, 3, 5, 5}, "fuse_conv_bn_eval"},
+            {nn.Conv2d(3, 4, 3, {bias = false}), nn.BatchNorm2d(4, {affine = false}), {2, 3, 5, 5}, "fuse_conv_bn_eval"},
+            {nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4), {2, 3, 5, 5}, "fuse_conv_bn_eval", true},
+            {nn.Linear(3, 4), nn.BatchNorm1d(4), {5, 3}, "fuse_linear_bn_eval"},
+        } do
+            local net, x = nn.Sequential(case[1], case[2]), flow.randn(case[3])
+            net(x)
+            net:eval()
+            local one = nn.utils[case[4]](table.unpack({case[1], case[2], case[5]}))
+            flow.testing.assert_close(one(x), net(x), {rtol = 1e-4, atol = 1e-5})
+        end
+        assert.are.equal("fuse_linear_bn_eval: both modules must be in eval mode; write net:eval()",
+            message(function() nn.utils.fuse_linear_bn_eval(nn.Linear(2, 2), nn.BatchNorm1d(2)) end))
+    end)
+
+    it("gradients are scaled by a norm that was computed", function()
+        local p = nn.Parameter(flow.zeros(2))
+        p.grad = flow.tensor {3.0, 4}
+        local total = nn.utils.get_total_norm {p.grad}
+        nn.utils.clip_grads_with_norm_({p}, 1, total)
+        flow.testing.assert_close(p.grad, flow.tensor {0.6, 0.8})
     end)
 end)
 

@@ -43,6 +43,34 @@ add("functional_call", "return flow.func.functional_call(flow.nn.Linear(3, 2):to
     lambda a, b, c: func.functional_call(torch.nn.Linear(3, 2).to(a.dtype), {"weight": b, "bias": c}, (a,)),
     general((4, 3), (2, 3), (2,)))
 
+# orthogonal parametrizations, and layers with the normalisation behind them
+O = torch.nn.utils.parametrizations.orthogonal
+
+
+def orthogonal(a, map_, trivial):
+    net = torch.nn.Linear(a.shape[1], a.shape[0], bias=False).to(a.dtype)
+    with torch.no_grad():
+        net.weight.copy_(a)
+    return O(net, "weight", map_, use_trivialization=trivial)
+
+
+for map_ in ("matrix_exp", "cayley", "householder"):
+    begin = (f"local net = flow.nn.Linear(a:size(1), a:size(0), false):to(a.dtype) flow.no_grad(function() net.weight:copy_(a) end) "
+             f"flow.nn.utils.parametrizations.orthogonal(net, 'weight', '{map_}', {{use_trivialization = %s}}) ")
+    add(f"orthogonal {map_}", begin % "true" + "return net.weight:detach(), net.parametrizations.weight.original:detach()",
+        lambda a, m=map_: (lambda net: (net.weight.detach(), net.parametrizations.weight.original.detach()))(orthogonal(a, m, True)),
+        general((3, 3)), general((4, 3)), general((2, 4)), order=0)
+    add(f"orthogonal {map_} without base", begin % "false" + "return net.weight:detach(), net.parametrizations.weight[1](b:tril(-1) - flow.eye(a:size(0), a:size(1), {dtype = a.dtype}))",
+        lambda a, b, m=map_: (lambda net: (net.weight.detach(), net.parametrizations.weight[0](
+            b.tril(-1) - torch.eye(*a.shape, dtype=a.dtype))))(orthogonal(a, m, False)),
+        general((3, 3), (3, 3)), general((4, 3), (4, 3)), general((2, 4), (2, 4)), tolerance=10)
+U = torch.nn.utils
+add("fuse_conv_bn_weights", "local s = flow.tensor({0.5, 1, 2}, {dtype = a.dtype}) local w, v = flow.nn.utils.fuse_conv_bn_weights(a:detach(), b:detach(), s - 1, s, 1e-5, s * 2, b:detach() + 1) return w:detach(), v:detach()",
+    lambda a, b: (lambda s: tuple(x.detach() for x in U.fuse_conv_bn_weights(a, b, s - 1, s, 1e-5, s * 2, b + 1)))(
+        torch.tensor([0.5, 1, 2], dtype=a.dtype)), general((3, 2, 3, 3), (3,)), order=0)
+add("get_total_norm", "return flow.nn.utils.get_total_norm({a, b}), flow.nn.utils.get_total_norm({a, b}, math.huge), flow.nn.utils.get_total_norm({a, b}, 1)",
+    lambda a, b: (U.get_total_norm([a, b]), U.get_total_norm([a, b], float("inf")), U.get_total_norm([a, b], 1.0)), three, order=0)
+
 # of a batch
 add("vmap", "return flow.vmap(function(x, y) return x * y:sum(), x:sin() end)(a, b)",
     torch.vmap(lambda x, y: (x * y.sum(), x.sin())), general((4, 3), (4, 2)), general((2, 3, 2), (2, 1)))

@@ -249,7 +249,26 @@ function P.spectral_norm(net, name, steps, eps, axis)
     return M.register_parametrization(net, name, SpectralNorm(weight, steps, eps, axis))
 end
 
+---The parameter as a matrix with orthonormal rows or columns, whichever are fewer; it begins as the one that is nearest
+---to it in the sense of QR.
+---@param net flow.nn.Module
+---@param name string? default "weight"
+---@param orthogonal_map string? how it comes from free numbers; default matrix_exp of a square matrix, else householder
+---@param opts {use_trivialization: boolean} true: it is where it began, times one that begins as the identity
+function P.orthogonal(net, name, orthogonal_map, opts)
+    local weight = module.fields(net)[name]
+    if not check.is_tensor(weight) or weight:dim() < 2 then
+        check.fail("orthogonal: the module has no matrix %s", check.quote(name))
+    end
+    local square = weight:size(-1) == weight:size(-2)
+    local Orthogonal = require "flow.nn_orthogonal"
+    return M.register_parametrization(net, name,
+        Orthogonal(orthogonal_map or (square and "matrix_exp" or "householder"), opts.use_trivialization))
+end
+
 check.takes(P, {
+    "orthogonal(net: module, name: string = weight, orthogonal_map: matrix_exp|cayley|householder?, "
+        .. "{use_trivialization: boolean = true})",
     "weight_norm(net: module, name: string = weight, axis: integer = 0)",
     "spectral_norm(net: module, name: string = weight, steps: integer >= 1 = 1, eps: number = 1e-12, "
         .. "axis: integer >= 0 = 0)",

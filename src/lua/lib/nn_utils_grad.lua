@@ -29,6 +29,29 @@ function M.clip_grad_norm_(parameters, max_norm, norm_type)
     return total
 end
 
+---The norm of all tensors together.
+---@param tensors any a list of them, or one
+---@param norm_type number? default 2
+function M.get_total_norm(tensors, norm_type)
+    local _ <close> = flow.no_grad()
+    local norms = {}
+    for i, t in ipairs(list_of(tensors)) do norms[i] = t:norm(norm_type) end
+    if #norms == 0 then return flow.tensor(0.0) end
+    return flow.stack(norms):norm(norm_type)
+end
+
+---Scales the gradients so that a norm of total_norm becomes max_norm at most.
+---@param parameters any a list of them, or one
+---@param max_norm number
+---@param total_norm any tensor
+function M.clip_grads_with_norm_(parameters, max_norm, total_norm)
+    local _ <close> = flow.no_grad()
+    local scale = (max_norm / (total_norm + 1e-6)):clamp(nil, 1)
+    for _, p in ipairs(list_of(parameters)) do
+        if p.grad then p.grad:mul_(scale) end
+    end
+end
+
 ---Limits every element of the gradients to [-limit, limit].
 ---@param parameters any a list of them, or one
 ---@param limit number
@@ -183,6 +206,8 @@ end
 
 check.takes(M, {
     "clip_grad_norm_(parameters: any, max_norm: number, norm_type: number = 2)",
+    "get_total_norm(tensors: any, norm_type: number = 2)",
+    "clip_grads_with_norm_(parameters: any, max_norm: number, total_norm: tensor)",
     "clip_grad_value_(parameters: any, limit: number)", "parameters_to_vector(parameters: table)",
     "vector_to_parameters(vector: tensor, parameters: table)",
     "weight_norm(net: module, name: string = weight, axis: integer = 0)",
