@@ -6,6 +6,9 @@
 
 #include "memory/tensor.h"
 
+/* While an observer of boxing hears of a tensor that travels with others: how many of them it has heard of before. */
+FL_OWN extern int fl_bucket_heard;
+
 /* fl_boxing_apply for each of xs, in order; all-reduces of neighbours among the same ranks travel together. out[i] is
 ** NULL or set; on an error the caller releases those that are set. */
 fl_status fl_bucket_box(fl_tensor **out, fl_tensor *const *xs, const fl_meta *const *to, int count);

@@ -3,6 +3,7 @@
 */
 #include "tally.h"
 #include "autograd/autograd.h"
+#include "autograd/bucket.h"
 #include "base/hash.h"
 #include "engine/engine.h"
 
@@ -130,7 +131,8 @@ static void count_move(const fl_tally_move *move)
     for (int64_t i = tally.moves.count - 1; i >= 0; i--) {
         fl_tally_move *m = &moves[i];
         if (m->kind != move->kind || m->axis != move->axis || m->ranks != move->ranks || m->bytes != move->bytes
-            || m->network != move->network || strcmp(m->line, move->line) || strcmp(m->tensor, move->tensor))
+            || m->network != move->network || m->joined != move->joined || strcmp(m->line, move->line)
+            || strcmp(m->tensor, move->tensor))
             continue;
         m->count++;
         return;
@@ -162,7 +164,8 @@ static void hear_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_m
     note_meta(to);
     for (int i = 0; i < plan->count; i++) {
         const fl_box_step *step = &plan->steps[i];
-        fl_tally_move move = {.kind = step->kind, .axis = step->axis, .bytes = step->bytes};
+        fl_tally_move move = {
+            .kind = step->kind, .axis = step->axis, .bytes = step->bytes, .joined = fl_bucket_heard > 0};
         if (step->bytes == 0 || !takes_part(from->placement, step->placement)) continue;
         look_at_group(&move, step, from->placement);
         describe(&move, from, to);

@@ -24,6 +24,7 @@ typedef struct fl_tally_move {
     int axis;      /* hierarchy axis, -1: the placement as a whole */
     int ranks;     /* that work together */
     bool network;  /* not all of them are on one host */
+    bool joined;   /* it travels with the one before */
     int64_t bytes; /* of one: the most any one rank receives and sends */
     int64_t count;
     char line[FL_TALLY_LINE], tensor[FL_TALLY_TENSOR]; /* "a.lua:7"; "float32[8, 6] P -> B" */

@@ -90,6 +90,8 @@ static void push_moves(lua_State *L)
         set_integer(L, "count", m->count);
         lua_pushboolean(L, m->network);
         lua_setfield(L, -2, "network");
+        lua_pushboolean(L, m->joined);
+        lua_setfield(L, -2, "joined");
         append(L);
     }
 }

@@ -1,7 +1,8 @@
 -- plan_report.lua -- the text of a plan: counts of ops, moves and memory, and the time that a machine needs for them.
 --
 -- The time of an op is what its flops or its bytes take, whichever is more; that of a move what its bytes take on the
--- slowest link that it crosses, and a latency for each doubling of the ranks that work together. Nothing overlaps.
+-- slowest link that it crosses, and a latency for each doubling of the ranks that work together, once for gradients that
+-- travel together. Nothing overlaps.
 
 local columns = require("flow.program_print").columns
 
@@ -51,6 +52,7 @@ end
 ---Seconds of one step of a boxing plan.
 function M.move_seconds(move, machine)
     local link = move.network and machine.links.network or machine.links.host
+    if move.joined then return move.bytes / link.bandwidth end
     local rounds = math.ceil(math.log(math.max(move.ranks, 2), 2))
     if move.kind == "all-reduce" then rounds = 2 * rounds end
     return move.bytes / link.bandwidth + rounds * link.latency

@@ -89,7 +89,8 @@ static const char usage_text[] =
     "  -             stop handling options and execute stdin\n"
     "  --trace FILE  write a Chrome trace of every op to FILE at the end\n"
     "  --ranks N     start N ranks under mpirun\n"
-    "  --plan N      say what a step of 'script' would cost on N ranks, without running it\n"
+    "  --plan N      say what 'script' would cost on N ranks, from its optimizer's first step\n"
+    "                to the second, without computing\n"
     "  --machine F   with --plan: the Lua file that describes the ranks\n"
     "  --doctor      probe this machine: CPU level, products, memory, MPI, GPUs\n"
     "  --version     show version information\n"
@@ -193,6 +194,7 @@ static void check_plan(struct options *options, char **argv)
         : !script || strcmp(script, "-") == 0 ? "--plan needs a script: it is read once for each kind of rank"
         : options->ranks                      ? "--plan and --ranks do not go together: a plan starts no ranks"
         : options->interactive                ? "--plan and -i do not go together"
+        : trace_path                          ? "--plan and --trace do not go together: nothing runs"
                                               : NULL;
     if (options->why) options->bad = options->plan ? "--plan" : "--machine";
 }
