@@ -20,7 +20,8 @@ enum {
     MANY_ROWS = 16, /* rows of as many chunks are sorted by the team unless there are so many of them */
     FEW = 48,       /* items that are sorted by insertion */
     BATCH = 256,
-    ROOM = 256 /* least items kept while the first k are looked for */
+    ROOM = 256,     /* least items kept while the first k are looked for */
+    KEPT = 64 << 20 /* bytes that a thread may keep for the next sort: new ones cost as much as a sort */
 };
 
 static int64_t chunks_of(int64_t n) { return n < CHUNK ? 1 : n / CHUNK; }
@@ -32,6 +33,13 @@ static int64_t room_for(int64_t n, int64_t k)
     return room < n ? room : n;
 }
 
+/* Memory for a long row; NULL if there is none. */
+static char *room_new(size_t bytes) { return bytes <= KEPT ? fl_scratch(FL_KERNEL_SCRATCH, bytes) : malloc(bytes); }
+static void room_release(char *memory, size_t bytes)
+{
+    if (bytes > KEPT) free(memory);
+}
+
 /* Rows sorted one by each thread. */
 typedef struct row_job {
     const fl_sort_rows *rows;
@@ -39,20 +47,16 @@ typedef struct row_job {
     bool failed;
 } row_job;
 
-/* Counts become places, digit by digit and chunk by chunk. false: all items have one digit, and lie right already. */
-static bool places(int64_t (*counts)[DIGITS], int64_t chunks, int64_t n)
+/* Counts become places, digit by digit and chunk by chunk. */
+static void places(int64_t (*counts)[DIGITS], int64_t chunks)
 {
     int64_t at = 0;
-    for (int d = 0; d < DIGITS; d++) {
-        int64_t before = at;
+    for (int d = 0; d < DIGITS; d++)
         for (int64_t c = 0; c < chunks; c++) {
             int64_t count = counts[c][d];
             counts[c][d] = at;
             at += count;
         }
-        if (at - before == n) return false;
-    }
-    return true;
 }
 
 static inline __attribute__((always_inline)) uint64_t key_of(const char *row, int64_t i, fl_dtype dtype)
