@@ -15,7 +15,7 @@ local ORDER = {
 
 -- ---- the list ----
 
-local PLANES = "flow.randn(R//32,32,C//8,8)"
+local PLANES = "flow.randn(R//32,C//32,32,32)"
 
 -- Arguments of ops whose samples do not grow; both sides read them.
 local WRITTEN = {
@@ -78,7 +78,7 @@ local WRITTEN = {
     adaptive_avg_pool2d = {PLANES .. ",1", PLANES .. ",2"},
     adaptive_max_pool2d = {PLANES .. ",2"},
     interpolate = {PLANES .. ",nil,2.0,'nearest'", PLANES .. ",nil,2.0,'bilinear'", PLANES .. ",nil,2.0,'bicubic'"},
-    pixel_shuffle = {"flow.randn(R//32,32,C//8,8),2"},
+    pixel_shuffle = {PLANES .. ",2"},
     select_scatter = {"flow.randn(R,C),flow.randn(C),0,1"},
     slice_scatter = {"flow.randn(R,C),flow.randn(R//2,C),0,0,R//2"},
     ["fft.fft"] = {"flow.fft.rfft(flow.randn(R,2*C-2))"},

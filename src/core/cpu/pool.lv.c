@@ -9,6 +9,8 @@
 ** up. */
 enum { LANES = 16, BLOCK = 64, SEEN = 3 * BLOCK };
 
+typedef int32_t tap_lanes __attribute__((vector_size(LANES * sizeof(int32_t))));
+
 #define T float
 #define FL_T(name) name##_float
 #include "pool.inc"
