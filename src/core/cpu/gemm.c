@@ -194,7 +194,8 @@ void fl_gemm_run(fl_dtype dtype, const fl_gemm *gemm)
 {
     if (gemm->m == 0 || gemm->n == 0) return;
     fl_gemm row;
-    if (fl_dtype_is_float(dtype) && fl_row_product_suits(&row, gemm)) {
+    bool vector = gemm->m == 1 || gemm->n == 1;
+    if (vector && fl_dtype_is_float(dtype) && fl_row_product_suits(&row, gemm)) {
         fl_gemm_run_row(dtype, dtype, &row);
         return;
     }

@@ -108,12 +108,27 @@ struct run {
     const fl_kernel *kernel;
     fl_formula_value values[FL_FORMULA_NODES];
     const char *places[FL_FORMULA_NODES];
-    char *memory;
+    char *memory; /* the blocks, of so many bytes each */
+    size_t bytes;
 };
 
 static char *block_of(const struct run *run, int node)
 {
-    return run->memory + run->kernel->op->formula->nodes[node].block * BLOCK * (int)sizeof(double);
+    return run->memory + (size_t)run->kernel->op->formula->nodes[node].block * run->bytes;
+}
+
+static size_t block_count(const fl_formula *formula)
+{
+    int last = 0;
+    for (int i = 0; i < formula->count; i++)
+        if (formula->nodes[i].block > last) last = formula->nodes[i].block;
+    return (size_t)last + 1;
+}
+
+static size_t block_bytes(const fl_view *out)
+{
+    int64_t n = out->numel < BLOCK ? out->numel : BLOCK;
+    return ((size_t)n * fl_dtype_size(out->dtype) + 63) & ~(size_t)63;
 }
 
 /* What is a number, and where tensors lie. */
@@ -194,9 +209,10 @@ static void run_block(struct run *run, int64_t first, int64_t n)
 
 bool fl_formula_run_small(fl_kernel *kernel)
 {
-    _Alignas(64) char memory[BLOCKS * BLOCK * sizeof(double)];
-    struct run run = {.kernel = kernel};
     if (!is_for_small(kernel)) return false;
+    if (kernel->out[0].numel == 0) return true;
+    struct run run = {.kernel = kernel, .bytes = block_bytes(&kernel->out[0])};
+    char memory[block_count(kernel->op->formula) * run.bytes] __attribute__((aligned(64)));
     run.memory = memory;
     begin(&run);
     for (int64_t first = 0; first < kernel->out[0].numel; first += BLOCK) {

@@ -159,13 +159,14 @@ static fl_status run_half_row(bool *done, fl_kernel *kernel)
 {
     fl_stage s;
     fl_gemm row;
+    if (!is_half(kernel->out[0].dtype)) return FL_OK;
     const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
     fl_product p = fl_product_for(kernel->op, kernel->attrs, x->ndim, y->ndim);
     int64_t columns = p.yn < 0 ? 1 : y->size[p.yn];
     int matrix = kernel->out[0].numel == columns ? FL_PRODUCT_Y : FL_PRODUCT_X;
     if (kernel->in[matrix].ndim != 2 || (matrix == FL_PRODUCT_X && columns != 1)) return FL_OK;
     fl_dtype dtype = kernel->in[matrix].dtype;
-    if (!is_half(dtype) || !is_half(kernel->out[0].dtype)) return FL_OK;
+    if (!is_half(dtype)) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 1u << matrix));
     fl_gemm_axes b = fl_product_of_kernel(&s, s.out[0]);
     if (!fl_row_product_suits(&row, &b.one) || row.b != s.in[matrix]) return FL_OK;
