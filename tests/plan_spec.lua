@@ -337,6 +337,17 @@ describe("a planned script", function()
         assert.is_truthy(text:find "a step, from one step%(%) of the optimizer to the next")
     end)
 
+    it("may have a key-value store, but none with servers", function()
+        local script = process.flowlua .. " --plan 4 scripts/train.lua --data README.md --kvstore "
+        local moves = read_report((process.output(script .. "dist_sync 2>/dev/null"))).moves
+        assert.are.equal(54, moves["reduce-scatter 0"].calls)
+        assert.are.equal(moves["reduce-scatter 0"].bytes, moves["all-gather 0"].bytes)
+        local text, status = process.output(script .. "dist_async 2>&1")
+        assert.are.equal(1, status)
+        assert.is_truthy(text:find("a dist_async store cannot be planned: when its servers are asked depends on their speed; "
+            .. "plan dist_sync, or leave the store out", 1, true), text)
+    end)
+
     it("is scripts/train.lua, split in two ways", function()
         local text, status = process.output(process.flowlua .. " --plan 1024 scripts/train.lua --tp 2 --heads 4 --batch 512 "
             .. "--zero --data README.md 2>/dev/null")

@@ -31,7 +31,12 @@ local OPTIONS = {"servers", "staleness", "bound"}
 function kvstore.create(type, options)
     local class = kinds[type]
     if not class then
-        check.fail("create: type must be one of %s, got %s", table.concat(check.sorted_keys(kinds), "|"), check.quote(type))
+        check.fail("create: type must be one of %s, got %s", table.concat(check.sorted_keys(kinds), "|"),
+            check.quote(type))
+    end
+    if class == Async and flow._plan.on then
+        check.fail("create: a dist_async store cannot be planned: when its servers are asked depends on their " ..
+            "speed; plan dist_sync, or leave the store out")
     end
     if class == Async then
         return Async.create{
