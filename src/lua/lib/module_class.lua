@@ -106,12 +106,15 @@ local function missing(self, key)
     return missing_number(self, key)
 end
 
-local function get(self, key)
-    local value = self[FIELDS][key]
-    if value ~= nil then return value end
-    value = getmetatable(self)[key]
-    if value == nil and (not self[KINDS][key] or math_type(key) == "integer") then missing(self, key) end
-    return value
+-- Reads a field of a module of that class, or a method.
+local function getter(class)
+    return function(self, key)
+        local value = self[FIELDS][key]
+        if value ~= nil then return value end
+        value = class[key]
+        if value == nil and (not self[KINDS][key] or math_type(key) == "integer") then missing(self, key) end
+        return value
+    end
 end
 
 local function kind_of(value, before)
@@ -419,12 +422,13 @@ end
 ---@param name string
 function Module:extend(name)
     local class = {
-        __name = name, __index = get, __newindex = set, __call = call, __len = length,
+        __name = name, __newindex = set, __call = call, __len = length,
         __tostring = function(module)
             walk(module, function() end, true)      -- one that contains itself has no end
             return module:describe()
         end,
     }
+    class.__index = getter(class)
     return setmetatable(class, {__index = self, __call = construct, __name = "class " .. name})
 end
 
