@@ -159,6 +159,55 @@ int main() {
         assert.is_truthy(output:find("flow_program_open: ", 1, true))
     end)
 
+    -- What tests/host/optimizer.c prints, by flow.optim.
+    local function steps_of(kind, options)
+        local flow, lines, params = require "flow", {}, {}
+        for k, n in ipairs {6, 4, 5} do
+            params[k] = (flow.arange(1, n + 1):to("float32") / (k + 1)):view(k == 1 and {2, 3} or {n})
+            params[k].requires_grad = k < 3
+        end
+        local optimizer = flow.optim[kind](params, options)
+        for step = 1, 4 do
+            optimizer:zero_grad()
+            for k = 1, step == 2 and 1 or 2 do (params[k] * params[k] * params[k]):sum():backward() end
+            optimizer:step()
+            local values = {}
+            for _, p in ipairs(params) do
+                for _, x in ipairs(p:detach():view(-1):totable()) do values[#values + 1] = ("%a "):format(x) end
+            end
+            lines[step] = table.concat(values) .. "\n"
+        end
+        return table.concat(lines)
+    end
+
+    with(nil, "takes the steps of scripts' optimizers, bit by bit", function()
+        local program = compile("tests/host/optimizer.c", shared)
+        for _, case in ipairs {
+            {"SGD", "lr=0.01, weight_decay=0.1", {lr = 0.01, weight_decay = 0.1}},
+            {"SGD", "lr=0.01, momentum=0.9, nesterov=true", {lr = 0.01, momentum = 0.9, nesterov = true}},
+            {"Adam", "lr=0.1, beta1=0.8", {lr = 0.1, betas = {0.8, 0.999}}},
+            {"Adam", "amsgrad=true, maximize=true", {amsgrad = true, maximize = true}},
+            {"AdamW", "lr=0.1", {lr = 0.1}},
+            {"RMSprop", "", {}},
+            {"RMSprop", "centered=true, momentum=0.9", {centered = true, momentum = 0.9}},
+            {"Adagrad", "initial_accumulator_value=0.5, lr_decay=0.1", {initial_accumulator_value = 0.5, lr_decay = 0.1}},
+            {"Adadelta", "rho=0.8", {rho = 0.8}},
+            {"Adamax", "", {}},
+            {"NAdam", "momentum_decay=0.01", {momentum_decay = 0.01}},
+            {"RAdam", "lr=0.1", {lr = 0.1}},
+            {"Rprop", "eta_minus=0.3, step_size_max=10", {etas = {0.3, 1.2}, step_sizes = {1e-6, 10}}},
+            {"ASGD", "lr=0.1, t0=1", {lr = 0.1, t0 = 1}},
+            {"Lion", "weight_decay=0.1", {weight_decay = 0.1}},
+            {"LAMB", "lr=0.1, beta2=0.9, weight_decay=0.1", {lr = 0.1, betas = {0.9, 0.9}, weight_decay = 0.1}},
+            {"LAMB", "", {}},
+            {"LARS", "trust_coefficient=0.1, momentum=0.5", {trust_coefficient = 0.1, momentum = 0.5}},
+            {"LARS", "", {}},
+        } do
+            local output = process.output(("%s %s '%s' 2>&1"):format(program, case[1], case[2]))
+            assert.are.equal(steps_of(case[1], case[3]), output, case[1] .. " " .. case[2])
+        end
+    end)
+
     with(nil, "serves C modules of scripts", function()
         compile("tests/host/module.c", "-shared -fPIC $(pkg-config --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4) " ..
             ("-Isrc/core/api && cp %s/program%d %s/module.so"):format(folder, count + 1, folder))

@@ -444,7 +444,7 @@ static void test_optimizers(void)
 {
     static const char *const kinds[] = {"SGD",     "SGD",     "Adam",    "AdamW",    "Adam",   "RMSprop",
                                         "RMSprop", "Adagrad", "Adagrad", "Adadelta", "Adamax", "NAdam",
-                                        "RAdam",   "Rprop",   "ASGD",    "Lion"};
+                                        "RAdam",   "Rprop",   "ASGD",    "Lion",     "LAMB",   "LARS"};
     static const char *const options[] = {"lr=0.1",
                                           " momentum = 0.9 ,nesterov=true",
                                           "lr=0.1,beta1=0.8",
@@ -460,8 +460,10 @@ static void test_optimizers(void)
                                           "lr=0.1",
                                           "eta_minus=0.3, step_size_max=10, lr=0.2",
                                           "lr=0.1, t0=1",
-                                          "lr=0.1"};
-    for (int k = 0; k < 16; k++) {
+                                          "lr=0.1",
+                                          "beta2=0.9, weight_decay=0.1",
+                                          "trust_coefficient=0.1"};
+    for (int k = 0; k < 18; k++) {
         flow_tensor *p = make(&vector, six), *idle = make(&vector, six), *y, *params[] = {p, idle};
         flow_optimizer *o;
         OK(flow_require_grad(p, true));
@@ -494,10 +496,10 @@ static void test_optimizers(void)
     flow_optimizer_free(o);
     o = NULL;
 #define BAD(text, kind, count, options) FAILS(flow_optimizer_new(&o, kind, twice, count, options), FLOW_ERR_VALUE, text)
-    BAD("flow_optimizer_new: there is no optimizer 'LAMB'; there are SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, "
+    BAD("flow_optimizer_new: there is no optimizer 'Lamp'; there are SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, "
         "Adamax, "
-        "NAdam, RAdam, Rprop, ASGD, Lion",
-        "LAMB", 1, NULL);
+        "NAdam, RAdam, Rprop, ASGD, Lion, LAMB, LARS",
+        "Lamp", 1, NULL);
     BAD("flow_optimizer_new: it needs parameters, got 0", "SGD", 0, NULL);
     BAD("flow_optimizer_new: parameters 0 and 1 are the same", "SGD", 2, NULL);
     BAD("Adam: unknown option 'momentum'", "Adam", 1, "momentum=0.9");

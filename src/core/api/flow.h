@@ -294,10 +294,10 @@ FLOW_API flow_status flow_detach(flow_tensor **out, flow_tensor *tensor);
 
 typedef struct flow_optimizer flow_optimizer;
 
-/* kind: "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "Lion".
-** params: leaves, also frozen ones; it holds references. options: "lr=1e-3, weight_decay=0.1" of those that scripts
-** have (docs/optim.md), where betas are beta1, beta2, etas eta_minus, eta_plus, and step_sizes step_size_min,
-** step_size_max; NULL: the defaults of scripts. */
+/* kind: "SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "Lion",
+** "LAMB", "LARS". params: leaves, also frozen ones; it holds references. options: "lr=1e-3, weight_decay=0.1" of those
+** that scripts have (docs/optim.md), where betas are beta1, beta2, etas eta_minus, eta_plus, and step_sizes
+** step_size_min, step_size_max; NULL: the defaults of scripts. */
 FLOW_API flow_status flow_optimizer_new(flow_optimizer **out, const char *kind, flow_tensor *const *params, int count,
                                         const char *options);
 /* One step with the gradients that are there; an error if there are none. */

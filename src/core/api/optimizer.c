@@ -24,7 +24,9 @@
     X(RADAM, "RAdam")       \
     X(RPROP, "Rprop")       \
     X(ASGD, "ASGD")         \
-    X(LION, "Lion")
+    X(LION, "Lion")         \
+    X(LAMB, "LAMB")         \
+    X(LARS, "LARS")
 
 enum kind {
 #define X(kind, name) kind,
@@ -51,7 +53,7 @@ struct member {
 
 struct settings {
     double lr, momentum, dampening, weight_decay, beta1, beta2, eps, alpha, rho, lr_decay, initial_accumulator_value,
-        momentum_decay, lambd, t0, eta_minus, eta_plus, step_size_min, step_size_max;
+        momentum_decay, lambd, t0, trust_coefficient, eta_minus, eta_plus, step_size_min, step_size_max;
     bool nesterov, maximize, amsgrad, centered, decoupled_weight_decay;
 };
 
@@ -73,9 +75,10 @@ enum {
     OF_NADAM = 1 << NADAM,
     OF_RPROP = 1 << RPROP,
     OF_ASGD = 1 << ASGD,
+    OF_LARS = 1 << LARS,
     OF_ALL = (1 << KINDS) - 1,
     OF_ADAM = 1 << ADAM | 1 << ADAMW,
-    OF_MOMENTS = OF_ADAM | 1 << ADAMAX | OF_NADAM | 1 << RADAM,
+    OF_MOMENTS = OF_ADAM | 1 << ADAMAX | OF_NADAM | 1 << RADAM | 1 << LAMB,
     OF_CHOICE = 1 << ADAM | OF_NADAM | 1 << RADAM
 };
 
@@ -97,12 +100,12 @@ static const struct option {
     NUMBER(lr, OF_ALL, 0, INFINITY),
     NUMBER(weight_decay, OF_ALL & ~OF_RPROP, 0, INFINITY),
     FLAG(maximize, OF_ALL),
-    NUMBER(momentum, OF_SGD | OF_RMSPROP, 0, 1),
+    NUMBER(momentum, OF_SGD | OF_RMSPROP | OF_LARS, 0, 1),
     NUMBER(dampening, OF_SGD, -INFINITY, INFINITY),
     FLAG(nesterov, OF_SGD),
     NUMBER(beta1, OF_MOMENTS | 1 << LION, 0, 1),
     NUMBER(beta2, OF_MOMENTS | 1 << LION, 0, 1),
-    NUMBER(eps, OF_MOMENTS | OF_RMSPROP | OF_ADAGRAD | OF_ADADELTA, 0, INFINITY),
+    NUMBER(eps, OF_MOMENTS | OF_RMSPROP | OF_ADAGRAD | OF_ADADELTA | OF_LARS, 0, INFINITY),
     FLAG(amsgrad, OF_ADAM),
     FLAG(decoupled_weight_decay, OF_CHOICE),
     NUMBER(alpha, OF_RMSPROP | OF_ASGD, 0, INFINITY),
@@ -117,6 +120,7 @@ static const struct option {
     NUMBER(step_size_max, OF_RPROP, 0, INFINITY),
     NUMBER(lambd, OF_ASGD, 0, INFINITY),
     NUMBER(t0, OF_ASGD, 0, INFINITY),
+    NUMBER(trust_coefficient, OF_LARS, 0, INFINITY),
 #undef NUMBER
 #undef FLAG
 };
@@ -158,6 +162,12 @@ static struct settings defaults_of(enum kind kind)
     case LION:
         s.lr = 1e-4;
         s.beta2 = 0.99;
+        break;
+    case LAMB: s.eps = 1e-6; break;
+    case LARS:
+        s.lr = 1e-2;
+        s.momentum = 0.9;
+        s.trust_coefficient = 1e-3;
         break;
     default: break;
     }
@@ -321,11 +331,26 @@ static const fl_op *step_of(const flow_optimizer *optimizer)
     case RPROP: return FL_OP_REF(rprop_step);
     case ASGD: return FL_OP_REF(asgd_step);
     case LION: return FL_OP_REF(lion_step);
+    case LAMB: return FL_OP_REF(lamb_step);
+    case LARS: return FL_OP_REF(lars_step);
     default: return s->amsgrad ? FL_OP_REF(amsgrad_step) : FL_OP_REF(adamw_step);
     }
 }
 
-static int kept_count(const flow_optimizer *optimizer) { return step_of(optimizer)->groups - 2; }
+/* The op of the sums of squares that a step's last list holds; NULL: there is no such list. */
+static const fl_op *norms_of(const flow_optimizer *optimizer)
+{
+    switch (optimizer->kind) {
+    case LAMB: return FL_OP_REF(lamb_norms);
+    case LARS: return FL_OP_REF(lars_norms);
+    default: return NULL;
+    }
+}
+
+static int kept_count(const flow_optimizer *optimizer)
+{
+    return step_of(optimizer)->groups - 2 - (norms_of(optimizer) != NULL);
+}
 
 /* What kept tensor k begins with. */
 static double initial_of(const flow_optimizer *optimizer, int k)
@@ -366,11 +391,10 @@ static void set(fl_attrs *attrs, const fl_op *op, const char *name, double value
     }
 }
 
-/* The op of a step and its attributes; names that it does not have are left out. */
-static const fl_op *op_of(fl_attrs *attrs, const flow_optimizer *optimizer, int64_t step)
+/* The attributes of an op of step number `step`; names that it does not have are left out. */
+static void set_all(fl_attrs *attrs, const fl_op *op, const flow_optimizer *optimizer, int64_t step)
 {
     const struct settings *s = &optimizer->settings;
-    const fl_op *op = step_of(optimizer);
     bool decoupled = optimizer->kind == ADAMW || optimizer->kind == LION || s->decoupled_weight_decay;
     const struct {
         const char *name;
@@ -396,11 +420,114 @@ static const fl_op *op_of(fl_attrs *attrs, const flow_optimizer *optimizer, int6
                   {"least", s->step_size_min},
                   {"most", s->step_size_max},
                   {"lambd", s->lambd},
-                  {"t0", s->t0}};
+                  {"t0", s->t0},
+                  {"trust_coefficient", s->trust_coefficient}};
     fl_attrs_init(attrs, op);
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) set(attrs, op, values[i].name, values[i].value);
-    return op;
 }
+
+/* An op that writes some of its operands. */
+static fl_status run_step(const fl_op *op, const flow_optimizer *optimizer, int64_t step, const fl_operand *in, int nin)
+{
+    fl_tensor *out[FL_MAX_OUT] = {NULL};
+    fl_attrs attrs;
+    set_all(&attrs, op, optimizer, step);
+    FL_TRY(fl_dispatch(out, op, in, nin, &attrs));
+    for (int i = 0; i < op->nout; i++) fl_tensor_unref(out[i]);
+    return FL_OK;
+}
+
+/* ---- rates by norms ---- */
+
+/* A group of parameters in its step: `count` operands in each of the lists of `in`. sums: the last list, owned. */
+struct group {
+    const flow_optimizer *optimizer;
+    int64_t step;
+    fl_operand *in;
+    int count;
+    fl_tensor **sums;
+};
+
+static bool split_alike(const fl_operand *x, const fl_operand *y)
+{
+    return fl_nd_sbp_equal(x->tensor->meta->nd_sbp, y->tensor->meta->nd_sbp);
+}
+
+/* Row `row` of the sums, which are whole on every rank. */
+static fl_status take_row(fl_tensor **out, fl_tensor *rows, int64_t row)
+{
+    fl_attrs attrs;
+    fl_attrs_init(&attrs, FL_OP_REF(select));
+    set(&attrs, FL_OP_REF(select), "axis", 0);
+    set(&attrs, FL_OP_REF(select), "index", (double)row);
+    return FL_CALL_WITH(out, &attrs, select, fl_of(rows));
+}
+
+/* Sums over parts of global tensors are partial. */
+static fl_status add_up(fl_tensor **out, fl_tensor *rows)
+{
+    const fl_meta *meta = rows->meta;
+    if (!meta->is_local)
+        return fl_to_global(out, rows, meta->placement, fl_nd_sbp_fill(FL_B, meta->placement->ndim), NULL);
+    *out = fl_tensor_ref(rows);
+    return FL_OK;
+}
+
+/* The sums of the parameters that are split as the first one is: `alike` of them, whose positions are in `at`. */
+static fl_status sum_alike(struct group *group, const int *at, int alike, fl_operand *in)
+{
+    const fl_op *op = norms_of(group->optimizer);
+    fl_tensor *rows = NULL, *whole = NULL;
+    fl_attrs attrs;
+    for (int k = 0; k < op->groups; k++)
+        for (int i = 0; i < alike; i++) in[k * alike + i] = group->in[k * group->count + at[i]];
+    set_all(&attrs, op, group->optimizer, group->step);
+    FL_TRY(fl_dispatch(&rows, op, in, op->groups * alike, &attrs));
+    fl_status status = add_up(&whole, rows);
+    for (int i = 0; i < alike && status == FL_OK; i++) status = take_row(&group->sums[at[i]], whole, i);
+    fl_tensor_unref(rows);
+    if (whole) fl_tensor_unref(whole);
+    return status;
+}
+
+/* The sums of squares of all parameters and of their updates: by an op for those that are split alike. `at` and `in`
+** have room for all. */
+static fl_status sum_all(struct group *group, int *at, fl_operand *in)
+{
+    for (int first = 0; first < group->count; first++) {
+        int alike = 0;
+        if (group->sums[first]) continue;
+        for (int i = first; i < group->count; i++)
+            if (split_alike(&group->in[i], &group->in[first])) at[alike++] = i;
+        FL_TRY(sum_alike(group, at, alike, in));
+    }
+    return FL_OK;
+}
+
+/* LAMB's moments of the step come before the norms of its update. */
+static fl_status run_trusted(struct group *group)
+{
+    const fl_op *op = step_of(group->optimizer);
+    int count = group->count, lists = op->groups;
+    if (group->optimizer->kind == LAMB)
+        FL_TRY(run_step(FL_OP_REF(lamb_moments_step), group->optimizer, group->step, group->in, (lists - 1) * count));
+    fl_operand *in = malloc(sizeof *in * (size_t)(lists * count));
+    int *at = malloc(sizeof *at * (size_t)count);
+    group->sums = calloc((size_t)count, sizeof *group->sums);
+    fl_status status = in && at && group->sums ? sum_all(group, at, in)
+                                               : fl_fail(FL_ERR_MEMORY, "flow_step: out of memory");
+    if (status == FL_OK) {
+        for (int i = 0; i < count; i++) group->in[(lists - 1) * count + i] = fl_of(group->sums[i]);
+        status = run_step(op, group->optimizer, group->step, group->in, lists * count);
+    }
+    for (int i = 0; group->sums && i < count; i++) fl_tensor_release(group->sums[i]);
+    free(group->sums);
+    free(at);
+    free(in);
+    return status;
+}
+
+/* ---- groups ---- */
 
 static bool belongs(const struct member *member, const struct member *first)
 {
@@ -414,8 +541,6 @@ static fl_status step_group(flow_optimizer *optimizer, int first, fl_operand *in
 {
     int count = 0, at = 0, lists = 2 + kept_count(optimizer);
     struct member *m = optimizer->members, *f = &m[first];
-    fl_tensor *out[FL_MAX_OUT] = {NULL};
-    fl_attrs attrs;
     for (int i = first; i < optimizer->count; i++) count += belongs(&m[i], f);
     for (int i = first; i < optimizer->count; i++) {
         if (i != first && !belongs(&m[i], f)) continue;
@@ -425,9 +550,9 @@ static fl_status step_group(flow_optimizer *optimizer, int first, fl_operand *in
         for (int k = 0; k < lists - 2; k++) in[(2 + k) * count + at] = fl_of(m[i].kept[k]);
         at++;
     }
-    const fl_op *op = op_of(&attrs, optimizer, f->steps + 1);
-    FL_TRY(fl_dispatch(out, op, in, lists * count, &attrs));
-    for (int i = 0; i < op->nout; i++) fl_tensor_unref(out[i]);
+    struct group group = {.optimizer = optimizer, .step = f->steps + 1, .in = in, .count = count};
+    if (norms_of(optimizer)) FL_TRY(run_trusted(&group));
+    else FL_TRY(run_step(step_of(optimizer), optimizer, group.step, in, lists * count));
     for (int i = optimizer->count - 1; i >= first; i--) /* the first one last: others are compared with it */
         if (i == first || belongs(&m[i], f)) m[i].done = true;
     return FL_OK;
