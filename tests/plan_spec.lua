@@ -214,6 +214,18 @@ end
         end)
     end
 
+    process.it_with_ranks("is that of two ranks' allocators within 5 percent, joined gradients and all", function()
+        local code = MLP .. [[
+            for i = 1, 3 do
+                step()
+                local peak = flow.memory{reset_peak = true}.peak_bytes
+                if i == 2 then flow.print("PEAK", peak) end
+            end]]
+        local real = tonumber(process.run("", code, "--ranks 2"):match "PEAK\t(%d+)")
+        local planned = plan(2, code).memory.peak
+        assert.is_true(math.abs(planned - real) <= 0.05 * real, ("planned %d, real %d"):format(planned, real))
+    end)
+
     it("is told apart by what it is for", function()
         local memory = plan(1, NET:format(table.unpack(nets[1], 2))).memory
         local size = 4 * (784 * 512 + 512 + 2 * 512 + 512 * 10 + 10)
