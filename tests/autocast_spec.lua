@@ -16,6 +16,14 @@ describe("autocast", function()
         {"matmul", "bfloat16", function() return flow.matmul(x, y) end},
         {"bmm", "bfloat16", function() return flow.bmm(x:reshape(1, 3, 3), y:reshape(1, 3, 3)) end},
         {"linear", "bfloat16", function() return flow.linear(x, y) end},
+        {"addmm", "bfloat16", function() return flow.addmm(x, y, y) end},
+        {"baddbmm", "bfloat16", function()
+            local one = x:reshape(1, 3, 3)
+            return flow.baddbmm(one, one, one)
+        end},
+        {"conv_transpose2d", "bfloat16", function()
+            return flow.conv_transpose2d(x:reshape(1, 1, 3, 3), y:reshape(1, 1, 3, 3))
+        end},
         {"einsum", "bfloat16", function() return flow.einsum("ij,jk->ik", x, y) end},
         {"conv2d", "bfloat16", function() return flow.conv2d(x:reshape(1, 1, 3, 3), y:reshape(1, 1, 3, 3)) end},
         {"attention", "bfloat16", function()

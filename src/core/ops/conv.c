@@ -588,7 +588,7 @@ static fl_status transpose(fl_tensor **out, const fl_op *op, int axes, const fl_
         .sig = #name_ "(x, weight, bias?, stride: ints = 1, padding: ints = 0, output_padding: ints = 0, " \
                       "groups: int = 1, dilation: ints = 1)",                                              \
         .nout = 1,                                                                                         \
-        .flags = FL_OP_FUNCTION_ONLY,                                                                      \
+        .flags = FL_OP_FUNCTION_ONLY | FL_OP_LOW,                                                          \
         .doc = doc_,                                                                                       \
         .body = body_##name_,                                                                              \
         FL_SAMPLES(__VA_ARGS__),                                                                           \

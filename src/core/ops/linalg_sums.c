@@ -148,6 +148,7 @@ static fl_status body_addr(fl_tensor **out, const fl_operand *in, int nin, const
         .name = #name_,                                                     \
         .sig = #name_ "(input, x, y, beta: scalar = 1, alpha: scalar = 1)", \
         .nout = 1,                                                          \
+        .flags = FL_OP_LOW,                                                 \
         .doc = doc_,                                                        \
         .body = body_##name_,                                               \
         FL_SAMPLES(samples_),                                               \
