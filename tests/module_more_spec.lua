@@ -4,6 +4,50 @@ local nn = flow.nn
 local support = require "tests.support"
 local message = support.message_of
 
+describe("states with hooks", function()
+    it("are changed on their way out and in", function()
+        local net, seen = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1))), {}
+        local inner = net[2]
+        inner:register_state_dict_pre_hook(function(_, prefix) seen[#seen + 1] = "save " .. prefix end)
+        local out = inner:register_state_dict_post_hook(function(module, state, prefix)
+            seen[#seen + 1] = rawequal(module, inner) and "saved " .. prefix
+            state[prefix .. "weight"], state[prefix .. "1.weight"] = state[prefix .. "1.weight"], nil
+        end)
+        net:register_state_dict_post_hook(function(_, state, prefix)
+            seen[#seen + 1] = "all " .. prefix
+            state.version = flow.tensor(3)
+        end)
+        local state = net:state_dict()
+        assert.are.same({"save 2.", "saved 2.", "all "}, seen)
+        assert.is_nil(state["2.1.weight"])
+        assert.are.equal("1 2", table.concat(state["2.weight"].shape, " "))
+        assert.are.equal(3, state.version:item())
+
+        local other, keys = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1))), nil
+        other:register_load_state_dict_pre_hook(function(_, given) given.version = nil end)
+        other[2]:register_load_state_dict_pre_hook(function(_, given, prefix)
+            given[prefix .. "1.weight"], given[prefix .. "weight"] = given[prefix .. "weight"], nil
+        end)
+        other:register_load_state_dict_post_hook(function(_, found) keys = found end)
+        other:load_state_dict(state)
+        assert.are.same({missing_keys = {}, unexpected_keys = {}}, keys)
+        assert.is_true(flow.equal(other[2][1].weight, inner[1].weight))
+        assert.are.equal(3, state.version:item())       -- the hooks have changed a copy
+
+        out:remove()
+        assert.is_not_nil(net:clone():state_dict()["2.1.weight"])
+        assert.are.equal(3, net:clone():state_dict().version:item())
+    end)
+
+    it("parts are put at a path", function()
+        local net = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 1)))
+        net:set_submodule("2.1", nn.Tanh())
+        net:set_submodule("2.gate", nn.Sigmoid())
+        assert.are.equal("Tanh() Sigmoid()", tostring(net[2][1]) .. " " .. tostring(net[2].gate))
+        assert.is_false(pcall(net.set_submodule, net, "3.x", nn.Tanh()))
+    end)
+end)
+
 describe("modules", function()
     it("are copied with all that they hold", function()
         local net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))

@@ -153,6 +153,8 @@ static const struct { const char *place, *word, *text; } advice[] = {
      "the gradients are summed over the ranks"},
     IN_FLOW("Swish", "nn.SiLU()"),
     IN_FLOW("NLLLoss2d", "nn.NLLLoss()"),
+    IN_FLOW("CrossMapLRN2d", "nn.LocalResponseNorm(size)"),
+    {"nn.utils", "skip_init", "write flow.with_device(\"meta\", nn.Linear, 4, 2):to_empty(\"cpu\")"},
     IN_FLOW("Buffer", "self:register_buffer(name, t)"),
     IN_FLOW("Container", "nn.Module:extend(name)"),
     {"nn.init", "orthogonal", "write nn.init.orthogonal_(t)"}, {"nn.init", "eye", "write nn.init.eye_(t)"},

@@ -337,6 +337,11 @@ function Module:clone() return require("flow.module_more").clone(self) end
 ---The module at a dotted path as named_modules gives it: net:get_submodule "blocks.2.mlp".
 function Module:get_submodule(path) return require("flow.module_more").get_submodule(self, path) end
 
+---Puts a module at a dotted path, in the place of the one that is there, or as a new part.
+---@param path string
+---@param module flow.nn.Module
+function Module:set_submodule(path, module) require("flow.module_more").set_submodule(self, path, module) end
+
 ---The parameter at a dotted path.
 function Module:get_parameter(path) return require("flow.module_more").get_tensor(self, path, "parameter") end
 
@@ -358,12 +363,44 @@ local function stateful(self)
     return result
 end
 
+-- The module and those below it that have hooks of a kind, as {module, prefix of its names}.
+local function hooked(self, when)
+    local list = {}
+    walk(self, function(name, part)
+        if class.has_hooks(part, when) then list[#list + 1] = {part, name == "" and "" or name .. "."} end
+    end)
+    return list
+end
+
 ---Parameters and buffers by dotted name, in order, detached from the tape. They share memory with the module.
 function Module:state_dict()
-    local state = stateful(self)
+    for _, entry in ipairs(hooked(self, "state_before")) do class.call_hooks(entry[1], "state_before", entry[2]) end
+    local state, after = stateful(self), hooked(self, "state_after")
     for name, t in state do state[name] = t:detach() end
+    for i = #after, 1, -1 do class.call_hooks(after[i][1], "state_after", state, after[i][2]) end
     return state
 end
+
+---Calls f(module, prefix) before state_dict reads the module; prefix is that of its names. Returns a handle.
+---@param f function
+---@return table handle
+function Module:register_state_dict_pre_hook(f) return class.add_hook(self, "state_before", f) end
+
+---Calls f(module, state, prefix) after state_dict has put the module and those below it into the state, which f may
+---change. Returns a handle.
+---@param f function
+---@return table handle
+function Module:register_state_dict_post_hook(f) return class.add_hook(self, "state_after", f) end
+
+---Calls f(module, state, prefix) before load_state_dict reads the state, a copy that f may change. Returns a handle.
+---@param f function
+---@return table handle
+function Module:register_load_state_dict_pre_hook(f) return class.add_hook(self, "load_before", f) end
+
+---Calls f(module, {missing_keys = ..., unexpected_keys = ...}) after load_state_dict. Returns a handle.
+---@param f function
+---@return table handle
+function Module:register_load_state_dict_post_hook(f) return class.add_hook(self, "load_after", f) end
 
 -- Names of the module's tensors that the state dict lacks, and names in it that the module does not have.
 local function compare_names(own, state)
@@ -448,7 +485,13 @@ end
 ---@return string[] missing names that the state dict lacks
 ---@return string[] unexpected names that the module does not have
 function Module:load_state_dict(state, opts)
-    local own = stateful(self)
+    local own, before, after = stateful(self), hooked(self, "load_before"), hooked(self, "load_after")
+    if #before > 0 then
+        local copy = {}
+        for name, value in pairs(state) do copy[name] = value end
+        state = copy
+    end
+    for _, entry in ipairs(before) do class.call_hooks(entry[1], "load_before", state, entry[2]) end
     state = counted_from_1(own, state)
     local lacking, unexpected = compare_names(own, state)
     local problems = state_problems(own, state, opts.strict and lacking or {}, opts.strict and unexpected or {})
@@ -458,6 +501,8 @@ function Module:load_state_dict(state, opts)
     for name, t in own do
         if state[name] ~= nil then checkpoint.copy(t, state[name]) end
     end
+    local keys = {missing_keys = lacking, unexpected_keys = unexpected}
+    for i = #after, 1, -1 do class.call_hooks(after[i][1], "load_after", keys) end
     return lacking, unexpected
 end
 
@@ -496,6 +541,9 @@ check.methods(Module, "net", {
     "register_buffer(name: string, t: tensor?, persistent: boolean = true)",
     "register_parameter(name: string, t: tensor?)", "register_module(name: string, module: module?)",
     "add_module(name: string, module: module?)", "to(where: string)",
+    "register_state_dict_pre_hook(f: function)", "register_state_dict_post_hook(f: function)",
+    "register_load_state_dict_pre_hook(f: function)", "register_load_state_dict_post_hook(f: function)",
+    "set_submodule(path: string, module: module)",
     "half()", "bfloat16()", "float()", "double()", "cpu()", "cuda()", "clone()", "get_submodule(path: string)",
     "get_parameter(path: string)", "get_buffer(path: string)", "summary(...: any)",
     "to_empty(where: string)",

@@ -312,6 +312,7 @@ local function add_hook(self, when, f)
         hooks = {before = {}, after = {}, backward = {}, backward_pre = {}, changes = 0}
         self[HOOKS] = hooks
     end
+    hooks[when] = hooks[when] or {}
     local handle = setmetatable({call = f, list = hooks[when], module = self}, handle_meta)
     table.insert(hooks[when], handle)
     hooks_changed(self)
@@ -319,6 +320,15 @@ local function add_hook(self, when, f)
 end
 
 M.add_hook = add_hook
+
+---Calls the hooks of one kind of a module: hook(module, ...).
+function M.call_hooks(self, when, ...)
+    local list = self[HOOKS] and self[HOOKS][when]
+    for _, hook in ipairs(list and {table.unpack(list)} or {}) do hook.call(self, ...) end
+end
+
+---@return boolean
+function M.has_hooks(self, when) return self[HOOKS] and self[HOOKS][when] and #self[HOOKS][when] > 0 or false end
 
 ---Calls f(module, arguments, results...) after each forward of the module; arguments is a list with its length in n.
 ---What f returns takes the place of the results. Returns a handle: handle:remove() ends it.

@@ -54,6 +54,13 @@ function M.get_submodule(module, path)
         check.suggest(path, names))
 end
 
+function M.set_submodule(module, path, part)
+    local above, name = path:match "^(.-)%.?([^.]+)$"
+    if not name then check.fail("set_submodule: path must not be empty") end
+    local holder = above == "" and module or M.get_submodule(module, above)
+    holder[math.tointeger(tonumber(name)) or name] = part
+end
+
 function M.get_tensor(module, path, kind)
     local names = {}
     for name, t in class.collect(module, {[kind] = true}, true) do
