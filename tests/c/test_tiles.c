@@ -151,7 +151,7 @@ static bool result_of(fl_dtype *dtype, fl_dtype *compute, const fl_kernel *kerne
     if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) all = fl_dtype_to_float(all);
     if (row->rule != FL_EW_LOGIC && !(row->categories >> fl_dtype_categories[all] & 1)) return false;
     *dtype = fl_ew_is_predicate(row->rule) ? FL_BOOL : all;
-    *compute = fl_ew_compute_dtype(kernel);
+    *compute = fl_ew_compute_dtype(kernel, *dtype);
     return (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][*compute] != NULL;
 }
 
