@@ -383,7 +383,7 @@ local spoken = {
     adjust_brightness = "color_jitter", adjust_contrast = "color_jitter", adjust_saturation = "color_jitter", adjust_hue = "color_jitter",
     pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
     kaiming_uniform = "uniform_", unstack = "unbind", row_stack = "vstack", broadcast_arrays = "broadcast_tensors",
-    split_with_sizes = "split", mvlgamma = "multigammaln", pinverse = "pinv",
+    inference_mode = "no_grad", split_with_sizes = "split", mvlgamma = "multigammaln", pinverse = "pinv",
     ndimension = "dim", tolist = "totable", UpsamplingNearest2d = "Upsample", mel_spectrogram = "stft",
     UpsamplingBilinear2d = "Upsample", batch = "index_select", encode = "json", decode = "json",
 }

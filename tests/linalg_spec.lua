@@ -269,6 +269,9 @@ describe("flow.linalg", function()
             ["linalg.householder_product: A must have at least as many rows as columns, got [2, 3]"] = function()
                 linalg.householder_product(flow.ones(2, 3), flow.ones(2))
             end,
+            ["linalg.tensorinv: the first 5 axes and the others must have one product, got [2, 2]"] = function()
+                linalg.tensorinv(flow.ones(2, 2), 5)
+            end,
             ["linalg.tensorinv: the first 1 axes and the others must have one product, got [2, 3]"] = function()
                 linalg.tensorinv(flow.ones(2, 3), 1)
             end,

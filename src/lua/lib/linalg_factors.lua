@@ -177,8 +177,9 @@ end
 ---@param x table tensor
 ---@param ind integer?
 function M.tensorinv(x, ind)
-    local rows, columns = product(x.shape, 1, ind), product(x.shape, ind + 1, x.ndim)
-    if ind > x.ndim or rows ~= columns then
+    local rows = ind <= x.ndim and product(x.shape, 1, ind)
+    local columns = rows and product(x.shape, ind + 1, x.ndim)
+    if not rows or rows ~= columns then
         check.fail("linalg.tensorinv: the first %d axes and the others must have one product, got %s", ind,
             check.shape(x))
     end
