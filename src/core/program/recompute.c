@@ -2,11 +2,10 @@
 ** recompute.c -- results that are cheap to compute wait for no later use through the step where most memory is in use:
 ** they are computed again before it, by the same kernel from the same values, so that no bit changes.
 **
-** Cheap are copies, elementwise steps, layer norms, and the gelu of a product that is kept. What such a step reads must
-** be there at its second place anyway, unchanged: nothing lives longer because of it.
+** Cheap are copies, elementwise steps, layer norms, and on the host the gelu of a product that is kept. What such a step
+** reads must be there at its second place anyway, unchanged: nothing lives longer because of it.
 */
 #include "infer/infer.h"
-#include "memory/device.h"
 #include "op/product.h"
 #include "passes.h"
 
@@ -108,7 +107,7 @@ static bool second_of(struct second *out, const fl_step *step)
     if (!is_kernel(step) || step->live >= 0) return false;
     *out = (struct second){step->operands, made, step->nin, step->nout};
     if (step->op->flags & (FL_OP_ELEMENTWISE | FL_OP_VIEW) || step->op == FL_OP_REF(layer_norm_rows)) return true;
-    if (step->op != FL_OP_REF(linear_gelu_kept)) return false;
+    if (step->op != FL_OP_REF(linear_gelu_kept) || step->device) return false; /* a device's product has its own gelu */
     *out = (struct second){&made[FL_GELU_KEPT], &made[FL_ACTIVATED], 1, 1};
     const fl_dtype dtype = out->in->meta->dtype;
     return step->kernel.attrs->at[FL_GELU_KEEP].integer && fl_dtype_compute(dtype) == dtype; /* else it is rounded */
@@ -228,8 +227,7 @@ static fl_status make_gelu(fl_step *step, fl_program *program)
     fl_attrs_init(attrs, op);
     attrs->at[FL_GELU_APPROXIMATE] = step->kernel.attrs->at[FL_GELU_APPROXIMATE];
     step->run = op->cpu;
-    if (step->device) FL_TRY(fl_device_kernel_of(&step->run, step->operands[step->nin].meta->placement->type, op));
-    step->fuses = step->numel >= fl_infer_defers_from(step->device != NULL) && (!step->device || step->device->tiles);
+    step->fuses = step->numel >= fl_infer_defers_from(false);
     step->op = step->kernel.op = op;
     step->kernel.name = op->name;
     step->kernel.row = op->row;
