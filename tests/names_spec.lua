@@ -59,7 +59,8 @@ end)
 describe("names from PyTorch", function()
     local renamed, advice = flow._testing.ported()
     local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data, ["nn.utils"] = nn.utils,
-        ["nn.init"] = nn.init, ["nn.functional"] = nn.functional, autograd = flow.autograd, linalg = flow.linalg, special = flow.special}
+        ["nn.init"] = nn.init, ["nn.functional"] = nn.functional, autograd = flow.autograd, linalg = flow.linalg, special = flow.special,
+        loader = {}}        -- the options of that function
 
     it("that exist are not explained", function()
         for _, entry in ipairs(advice) do
@@ -102,6 +103,18 @@ describe("names from PyTorch", function()
             if not found then lost[#lost + 1] = entry[1] .. " -> " .. name end
         end
         assert.are.same({}, lost)
+    end)
+
+    it("are explained where they are options", function()
+        local dataset = flow.data.tensors(x)
+        for option, want in pairs {
+            num_workers = "; it is called 'workers' here", collate_fn = "; it is called 'collate' here",
+            pin_memory = "; write device = \"cuda\": workers then make batches in pinned memory",
+            sampler = "; write data.subset(dataset, positions) or data.weighted(dataset, weights, count) for the dataset",
+        } do
+            assert.are.equal(("loader: unknown option '%s'%s"):format(option, want),
+                message_of(function() flow.data.loader(dataset, {[option] = true}) end))
+        end
     end)
 
     it("and what is meant are told apart from what merely looks alike", function()

@@ -44,7 +44,8 @@ static const struct { const char *word, *name; } renamed[] = {
     {"read_json", "jsonl"}, {"savez", "save_npz"},
     {"DataLoader", "loader"}, {"Dense", "Linear"},
     {"TensorDataset", "tensors"}, {"Subset", "subset"}, {"ConcatDataset", "concat"},
-    {"WeightedRandomSampler", "weighted"},
+    {"WeightedRandomSampler", "weighted"}, {"num_workers", "workers"}, {"collate_fn", "collate"},
+    {"prefetch_factor", "prefetch"}, {"manual_seed_all", "manual_seed"},
     {"LRScheduler", "Scheduler"},
 };
 
@@ -186,6 +187,13 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"data", "Sampler", "write data.subset(dataset, positions): the loader walks them in this order"},
     {"data", "DistributedSampler",
      "write data.loader(dataset, {placement = p, sbp = \"S(0)\"}): each rank asks for its own rows"},
+    {"loader", "sampler",
+     "write data.subset(dataset, positions) or data.weighted(dataset, weights, count) for the dataset"},
+    {"loader", "batch_sampler", "write batch_size = 64, drop_last = true"},
+    {"loader", "pin_memory", "write device = \"cuda\": workers then make batches in pinned memory"},
+    {"loader", "persistent_workers", "workers live as long as the loader; leave it out"},
+    {"loader", "worker_init_fn", "items draw from `random`, which depends on their position alone"},
+    {"loader", "generator", "write seed = 1"}, {"loader", "timeout", "leave it out"},
     {"data", "get_worker_info", "items depend on their position alone: data.random(pass, position)"},
     {"data", "default_collate", "a loader without the option collate stacks items"},
     {"data", "default_convert", "a loader without the option collate stacks items"},

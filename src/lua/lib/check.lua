@@ -391,7 +391,7 @@ local function spread_named(s, named, args, given, options)
         elseif s.options and position_of(s.options, key) then
             options[key] = named[key]
         else
-            M.fail("%s: unknown option %s%s", s.who, M.quote(key), M.suggest(key, s.names))
+            M.fail("%s: unknown option %s%s", s.who, M.quote(key), M.suggest(key, s.names, s.who))
         end
     end
 end
