@@ -478,29 +478,33 @@ end
 
 -- A signature may be broken into lines.
 local function one_line(usage)
-    return (usage:gsub("%s+", " "))
+    return usage:find("\n", 1, true) and usage:gsub("%s+", " ") or usage
+end
+
+-- "init.ones_(x: tensor)" -> "init.ones_", "ones_"
+local function names_of(usage)
+    local who = usage:sub(1, usage:find("(", 1, true) - 1)
+    return who, who:find(".", 1, true) and who:match("[%w_]+$") or who
 end
 
 -- Arguments as they are. A stand-in calls no function last: its frame, which has the name, would be gone.
 local function results(...) return ... end
 
 -- Notes what stands in for f.
-local function stands_in(stand_in, f, usage)
-    local who = usage:match("^[^(]+")
+local function stands_in(stand_in, f, usage, who)
     originals[stand_in] = {f, usage}
     if who ~= "forward" then io_.names[stand_in] = who end      -- messages name the layer's op
     return stand_in
 end
 
--- f as a function without an object.
-local function checked(f, usage)
+-- f as the function `name` without an object.
+local function checked(f, name, usage, who)
     local s
-    local name = usage:match("([%w_]+)%(")
     return stands_in(function(...)
         if owners[(...)] then M.refuse_colon(name, (...)) end
         s = s or parse(usage)
         return results(f(bind(s, ...)))
-    end, f, usage)
+    end, f, usage, who)
 end
 
 -- For callers in a hurry: what stands in for a method that can do with one tensor -> the method itself, which may be
@@ -508,24 +512,29 @@ end
 M.takes_tensor = setmetatable({}, {__mode = "k"})
 
 -- May a function of this signature be called without arguments, all being nil then?
-local function is_bare(usage) return usage:find("[(?]%)$") and not usage:find("[^?],") end
+local function is_bare(usage)
+    return usage:find("[(?]%)$") ~= nil and not usage:find("[^?],")
+end
 
 -- f as the method `name` of objects for which is(self) holds; in_order: its options may be given in their order.
-local function checked_method(f, name, usage, object, is, in_order)
-    local who, s = usage:match("^[^(]+"), nil
-    local bare = is_bare(usage)
+local function checked_method(f, name, usage, who, object, is, in_order)
+    local s, bare
     local stand_in = stands_in(function(self, ...)
         if not is(self) then
             M.fail("%s: a method is called with a colon, %s:%s(); got %s as the %s", who, object, name, M.got(self),
                 object)
         end
-        if bare and select("#", ...) == 0 then return results(f(self)) end
+        if select("#", ...) == 0 then
+            if bare == nil then bare = is_bare(usage) end
+            if bare then return results(f(self)) end
+        end
         if not s then
             s = parse(usage)
             s.in_order = in_order
         end
         return results(f(self, bind(s, ...)))
-    end, f, usage)
+    end, f, usage, who)
+    if name ~= "forward" then return stand_in end
     local first, rest = usage:match("^[%w_.]+%([%w_]+: (%a+)(.*)%)$")
     if (first == "tensor" or first == "any") and (rest == "" or rest:find("^, [^,]+%?$")) then
         M.takes_tensor[stand_in] = f
@@ -538,8 +547,8 @@ end
 ---@param signatures string[]
 function M.takes(t, signatures)
     for _, usage in ipairs(signatures) do
-        local name = usage:match("([%w_]+)%(")
-        t[name] = checked(assert(rawget(t, name), name), one_line(usage))
+        local who, name = names_of(usage)
+        t[name] = checked(assert(rawget(t, name), name), name, one_line(usage), who)
     end
 end
 
@@ -568,8 +577,8 @@ end
 function M.methods(class, object, signatures, is)
     is = is or instance_test(class)
     for _, usage in ipairs(signatures) do
-        local name = usage:match("([%w_]+)%(")
-        class[name] = checked_method(assert(rawget(class, name), name), name, one_line(usage), object, is)
+        local who, name = names_of(usage)
+        class[name] = checked_method(assert(rawget(class, name), name), name, one_line(usage), who, object, is)
     end
     return is
 end
@@ -579,8 +588,8 @@ end
 ---@param usage string
 ---@param is fun(value: any): boolean?
 function M.constructor(class, usage, is)
-    class.init = checked_method(rawget(class, "init"), "init", one_line(usage), "module", is or instance_test(class),
-        true)
+    class.init = checked_method(rawget(class, "init"), "init", one_line(usage), names_of(usage), "module",
+        is or instance_test(class), true)
 end
 
 return M
