@@ -1375,6 +1375,42 @@ def sac():
             "action": actor(state, torch.zeros(16, 2))[0][0], "target": targets[0][2].weight[0]}
 
 
+@program
+def private():
+    """Gradients of each sample by vmap, clipped one by one (DP-SGD); an ensemble by stacked parameters; a Laplacian."""
+    from torch.func import functional_call, grad, hessian, stack_module_state, vmap
+    net = fill(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)))
+    parameters = {name: p.detach().clone() for name, p in net.named_parameters()}
+    x, y = values((8, 4), 1, 4), integers((8,), 2, 3)
+
+    def loss_of(parameters, x, y):
+        return F.cross_entropy(functional_call(net, parameters, (x.unsqueeze(0),)), y.unsqueeze(0))
+
+    losses, norms = [], []
+    for _ in range(4):
+        each = vmap(grad(loss_of), in_dims=(None, 0, 0))(parameters, x, y)
+        norm = sum(g.flatten(1).square().sum(1) for g in each.values()).sqrt()
+        factor = (0.5 / (norm + 1e-6)).clamp(max=1.0)
+        for name, g in each.items():
+            parameters[name] = parameters[name] - 0.5 * torch.einsum("b,b...->...", factor, g) / 8
+        losses.append(vmap(loss_of, in_dims=(None, 0, 0))(parameters, x, y).mean().item())
+        norms.append(norm.mean().item())
+
+    nets = [fill(nn.Linear(4, 2)) for _ in range(3)]
+    for i, one in enumerate(nets):
+        one.weight.data.mul_(i + 1)
+    stacked, buffers = stack_module_state(nets)
+    outputs = vmap(lambda p, b, x: functional_call(nets[0], (p, b), (x,)), in_dims=(0, 0, None))(stacked, buffers, x)
+    outputs.square().mean().backward()
+
+    def field(p):
+        return functional_call(net, parameters, (p,)).sum()
+
+    laplacian = vmap(lambda p: hessian(field)(p).trace())(x)
+    return {"losses": losses, "norms": norms, "outputs": outputs[1, 0], "slope": stacked["weight"].grad[2, 0],
+            "laplacian": laplacian}
+
+
 #PROGRAMS
 
 
