@@ -2,23 +2,27 @@
 ** scan.lv.c -- the loops of running sums, once per level.
 */
 #include "scan.h"
+#include "shuffle.h"
 
-enum { STREAMS = 8, FEW = 4 * STREAMS };
+enum { EIGHT = 8 };
 
 #define T int64_t
 #define TOTAL int64_t
+#define WRAPPING uint64_t
 #define FN(name) FL_PASTE(name, i64)
 #define ADD(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
 #include "scan.inc"
 
 #define T float
 #define TOTAL double
+#define WRAPPING double
 #define FN(name) FL_PASTE(name, f32)
 #define ADD(a, b) ((a) + (b))
 #include "scan.inc"
 
 #define T double
 #define TOTAL double
+#define WRAPPING double
 #define FN(name) FL_PASTE(name, f64)
 #define ADD(a, b) ((a) + (b))
 #include "scan.inc"
