@@ -116,6 +116,23 @@ static void add_columns(void *context, int64_t begin, int64_t end)
     }
 }
 
+/* Slices of one element each, which a call for every one would take longer than to add. */
+#define ADD_ELEMENTS(name, T)                                                   \
+    static void name(void *context, int64_t begin, int64_t end)                 \
+    {                                                                           \
+        const struct add_job *a = context;                                      \
+        for (int64_t outer = begin; outer < end; outer++) {                     \
+            T *out = (T *)a->out + outer * a->n;                                \
+            const T *dy = (const T *)a->dy + outer * a->count;                  \
+            for (int64_t j = 0; j < a->count; j++) {                            \
+                int64_t at = a->index[j] - a->first;                            \
+                if (FL_LIKELY((uint64_t)at < (uint64_t)a->n)) out[at] += dy[j]; \
+            }                                                                   \
+        }                                                                       \
+    }
+ADD_ELEMENTS(add_floats, float)
+ADD_ELEMENTS(add_doubles, double)
+
 fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count)
 {
     fl_stage s;
@@ -136,6 +153,10 @@ fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count)
     int64_t outer = 1;
     for (int i = axis + 1; i < out->ndim; i++) a.inner *= out->size[i];
     for (int i = 0; i < axis; i++) outer *= out->size[i];
+    if (a.inner == 1) {
+        fl_team_for(outer, 5 + 1.5 * (double)count, s.dtype == FL_FLOAT64 ? add_doubles : add_floats, &a);
+        return fl_stage_close(&s);
+    }
     a.units = (a.inner + a.columns - 1) / a.columns;
     fl_team_for(outer * a.units, (double)count * (2 + (double)a.columns * NS_PER_ADDITION), add_columns, &a);
     return fl_stage_close(&s);

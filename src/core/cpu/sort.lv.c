@@ -20,6 +20,8 @@ enum {
     MANY_ROWS = 16, /* rows of as many chunks are sorted by the team unless there are so many of them */
     FEW = 48,       /* items that are sorted by insertion */
     BATCH = 256,
+    GLANCE = 32,    /* items of a batch that are looked at together */
+    FIRST_FEW = 16, /* so many first ones are kept in order while others are looked at */
     ROOM = 256,     /* least items kept while the first k are looked for */
     KEPT = 64 << 20 /* bytes that a thread may keep for the next sort: new ones cost as much as a sort */
 };
