@@ -115,14 +115,16 @@ static fl_status adaptive(fl_tensor **out, const fl_op *op, int axes, const fl_o
     if (size->count != 1 && size->count != axes)
         return fl_fail(FL_ERR_VALUE, "%s: output_size must be one number or %d, got %d", op->name, axes, size->count);
     fl_tensor *x = expr_widen(&c, in[0].tensor);
+    uint32_t whole = 0; /* axes of which a mean is left, all of them at once */
     for (int d = 0; d < axes && c.status == FL_OK; d++) {
         int64_t n = m->shape.dims[first + d], to = size->list[size->count > 1 ? d : 0];
         if (n < 1 || to < 1 || to > INT32_MAX)
             c.status = fl_fail(FL_ERR_VALUE, "%s: sizes must be between 1 and %d, axis %d goes from %lld to %lld",
                                op->name, INT32_MAX, first + d, (long long)n, (long long)to);
-        else if (to == 1) x = expr_mean(&c, x, 1u << (first + d), true);
+        else if (to == 1) whole |= 1u << (first + d);
         else if (to != n) x = expr_resample(&c, x, first + d, to, FL_RESAMPLE_MEAN, 1, 0);
     }
+    if (whole) x = expr_mean(&c, x, whole, true);
     if (x == in[0].tensor) x = EXPR_CALL(&c, NULL, clone, fl_of(x));
     *out = fl_expr_take(&c, expr_cast(&c, x, m->dtype));
     return fl_expr_end(&c);
