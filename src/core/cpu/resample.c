@@ -31,6 +31,22 @@ static void fill_table(fl_resample_table *t, const fl_resample *r, fl_dtype dtyp
     }
 }
 
+static bool is_copy(const fl_resample_table *t, int64_t o, fl_dtype dtype)
+{
+    return dtype == FL_FLOAT64 ? ((const double *)t->weight)[o] == 1 : ((const float *)t->weight)[o] == 1;
+}
+
+/* Paddings copy all but their edges. */
+static void find_run(fl_resample_table *t, fl_dtype dtype)
+{
+    int64_t from = 0;
+    for (int64_t o = 0; o < t->size && t->most == 1; o++) {
+        bool copy = is_copy(t, o, dtype);
+        if (!copy || (o > from && t->position[o] != t->position[o - 1] + 1)) from = copy ? o : o + 1;
+        if (o + 1 - from > t->run_to - t->run_from) t->run_from = from, t->run_to = o + 1;
+    }
+}
+
 static fl_status table_open(fl_resample_table *t, const fl_resample *r, fl_dtype dtype)
 {
     *t = (fl_resample_table){.n = r->n, .size = r->size};
@@ -46,6 +62,7 @@ static fl_status table_open(fl_resample_table *t, const fl_resample *r, fl_dtype
     t->position = (int32_t *)(room + weights);
     t->count = t->position + all;
     fill_table(t, r, dtype);
+    find_run(t, dtype);
     return FL_OK;
 }
 

@@ -20,6 +20,7 @@ typedef struct fl_resample_table {
     int most; /* taps of an element, at most */
     const int32_t *position, *count;
     const void *weight;
+    int64_t run_from, run_to; /* the longest run of elements that are neighbours in x too, of weight 1 and one tap */
 } fl_resample_table;
 
 /* ---- loops of one CPU level ([0]: float, [1]: double): `outer` blocks of `inner` neighbouring lines ---- */

@@ -4,6 +4,8 @@
 #include "resample.h"
 #include "simd.h"
 
+enum { LONG_RUN = 8 }; /* elements of a line that are worth copying as a block */
+
 #define T float
 #define FL_T(name) name##_float
 #include "resample.inc"
