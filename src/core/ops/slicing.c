@@ -414,13 +414,32 @@ static fl_status zero_out(const fl_view *out)
     return fl_cpu_fill(out, &zero);
 }
 
+/* Zeroes `count` positions of an axis. */
+static fl_status zero_positions(const fl_view *out, int axis, int64_t from, int64_t count)
+{
+    int64_t sizes[FL_MAX_NDIM];
+    fl_view part = *out;
+    if (count <= 0) return FL_OK;
+    memcpy(sizes, out->size, sizeof *sizes * (size_t)out->ndim);
+    sizes[axis] = count;
+    part.size = sizes;
+    part.data = (char *)out->data + from * out->stride[axis] * (int64_t)fl_dtype_size(out->dtype);
+    part.numel = out->numel / out->size[axis] * count;
+    part.contiguous = out->contiguous && part.numel == out->numel;
+    return zero_out(&part);
+}
+
 static fl_status kernel_narrow_backward(fl_kernel *kernel)
 {
     const fl_view *g = &kernel->in[0], *out = &kernel->out[0];
     int axis = fl_axis_of(&kernel->attrs->at[FL_SLICE_AXIS], g->ndim);
     int64_t strides[FL_MAX_NDIM], step = kernel->attrs->at[FL_SLICE_STEP].integer;
-    if (g->numel < out->numel) FL_TRY(zero_out(out));
-    if (g->numel == 0) return FL_OK;
+    if (g->numel == 0) return zero_out(out);
+    if (step == 1) { /* only what is beside g */
+        int64_t start = kernel->attrs->at[FL_SLICE_START].integer, end = start + g->size[axis];
+        FL_TRY(zero_positions(out, axis, 0, start));
+        FL_TRY(zero_positions(out, axis, end, out->size[axis] - end));
+    } else if (g->numel < out->numel) FL_TRY(zero_out(out));
     memcpy(strides, out->stride, sizeof *strides * (size_t)out->ndim);
     fl_view part = *g;
     part.data = (char *)out->data
