@@ -370,9 +370,19 @@ def lstm_cell():
     return lambda: cell(x, state)
 
 
+def sequences(kind, width, time_steps, batch):
+    layer, x = getattr(torch.nn, kind)(width, width), torch.randn(time_steps, batch, width)
+    return lambda: layer(x)
+
+
 def row(*weight, dtype=torch.float32):
     x, w = torch.randn(1, 768).to(dtype), torch.randn(*weight).to(dtype)
     return (lambda: x @ w) if weight[0] == 768 else (lambda: F.linear(x, w))
+
+
+def bfloat16_product():
+    x, w = torch.randn(64, 768).bfloat16(), torch.randn(768, 768).bfloat16()
+    return lambda: F.linear(x, w)
 
 
 def int64_product():
@@ -389,12 +399,18 @@ def encoder_layer():
 RECURRENT = {
     "lstm_128": recurrent_steps("LSTM", 128, 50, 32),
     "lstm_256": recurrent_steps("LSTM", 256, 100, 64),
+    "lstm_512": recurrent_steps("LSTM", 512, 32, 32),
+    "gru_128": recurrent_steps("GRU", 128, 50, 32),
     "gru_256": recurrent_steps("GRU", 256, 100, 64),
     "rnn_256": recurrent_steps("RNN", 256, 100, 64),
     "lstm_cell": without_gradients(lstm_cell),
+    "lstm_forward": without_gradients(lambda: sequences("LSTM", 256, 64, 32)),
+    "lstm_one": without_gradients(lambda: sequences("LSTM", 256, 64, 1)),
+    "gru_one": without_gradients(lambda: sequences("GRU", 256, 64, 1)),
     "row": without_gradients(lambda: row(768, 16384)),
     "row_linear": without_gradients(lambda: row(16384, 768)),
     "row_bfloat16": without_gradients(lambda: row(16384, 768, dtype=torch.bfloat16)),
+    "bfloat16": without_gradients(bfloat16_product),
     "int64": without_gradients(int64_product),
     "encoder_layer": encoder_layer,
 }

@@ -28,6 +28,8 @@ end
 
 M.lstm_128 = steps("LSTM", 128, 50, 32)
 M.lstm_256 = steps("LSTM", 256, 100, 64)
+M.lstm_512 = steps("LSTM", 512, 32, 32)
+M.gru_128 = steps("GRU", 128, 50, 32)
 M.gru_256 = steps("GRU", 256, 100, 64)
 M.rnn_256 = steps("RNN", 256, 100, 64)
 
@@ -44,11 +46,24 @@ function M.lstm_cell()
     return calls(nn.LSTMCell(128, 128), flow.randn(32, 128), {flow.randn(32, 128), flow.randn(32, 128)})
 end
 
+-- Sequences without a gradient.
+local function inference(kind, width, time, batch)
+    return function() return calls(nn[kind](width, width), flow.randn(time, batch, width)) end
+end
+
+M.lstm_forward = inference("LSTM", 256, 64, 32)
+M.lstm_one = inference("LSTM", 256, 64, 1)
+M.gru_one = inference("GRU", 256, 64, 1)
+
 function M.row() return calls(flow.matmul, flow.randn(1, 768), flow.randn(768, 16384)) end
 function M.row_linear() return calls(flow.linear, flow.randn(1, 768), flow.randn(16384, 768)) end
 
 function M.row_bfloat16()
     return calls(flow.linear, flow.randn(1, 768):to "bfloat16", flow.randn(16384, 768):to "bfloat16")
+end
+
+function M.bfloat16()
+    return calls(flow.linear, flow.randn(64, 768):to "bfloat16", flow.randn(768, 768):to "bfloat16")
 end
 
 function M.int64()
