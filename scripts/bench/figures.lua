@@ -150,6 +150,7 @@ local groups = {
         {"row", "1x768 by 768x16384", "ms", ratio = 1},
         {"row_linear", "1x768 by a weight 16384x768", "ms", ratio = 1.2},
         {"row_bfloat16", "the same in bfloat16", "ms", ratio = 1.2},
+        {"few_rows", "32x768 by a weight 3072x768", "ms", ratio = 1},
         {"bfloat16", "64x768 by a weight 768x768 in bfloat16", "ms", ratio = 1},
         {"int64", "int64, 256x256 by 256x256", "ms", ratio = 1},
         {"encoder_layer", "transformer layer fwd + bwd, 64x12x128", "ms"},

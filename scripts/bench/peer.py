@@ -375,8 +375,8 @@ def sequences(kind, width, time_steps, batch):
     return lambda: layer(x)
 
 
-def row(*weight, dtype=torch.float32):
-    x, w = torch.randn(1, 768).to(dtype), torch.randn(*weight).to(dtype)
+def row(*weight, dtype=torch.float32, rows=1):
+    x, w = torch.randn(rows, 768).to(dtype), torch.randn(*weight).to(dtype)
     return (lambda: x @ w) if weight[0] == 768 else (lambda: F.linear(x, w))
 
 
@@ -409,6 +409,7 @@ RECURRENT = {
     "gru_one": without_gradients(lambda: sequences("GRU", 256, 64, 1)),
     "row": without_gradients(lambda: row(768, 16384)),
     "row_linear": without_gradients(lambda: row(16384, 768)),
+    "few_rows": without_gradients(lambda: row(3072, 768, rows=32)),
     "row_bfloat16": without_gradients(lambda: row(16384, 768, dtype=torch.bfloat16)),
     "bfloat16": without_gradients(bfloat16_product),
     "int64": without_gradients(int64_product),

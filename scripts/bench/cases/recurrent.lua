@@ -58,6 +58,8 @@ M.gru_one = inference("GRU", 256, 64, 1)
 function M.row() return calls(flow.matmul, flow.randn(1, 768), flow.randn(768, 16384)) end
 function M.row_linear() return calls(flow.linear, flow.randn(1, 768), flow.randn(16384, 768)) end
 
+function M.few_rows() return calls(flow.linear, flow.randn(32, 768), flow.randn(3072, 768)) end
+
 function M.row_bfloat16()
     return calls(flow.linear, flow.randn(1, 768):to "bfloat16", flow.randn(16384, 768):to "bfloat16")
 end

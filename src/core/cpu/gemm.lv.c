@@ -14,8 +14,9 @@ enum { TILE_ROWS = 12 };
 #else
 enum { TILE_ROWS = 6 };
 #endif
-enum { TILE_VECTORS = 2 };
-enum { DEPTH = 512 }; /* rows of B taken at once: a panel of TILE_VECTORS vectors is 64 KiB */
+enum { TILE_VECTORS = 2, PACK_BLOCK = 16 };
+enum { FETCHED_FROM = 512 << 10 }; /* bytes of a B that does not stay in the L2 */
+enum { DEPTH = 512 };              /* rows of B taken at once: a panel of TILE_VECTORS vectors is 64 KiB */
 
 /* Calls f(r) for the row count r, a constant in each call. */
 #define FL_ROW_CASES_6(f) \
