@@ -92,8 +92,8 @@ describe("names from PyTorch", function()
         for _, name in ipairs {"Conv2d", "BatchNorm2d", "LayerNorm", "Linear", "GroupNorm", "Embedding", "AdaptiveAvgPool2d"} do
             for parameter in select(2, original(nn[name].init)):gmatch "([%w_]+): " do known[parameter] = true end
         end
-        for _, f in pairs(flow.data) do
-            local _, usage = original(f)
+        for _, entry in ipairs(lazy_names.of(flow.data)) do
+            local _, usage = original(flow.data[entry])
             for name in (usage or ""):gmatch "([%w_]+): " do known[name] = true end
         end
         local lost = {}

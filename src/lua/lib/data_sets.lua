@@ -100,9 +100,6 @@ function sets.random(pass, position)
     return flow._io.random(seed, check.integer("random", "pass.epoch", pass.epoch, 0), position)
 end
 
-check.define_type("positions", "a 1-D local tensor of whole numbers", function(value)
-    return check.is_tensor(value) and value.ndim == 1 and not value.is_global and value.dtype:find("int") ~= nil
-end)
 check.takes(sets, {
     "tensors(...: tensor)", "windows(tokens: tensor, length: integer >= 1, {stride: integer >= 1 = 1})",
     "generate(count: integer >= 0, f: function, {args: list?})", "random(pass: list, position: integer >= 0)",
