@@ -383,12 +383,12 @@ local spoken = {
     adjust_brightness = "color_jitter", adjust_contrast = "color_jitter", adjust_saturation = "color_jitter", adjust_hue = "color_jitter",
     pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
     kaiming_uniform = "uniform_", unstack = "unbind", row_stack = "vstack", broadcast_arrays = "broadcast_tensors",
-    inference_mode = "no_grad", split_with_sizes = "split", mvlgamma = "multigammaln", pinverse = "pinv",
+    split_with_sizes = "split", mvlgamma = "multigammaln", pinverse = "pinv",
     ndimension = "dim", tolist = "totable", UpsamplingNearest2d = "Upsample", mel_spectrogram = "stft",
     UpsamplingBilinear2d = "Upsample", batch = "index_select", encode = "json", decode = "json",
 }
 local passes_on = {
-    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, no_sync = true, with_generator = true,
+    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, inference_mode = true, no_sync = true, with_generator = true,
     with_device = true, explain = true, Scheduler = true, on_rank = true, trace = true, detect_anomaly = true, gradcheck = true,
     checkpoint = true, capture = true, update = true, summary = true, step = true, register_buffer = true,
     register_parameter = true, register_module = true, Transformer = true, autocast = true, pack = true, generate = true, [""] = true,
@@ -403,6 +403,7 @@ local function check_message(i, entry, message)
     if entry.name == "" and text:find "^attempt to index a flow%.[%w_]+ value" then return end -- by this script, of what has no fields
     if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
     local named = passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
+        or text:find "^a program of "                              -- that was given as a function
     if not named then complain(i, entry.path .. " is not named: " .. message) end
     for _, what in ipairs {"index", "call", "compare", "perform arithmetic", "concatenate", "get length"} do
         if text:find("attempt to " .. what, 1, true) then complain(i, entry.path .. ": " .. message) end

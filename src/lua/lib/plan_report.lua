@@ -1,8 +1,8 @@
 -- plan_report.lua -- the text of a plan: counts of ops, moves and memory, and the time that a machine needs for them.
 --
 -- The time of an op is what its flops or its bytes take, whichever is more; that of a move what its bytes take on the
--- slowest link that it crosses, and a latency for each doubling of the ranks that work together, once for gradients that
--- travel together. Nothing overlaps.
+-- slowest link that it crosses, and a latency for each doubling of the ranks that work together, once for gradients
+-- that travel together. Nothing overlaps.
 
 local columns = require("flow.program_print").columns
 
