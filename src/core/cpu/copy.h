@@ -30,8 +30,7 @@ typedef struct fl_copy_kernels {
     /* out[r * out_row + c * width] = in[c * in_row + r * width], 0 <= r < rows, 0 <= c < columns */
     void (*transpose[FL_COPY_WIDTHS])(char *out, int64_t out_row, const char *in, int64_t in_row, int64_t rows,
                                       int64_t columns);
-    /* memcpy; many a libc copies long blocks by an instruction that is slow where the two sides are aligned differently.
-    */
+    /* memcpy. Many a libc copies long blocks by an instruction that is slow where the sides are aligned differently. */
     void (*block)(char *out, const char *in, int64_t bytes);
     /* memcpy past the caches: out 64-byte aligned, bytes a multiple of 64. `fence` after the last one. */
     void (*stream)(char *out, const char *in, int64_t bytes);

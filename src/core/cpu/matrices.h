@@ -65,8 +65,8 @@ extern const fl_matrix_routine fl_matrix_triangular;
 extern const fl_matrix_routine fl_matrix_qr;
 
 /* ---- lu.c ---- */
-/* in A [m, n]; out[0] its factors [m, n], out[1] int64 the order [m] of its rows in them, out[2] int64 the exchanges [k]
-** that lead there, from 1, out[3] int64 the first pivot of U that is 0, or 0 */
+/* in A [m, n]; out[0] its factors [m, n], out[1] int64 the order [m] of its rows in them, out[2] int64 the
+** exchanges [k] that lead there, from 1, out[3] int64 the first pivot of U that is 0, or 0 */
 extern const fl_matrix_routine fl_matrix_lu;
 
 /* ---- spectral.c ---- */

@@ -1,5 +1,5 @@
 /*
-** cost.h -- what one call of an op costs this rank, by its descriptor and the shapes of its parts: exact, nothing is run.
+** cost.h -- what one call of an op costs this rank, by its descriptor and the shapes of its parts; nothing is run.
 */
 #ifndef FL_COST_H
 #define FL_COST_H

@@ -2,15 +2,15 @@
 ** planned.h -- ops of a script that is planned (fl_world_plan): what is computed, and what is only inferred.
 **
 ** Data stay data: tensors that a script reads from files or writes down, and what it makes of these on the CPU, have
-** values, so that sizes that depend on them are right. All else is on FL_META: tensors over ranks or on a device, floats
-** that a script fills or draws, and whatever is computed with one of those.
+** values, so that sizes that depend on them are right. All else is on FL_META: tensors over ranks or on a device,
+** floats that a script fills or draws, and whatever is computed with one of those.
 */
 #ifndef FL_PLANNED_H
 #define FL_PLANNED_H
 
 #include "op/op.h"
 
-/* Whether ops are looked at: from the start, but for what must have values on the CPU although it is drawn or filled. */
+/* Whether ops are looked at: from the start, but for what must have values on the CPU though it is drawn or filled. */
 void fl_planned_look_on(bool on);
 
 /* The call of an op in a planned world. *done: *out is its result. Else the op runs with *in and *attrs, which may be

@@ -63,7 +63,7 @@ void fl_tally_begin(void);
 /* What the storage of a tensor on FL_META holds, also in the past. */
 void fl_tally_tag_tensor(const fl_tensor *tensor, fl_tally_tag tag);
 
-/* The stretch so far. Arrays belong to the tally until fl_tally_begin. Error FL_ERR_MEMORY: something was not counted. */
+/* The stretch so far. Arrays belong to the tally until fl_tally_begin. FL_ERR_MEMORY: something was not counted. */
 fl_status fl_tally_ops(const fl_tally_op **ops, int64_t *count);
 fl_status fl_tally_moves(const fl_tally_move **moves, int64_t *count);
 fl_status fl_tally_memory_get(fl_tally_memory *out);

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a started process finds in its environment: ranks, rank, ranks of a host, bytes of one, where its report goes. */
+/* What a started process finds in its environment: ranks, rank, ranks of a host, bytes of one, the report's path. */
 #define PLANNED "FLOW_PLANNED"
 
 static struct planned {
@@ -92,7 +92,7 @@ static void push_all(lua_State *L, int pipe)
     luaL_pushresult(&b);
 }
 
-/* start(rank, ranks_per_host, memory_per_rank) -> the report of that rank's process, "" where there is none; its status */
+/* start(rank, ranks_per_host, memory_per_rank) -> the report of that rank's process ("": there is none), its status */
 static int start(lua_State *L)
 {
     char **argv = lua_touserdata(L, lua_upvalueindex(1));
