@@ -141,6 +141,20 @@ describe("conversion", function()
         os.remove(path)
     end)
 
+    it("of neighbours is that of elements which lie apart", function()
+        for _, n in ipairs {1, 15, 16, 33, 600, 1100} do
+            local values = flow.randn(n) * 100
+            values[0] = inf
+            for _, from in ipairs(ref.dtypes) do
+                local x = (ref.is_float(from) and values or values:clamp(-99, 99)):to(from)
+                for _, to in ipairs(ref.dtypes) do
+                    local y = (ref.is_float(to) or not ref.is_float(from)) and x or x:clamp(-100, 100)
+                    local apart = flow.stack({y, y}, 1):select(1, 0)
+                    assert.is_true(y:to(to):equal(apart:to(to)), ("%d of %s to %s"):format(n, from, to))
+                end
+            end
+        end
+    end)
     it("of large integers rounds to nearest", function()
         assert.are.same({16777216, 16777218, 16777220}, flow.tensor({16777217, 16777218, 16777219}):to(f):to(d):totable())
         assert.are.same({9007199254740992, 9007199254740996}, flow.tensor({9007199254740993, 9007199254740995}):to(d):totable())

@@ -7,6 +7,7 @@
 ** power-of-two strides do no harm), or lines with any strides.
 */
 #include "copy.h"
+#include "convert.h"
 #include "base/axes.h"
 #include "memory/scratch.h"
 
@@ -89,6 +90,10 @@ static void convert_line(const struct job *job, char *out, const char *in, const
 {
     int64_t buffer[CONVERT];
     const fl_copy_kernels *k = job->kernels;
+    if (axis->in == (int64_t)fl_dtype_size(job->in_dtype) && axis->out == (int64_t)fl_dtype_size(job->out_dtype)) {
+        (*FL_BY_LEVEL(fl_convert_loops))[job->in_dtype][job->out_dtype](out, in, axis->size);
+        return;
+    }
     fl_copy_through middle = fl_copy_through_of(job->in_dtype);
     for (int64_t i = 0; i < axis->size; i += CONVERT) {
         int64_t n = axis->size - i < CONVERT ? axis->size - i : CONVERT;

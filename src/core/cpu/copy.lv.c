@@ -5,6 +5,7 @@
 ** on AVX-512, 8 x 8 on AVX2 and 4 x 4 elsewhere.
 */
 #include "copy.h"
+#include "float16.h"
 #include "shuffle.h"
 
 #if defined(__x86_64__)
@@ -125,6 +126,19 @@ static void fence(void)
 #endif
 }
 
+#define LOAD_EACH(to, from, n)                                    \
+    do {                                                          \
+        const TYPE *elements = from;                              \
+        for (int64_t i = 0; i < n; i++) to[i] = GET(elements[i]); \
+    } while (0)
+#define STORE_EACH(to, from, n)                                           \
+    do {                                                                  \
+        TYPE *elements = to;                                              \
+        for (int64_t i = 0; i < n; i++) elements[i] = PUT_FLOAT(from[i]); \
+    } while (0)
+#define LOAD_RUN LOAD_EACH
+#define STORE_RUN STORE_EACH
+
 #define TYPE uint8_t
 #define NAME boolean
 #define THROUGH int64_t
@@ -170,6 +184,10 @@ static void fence(void)
 #define PUT_DOUBLE(v) ((int64_t)(v))
 #include "copy_dtype.inc"
 
+#undef LOAD_RUN
+#undef STORE_RUN
+#define LOAD_RUN fl_float16_widen
+#define STORE_RUN fl_float16_narrow
 #define TYPE fl_float16
 #define NAME float16
 #define THROUGH float
@@ -178,6 +196,10 @@ static void fence(void)
 #define PUT_FLOAT(v) fl_float16_from_float(v)
 #define PUT_DOUBLE(v) fl_float16_from_float((float)(v))
 #include "copy_dtype.inc"
+#undef LOAD_RUN
+#undef STORE_RUN
+#define LOAD_RUN LOAD_EACH
+#define STORE_RUN STORE_EACH
 
 #define TYPE fl_bfloat16
 #define NAME bfloat16

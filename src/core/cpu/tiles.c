@@ -2,6 +2,7 @@
 ** tiles.c -- lists of elementwise steps: how they are built, the walk of a thread.
 */
 #include "tiles_plan.h"
+#include "convert.h"
 #include "copy.h"
 #include "reduce.h"
 
@@ -167,6 +168,8 @@ static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, in
     if (to_dtype == from_dtype) {
         if (to_stride == size && from_stride == size) memcpy(to, from, (size_t)(n * size));
         else copy->move[__builtin_ctzll((unsigned long long)size)](to, to_stride, from, from_stride, n);
+    } else if (to_stride == size && from_stride == (int64_t)fl_dtype_size(from_dtype)) {
+        (*FL_BY_LEVEL(fl_convert_loops))[from_dtype][to_dtype](to, from, n);
     } else if (is_through(to_dtype) && fl_copy_through_of(to_dtype) == middle && to_stride == size) {
         copy->load[from_dtype](to, from, from_stride, n);
     } else if (is_through(from_dtype) && from_stride == (int64_t)fl_dtype_size(from_dtype)) {
