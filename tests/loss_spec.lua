@@ -142,7 +142,38 @@ describe("softmax", function()
         end
     end)
 
+    it("gives columns what it gives rows, and so does its gradient", function()
+        for _, shape in ipairs {{1, 8}, {5, 9}, {64, 16}, {65, 31}, {200, 64}, {3, 100}, {130, 150}} do
+            for _, dtype in ipairs {"float32", "float64", "bfloat16"} do
+                local eps = dtype == "bfloat16" and 0.02 or 1e-5
+                local x = (flow.randn({2, shape[1], shape[2]}) * 4):to(dtype)
+                local g = flow.randn({2, shape[1], shape[2]}):to(dtype)
+                if shape[1] > 1 then x[0][0] = -math.huge end
+                for _, name in ipairs {"softmax", "log_softmax"} do
+                    local down, across = x:clone():requires_grad_(), x:transpose(1, 2):contiguous():requires_grad_()
+                    local y, z = down[name](down, 1), across[name](across, 2)
+                    y:backward(g)
+                    z:backward(g:transpose(1, 2):contiguous())
+                    local what = ("%s of %d rows, %d columns, %s"):format(name, shape[1], shape[2], dtype)
+                    assert(flow.allclose(z:transpose(1, 2):float(), y:float(), {rtol = eps, atol = eps}), what)
+                    assert(flow.allclose(across.grad:transpose(1, 2):float(), down.grad:float(), {rtol = eps, atol = 4 * eps}), what .. ": gradient")
+                end
+            end
+        end
+    end)
+
     it("knows infinities and NaN", function()
+        local down = flow.zeros(3, 20)
+        down[1][4], down[1][5], down[2][19] = math.huge, -math.huge, 0 / 0
+        local whole = down:softmax(0):t():totable()
+        for i, column in ipairs(whole) do
+            local is_nan = i == 5 or i == 20
+            for k, v in ipairs(column) do
+                if is_nan then assert.is_true(v ~= v)
+                elseif i == 6 then assert.are.equal(k == 2 and 0 or 0.5, v)
+                else near(1 / 3, v, 1e-6) end
+            end
+        end
         assert.are.same({0.5, 0, 0.5}, flow.tensor{1.0, -math.huge, 1.0}:softmax(0):totable())
         assert.are.same({1, 0}, flow.tensor{1e30, -1e30}:softmax(0):totable())
         local y = flow.tensor{0 / 0, 1.0}:softmax(0):totable()

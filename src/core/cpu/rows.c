@@ -1,14 +1,15 @@
 /*
 ** rows.c -- row kernels with the team, and strided rows brought together.
 **
-** Rows along an axis that is not the last lie `inner` elements apart: tiles of neighbouring rows are
-** gathered into scratch memory, run through the contiguous kernel and scattered back.
+** The elements of rows along an axis that is not the last lie `inner` apart: tiles of neighbouring rows are gathered
+** into scratch memory, run through the contiguous kernel and scattered back. Softmax takes them as columns where there
+** are enough for vectors.
 */
 #include "rows.h"
 #include "stage.h"
 #include "memory/scratch.h"
 
-enum { TILE_LANES = 16 };
+enum { TILE_LANES = 16, COLUMNS = 64 };
 static const double NS_PER_ELEMENT = 0.2;
 
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype)
@@ -117,18 +118,57 @@ static void softmax_backward_body(const void *context, const fl_row_kernels *ker
     kernels->softmax_backward(out, in[0], in[1], rows, kind->n, kind->logs);
 }
 
+struct column_job {
+    const fl_row_kernels *kernels;
+    fl_row_shape shape;
+    size_t item;
+    bool logs;
+    char *out;
+    const char *in, *y; /* y: of the backward pass, where `in` is the gradient; NULL: forward */
+};
+
+/* Units of COLUMNS columns. */
+static void column_body(void *context, int64_t begin, int64_t end)
+{
+    const struct column_job *j = context;
+    const fl_row_shape *s = &j->shape;
+    int64_t units = (s->inner + COLUMNS - 1) / COLUMNS;
+    for (int64_t unit = begin; unit < end; unit++) {
+        int64_t from = unit % units * COLUMNS, columns = s->inner - from < COLUMNS ? s->inner - from : COLUMNS;
+        size_t skip = (size_t)(unit / units * s->n * s->inner + from) * j->item;
+        if (j->y)
+            j->kernels->softmax_backward_columns(j->out + skip, j->in + skip, j->y + skip, s->n, s->inner, columns,
+                                                 j->logs);
+        else j->kernels->softmax_columns(j->out + skip, j->in + skip, s->n, s->inner, columns, j->logs);
+    }
+}
+
+/* false: there are too few columns side by side */
+static bool run_columns(struct column_job *job, fl_dtype dtype)
+{
+    const fl_row_shape *s = &job->shape;
+    if (s->inner < TILE_LANES / 2) return false;
+    job->kernels = fl_row_kernels_of(dtype);
+    job->item = fl_dtype_size(dtype);
+    fl_team_for(s->outer * ((s->inner + COLUMNS - 1) / COLUMNS), 2 * NS_PER_ELEMENT * (double)(s->n * COLUMNS),
+                column_body, job);
+    return true;
+}
+
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs)
 {
+    struct column_job columns = {.shape = shape, .logs = logs, .out = y, .in = x};
     struct softmax_kind kind = {shape.n, logs};
     struct row_job j = {.shape = shape, .body = softmax_body, .context = &kind, .out = y, .in = {x}};
-    return run_rows(&j, dtype);
+    return run_columns(&columns, dtype) ? FL_OK : run_rows(&j, dtype);
 }
 
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape, bool logs)
 {
+    struct column_job columns = {.shape = shape, .logs = logs, .out = dx, .in = g, .y = y};
     struct softmax_kind kind = {shape.n, logs};
     struct row_job j = {.shape = shape, .body = softmax_backward_body, .context = &kind, .out = dx, .in = {g, y}};
-    return run_rows(&j, dtype);
+    return run_columns(&columns, dtype) ? FL_OK : run_rows(&j, dtype);
 }
 
 /* ---- negative log-likelihood ---- */

@@ -50,6 +50,10 @@ typedef struct fl_layer_norm {
 typedef struct fl_row_kernels {
     void (*softmax)(void *y, const void *x, int64_t rows, int64_t n, bool logs);
     void (*softmax_backward)(void *dx, const void *g, const void *y, int64_t rows, int64_t n, bool logs);
+    /* of `columns` neighbouring columns, whose elements lie `inner` apart */
+    void (*softmax_columns)(void *y, const void *x, int64_t n, int64_t inner, int64_t columns, bool logs);
+    void (*softmax_backward_columns)(void *dx, const void *g, const void *y, int64_t n, int64_t inner, int64_t columns,
+                                     bool logs);
     void (*nll)(const fl_nll *nll, int64_t row, int64_t rows, const void *x);
     void (*nll_backward)(const fl_nll *nll, int64_t row, int64_t rows, void *dx, const void *x);
     void (*layer_norm)(const fl_layer_norm *norm, int64_t row, int64_t rows);

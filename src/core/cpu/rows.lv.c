@@ -1,11 +1,13 @@
 /*
-** rows.lv.c -- softmax, cross-entropy and layer_norm over contiguous rows, at one CPU level.
+** rows.lv.c -- softmax, cross-entropy and layer_norm over contiguous rows, softmax down columns, at one CPU level.
 **
 ** A row is read a vector at a time; its tail goes through the same vector code with the missing lanes masked, and
 ** sums are cut by the row's length alone.
 */
 #include "rows.h"
 #include "simd.h"
+
+enum { COLUMN_VECTORS = 4 }; /* that softmax takes side by side */
 
 #define T float
 #define FL_T(name) name##_f32
