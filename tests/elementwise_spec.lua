@@ -536,3 +536,35 @@ describe("the same bits everywhere:", function()
         end
     end)
 end)
+
+describe("bfloat16 rounds what float32 gives:", function()
+    local unary_ops = {"neg", "abs", "relu", "exp", "sigmoid", "silu", "gelu", "sqrt", "reciprocal", "floor", "square", "isnan"}
+    local pair_ops = {"add", "sub", "mul", "div", "maximum", "copysign", "lt", "eq", "logaddexp"}
+    for _, n in ipairs {3, 33, 700, 70000} do
+        it(n .. " elements", function()
+            local x, y = (flow.randn(n) * 3):to("bfloat16"), flow.randn(n):to("bfloat16")
+            local wide_x, wide_y = x:to("float32"), y:to("float32")
+            local mask = y:gt(0)
+            flow.sync()
+            local function agree(what, want, got)
+                local dtype = want.dtype == "bool" and "bool" or "bfloat16"
+                assert.are.equal(dtype, got.dtype, what)
+                assert(ref.same_bits(want:to(dtype), got), what)
+            end
+            for _, name in ipairs(unary_ops) do agree(name, flow[name](wide_x), flow[name](x)) end
+            for _, name in ipairs(pair_ops) do agree(name, flow[name](wide_x, wide_y), flow[name](x, y)) end
+            for _, number in ipairs {2.5, 0.1} do
+                agree("add " .. number, wide_x + number, x + number)
+                agree("mul " .. number, wide_x * number, x * number)
+                agree("lt " .. number, wide_x:lt(number), x:lt(number))
+                agree("where " .. number, flow.where(mask, wide_x, number), flow.where(mask, x, number))
+            end
+            agree("addcmul", flow.addcmul(wide_x, wide_y, wide_y, 0.3), flow.addcmul(x, y, y, 0.3))
+            agree("mixed", wide_x * wide_y, (x * wide_y):to("bfloat16"))
+            local tall = x:narrow(0, 0, 3):unsqueeze(1):expand(3, n)
+            agree("stretched", tall:to("float32") * wide_y, tall * y)
+            local chain = (wide_x * wide_y):to("bfloat16")
+            agree("a chain", (chain:to("float32") + wide_x):to("bfloat16"):to("float32"):relu(), (x * y + x):relu())
+        end)
+    end
+end)

@@ -128,6 +128,7 @@ static fl_status run_step(fl_kernel *kernel)
     fl_tiles tiles;
     int in[FL_EW_MAX_IN];
     fl_tiles_begin(&tiles, out->ndim, out->size, out->stride);
+    tiles.on_cpu = true;
     for (int i = 0; i < kernel->nin; i++) in[i] = fl_tiles_operand(&tiles, &kernel->in[i]);
     fl_ew_attributes(attributes, kernel);
     int slot = fl_tiles_row(&tiles, kernel->row, fl_ew_compute_dtype(kernel, out->dtype), out->dtype, attributes, in,

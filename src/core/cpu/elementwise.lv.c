@@ -12,6 +12,10 @@
 #define INDEPENDENT _Pragma("GCC ivdep")
 
 #define T float
+#define S float
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, f32)
 #define M(name) fl_##name##_f32
@@ -23,7 +27,25 @@
 #include "elementwise.inc"
 #undef FAR
 
+#define T float
+#define S fl_bfloat16
+#define GET(x) fl_bfloat16_to_float(x)
+#define PUT(v) fl_bfloat16_from_float(v)
+#define IS_NARROW 1
+#define U uint32_t
+#define FN(name) FL_PASTE(name, bf16)
+#define M(name) fl_##name##_f32
+#define CLASS F
+#define IS_FLOAT 1
+#define IS_INTEGER 0
+#define EXPRESSION(f, i, b) f
+#include "elementwise.inc"
+
 #define T double
+#define S double
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint64_t
 #define FN(name) FL_PASTE(name, f64)
 #define M(name) fl_##name##_f64
@@ -36,6 +58,10 @@
 #undef FAR
 
 #define T uint8_t
+#define S uint8_t
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, u8)
 #define CLASS I
@@ -45,6 +71,10 @@
 #include "elementwise.inc"
 
 #define T int8_t
+#define S int8_t
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, i8)
 #define CLASS I
@@ -54,6 +84,10 @@
 #include "elementwise.inc"
 
 #define T int32_t
+#define S int32_t
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, i32)
 #define CLASS I
@@ -63,6 +97,10 @@
 #include "elementwise.inc"
 
 #define T int64_t
+#define S int64_t
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint64_t
 #define FN(name) FL_PASTE(name, i64)
 #define CLASS I
@@ -72,6 +110,10 @@
 #include "elementwise.inc"
 
 #define T uint8_t
+#define S uint8_t
+#define GET(x) (x)
+#define PUT(v) (v)
+#define IS_NARROW 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, b8)
 #define CLASS B
@@ -80,7 +122,7 @@
 #define EXPRESSION(f, i, b) b
 #include "elementwise.inc"
 
-#define LOOPS_F(id) [FL_FLOAT32] = id##_f32, [FL_FLOAT64] = id##_f64
+#define LOOPS_F(id) [FL_BFLOAT16] = id##_bf16, [FL_FLOAT32] = id##_f32, [FL_FLOAT64] = id##_f64
 #define LOOPS_I(id) [FL_UINT8] = id##_u8, [FL_INT8] = id##_i8, [FL_INT32] = id##_i32, [FL_INT64] = id##_i64
 #define LOOPS_B(id) [FL_BOOL] = id##_b8
 #define LOOPS_FI(id) LOOPS_F(id), LOOPS_I(id)

@@ -17,6 +17,7 @@ void fl_tiles_begin(fl_tiles *tiles, int ndim, const int64_t *size, const int64_
     tiles->ndim = ndim;
     tiles->total = 1;
     tiles->sink = NULL;
+    tiles->on_cpu = false;
     for (int i = ndim - 1; i >= 0; i--) {
         tiles->sizes[i] = size[i];
         tiles->strides[0][i] = stride ? stride[i] : tiles->total;
@@ -123,12 +124,31 @@ int fl_tiles_draw(fl_tiles *tiles, const fl_draw *draw, uint64_t first, int slot
     return fl_tiles_convert(tiles, step->out, result);
 }
 
+/* Is the slot's value one of bfloat16? */
+static bool is_bfloat16(const fl_tile_slot *slot)
+{
+    bool is_number = slot->pattern == FL_TILE_CONSTANT && !slot->is_result && !slot->data;
+    return slot->dtype == FL_BFLOAT16 || (is_number && slot->stored == FL_FLOAT32 && (slot->number & 0xffff) == 0);
+}
+
+/* The dtype of the loop: bfloat16 where all is of it and the row has a loop, which gives the bits that conversions
+** around that of float32 give. */
+static fl_dtype loop_dtype(const fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const int *in, int nin)
+{
+    const fl_ew_row *info = &fl_ew_rows[row];
+    bool narrow = tiles->on_cpu && compute == FL_FLOAT32 && (*FL_BY_LEVEL(fl_ew_loops))[row][FL_BFLOAT16]
+        && result == (fl_ew_is_predicate(info->rule) ? FL_BOOL : FL_BFLOAT16);
+    for (int i = 0; i < nin && narrow; i++) narrow = i == info->mask || is_bfloat16(&tiles->slots[in[i]]);
+    return narrow ? FL_BFLOAT16 : compute;
+}
+
 int fl_tiles_row(fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const fl_ew_attr *attributes,
                  const int *in, int nin)
 {
     const fl_ew_row *info = &fl_ew_rows[row];
     int slots[FL_EW_MAX_IN];
     if (is_full(tiles, nin + 2)) return FL_TILES_FULL;
+    compute = loop_dtype(tiles, row, compute, result, in, nin);
     for (int i = 0; i < nin; i++) slots[i] = fl_tiles_convert(tiles, in[i], i == info->mask ? FL_BOOL : compute);
     float cost = info->cost_ns;
     if (compute == FL_FLOAT64) cost = cost < 0.5f ? cost * 2 : cost * 10; /* the C library's functions cost more */

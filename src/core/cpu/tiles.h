@@ -59,6 +59,7 @@ typedef void (*fl_tiles_sink)(void *context, int64_t first, int64_t n, const voi
 typedef struct fl_tiles {
     const struct fl_copy_kernels *copy;
     int slot_count, step_count, pattern_count, ndim;
+    bool on_cpu;                                     /* bfloat16 may stay what it is between the steps */
     int64_t total;                                   /* elements of a result */
     int64_t sizes[FL_MAX_NDIM];                      /* of the axes; merged by the plan */
     int64_t strides[FL_TILES_PATTERNS][FL_MAX_NDIM]; /* in elements; 0 where broadcast */
@@ -83,7 +84,8 @@ typedef struct fl_tiles {
     int bad;                    /* what the loops found wrong */
 } fl_tiles;
 
-/* The shape of the results, and how those in memory lie: strides in elements, NULL: row-major. */
+/* The shape of the results, and how those in memory lie: strides in elements, NULL: row-major. Who knows that the list
+** is for the CPU sets `on_cpu` after it. */
 void fl_tiles_begin(fl_tiles *tiles, int ndim, const int64_t *size, const int64_t *stride);
 
 /* An operand in memory that is broadcast to the shape, or a number. */

@@ -60,6 +60,7 @@ static int slot_of(const fl_chain *chain, fl_tiles *tiles, const fl_chain_value 
 static void build(const fl_chain *chain, fl_tiles *tiles, uint64_t results, int *slots)
 {
     fl_tiles_begin(tiles, chain->ndim, chain->size, NULL);
+    tiles->on_cpu = !chain->device;
     for (uint64_t left = fl_chain_needed_by(chain, results); left; left &= left - 1) {
         int i = __builtin_ctzll(left);
         slots[i] = slot_of(chain, tiles, &chain->values[i], slots);
