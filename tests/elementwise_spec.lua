@@ -568,3 +568,32 @@ describe("bfloat16 rounds what float32 gives:", function()
         end)
     end
 end)
+
+describe("polygamma(1, x)", function()
+    it("has known values", function()
+        local pi2 = math.pi ^ 2
+        local x = flow.tensor({1, 0.5, 2, -0.5, 1e-3, 12.25, 1e4, 0, -3, math.huge}, {dtype = "float64"})
+        local want = {pi2 / 6, pi2 / 2, pi2 / 6 - 1, pi2 / 2 + 4, 1000001.6425331958, 0.0850551429881636, 1.0000500016666667e-4,
+            math.huge, math.huge, 0}
+        for _, dtype in ipairs {"float32", "float64"} do
+            local got = flow.polygamma(1, x:to(dtype)):totable()
+            for i, v in ipairs(want) do
+                local error = v == got[i] and 0 or math.abs(got[i] / v - 1)
+                assert(error < (dtype == "float32" and 1e-6 or 2e-14), ("%s: %.17g is not %.17g"):format(dtype, got[i], v))
+            end
+        end
+    end)
+end)
+
+describe("x ^ -0.5", function()
+    it("is that of C at the edges", function()
+        for _, dtype in ipairs {"float32", "float64"} do
+            local x = flow.tensor({4, 0.25, 0, -0.0, math.huge, -math.huge, -1, 0 / 0}, {dtype = dtype})
+            for _, y in ipairs {-0.5, flow.full({8}, -0.5, {dtype = dtype})} do
+                local got = (x ^ y):totable()
+                for i, v in ipairs {0.5, 2, math.huge, math.huge, 0, 0} do assert.are.equal(v, got[i]) end
+                assert(got[7] ~= got[7] and got[8] ~= got[8])
+            end
+        end
+    end)
+end)

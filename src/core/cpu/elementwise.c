@@ -29,6 +29,7 @@ enum {
     MASK_TEST2 = -1,
     MASK_TRIG = -1,
     MASK_SWITCH = -1,
+    MASK_FIRST = -1,
     MASK_POW2 = -1,
     MASK_RATIO = -1,
     MASK_POW3 = -1,
