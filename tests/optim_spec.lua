@@ -211,6 +211,28 @@ describe("optimizers", function()
         assert.is_nil(a.grad)
     end)
 
+    it("keep a new tensor where an option asks for it later", function()
+        local p = nn.Parameter(flow.ones(3))
+        local opt = optim.SGD({p}, {lr = 0.1})
+        local function step()
+            p.grad = flow.ones(3)
+            opt:step()
+            return p[0]:item()
+        end
+        local function is_near(want, got) assert.is_true(math.abs(want - got) < 1e-6, ("%g, %g"):format(want, got)) end
+        is_near(0.9, step())
+        opt.groups[1].momentum = 0.9                        -- torch.optim.SGD has the same values
+        assert.are.same({0, 0, 0}, opt:state_dict().state[1].momentum_buffer:totable())
+        is_near(0.8, step())
+        is_near(0.61, step())
+        local saved = opt:state_dict()
+        opt.groups[1].momentum = 0
+        is_near(0.51, step())
+        opt:load_state_dict(saved)
+        assert.are.equal(0.9, opt.groups[1].momentum)
+        is_near(0.51 - 0.1 * (0.9 * 1.9 + 1), step())
+    end)
+
     it("take named parameters", function()
         local net = nn.Linear(2, 2)
         assert.are.equal(2, #optim.AdamW(net:named_parameters()).groups[1].params)

@@ -16,22 +16,27 @@ local program = flow._program
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
--- What an optimizer keeps of a parameter, as its rule begins: zeros, or what `make` and `initial` of the rule say.
-local function new_state(self, group, param)
-    local state = {step = 0, place = groups.place_of(param), tensors = {}}
-    for i, name in ipairs(self._kept(group, param)) do
-        state.tensors[i] = self._make and self._make(param:detach(), name) or flow.zeros_like(param:detach())
-        local first = self._initial and self._initial(group, name) or 0
-        if first ~= 0 then state.tensors[i]:fill_(first) end
-    end
-    return state
+-- What an optimizer keeps of a parameter: its steps, and tensors by name, made when the rule first asks for them.
+local function new_state(param, step)
+    return {step = step, place = groups.place_of(param), tensors = {}}
+end
+
+-- A tensor that the rule keeps of a parameter. It begins as zeros, or as `make` and `initial` of the rule say.
+local function kept_tensor(self, group, param, state, name)
+    local t = state.tensors[name]
+    if t then return t end
+    t = self._make and self._make(param:detach(), name) or flow.zeros_like(param:detach())
+    local first = self._initial and self._initial(group, name) or 0
+    if first ~= 0 then t:fill_(first) end
+    state.tensors[name] = t
+    return t
 end
 
 -- State of one parameter, made at its first step.
 local function state_of(self, group, param)
     local state = self.state[param]
     if not state then
-        state = new_state(self, group, param)
+        state = new_state(param, 0)
         self.state[param] = state
     end
     return state
@@ -42,11 +47,19 @@ end
 -- A batch has parameters that have a gradient, lie in one place and have counted alike: their states, and the lists of
 -- the op: parameters, their gradients (the word stands for those there are when the op runs), first kept tensors, ...
 local function add(batch, param, state)
-    local lists, n = batch.lists, #batch.states + 1
-    batch.states[n], lists[1][n] = state, param
-    for i, t in ipairs(state.tensors) do        -- a rule may keep more of some parameters
-        lists[i + 2] = lists[i + 2] or {}
-        lists[i + 2][n] = t
+    local n = #batch.states + 1
+    batch.states[n], batch.lists[1][n] = state, param
+end
+
+-- The lists of the tensors that the rule keeps with the group's options as they are.
+local function list_kept(self, group, batch)
+    local lists = batch.lists
+    for i = #lists, 3, -1 do lists[i] = nil end
+    for n, param in ipairs(lists[1]) do
+        for i, name in ipairs(self._kept(group, param)) do        -- a rule may keep more of some parameters
+            lists[i + 2] = lists[i + 2] or {}
+            lists[i + 2][n] = kept_tensor(self, group, param, batch.states[n], name)
+        end
     end
 end
 
@@ -62,6 +75,7 @@ local function make_batches(self, group, params)
         end
         add(by_key[key], p, state)
     end
+    for _, batch in ipairs(made) do list_kept(self, group, batch) end
     return made
 end
 
@@ -127,6 +141,8 @@ local function update(self, group, batch)
         return self._compose(group, runner(self, group, batch.states), with_gradients(batch.lists))
     end
     local op, options = self._options(group, batch.states[1].step)
+    if op ~= (batch.op or op) then list_kept(self, group, batch) end        -- momentum was 0 so far, say
+    batch.op = op
     if program.recording then runner(self, group, batch.states)(op, batch.lists) else op(batch.lists, options) end
 end
 
@@ -236,7 +252,9 @@ function Optimizer:state_dict()
             saved.params[j] = count
             local state = self.state[p]
             local entry = {step = state and state.step or 0}
-            for k, name in ipairs(self._kept(group, p)) do entry[name] = state and state.tensors[k] end
+            for _, name in ipairs(self._kept(group, p)) do
+                entry[name] = state and kept_tensor(self, group, p, state, name)
+            end
             result.state[count] = entry
         end
         result.groups[i] = saved
@@ -317,15 +335,19 @@ local function check_state(self, state)
     return options
 end
 
--- Puts the state in the place of the one that p has; its tensors stay, for captured steps hold them.
-local function adopt(states, param, mine)
+-- Puts the state, with tensors of these names, in the place of the one that p has; its tensors stay, for captured steps
+-- hold them.
+local function adopt(states, param, mine, names)
     local old = states[param]
-    if not old or #old.tensors ~= #mine.tensors then
+    if not old then
         states[param] = mine
         return
     end
     old.step = mine.step
-    for k, t in ipairs(old.tensors) do t:copy_(mine.tensors[k]) end
+    for _, name in ipairs(names) do
+        local t = old.tensors[name]
+        if t then t:copy_(mine.tensors[name]) else old.tensors[name] = mine.tensors[name] end
+    end
 end
 
 ---Takes the state (copied) and the options of a state dict; if it does not fit, nothing is changed. Of lazy tensors
@@ -340,16 +362,16 @@ function Optimizer:load_state_dict(state)
             count = count + 1
             local entry = state.state[count]
             if entry.step > 0 or self.state[p] then
-                local mine = new_state(self, options[i], p)
-                mine.step = entry.step
-                for k, name in ipairs(entry.step > 0 and self._kept(options[i], p) or {}) do
-                    checkpoint.copy(mine.tensors[k], entry[name])
+                local mine, names = new_state(p, entry.step), self._kept(options[i], p)
+                for _, name in ipairs(names) do
+                    local t = kept_tensor(self, options[i], p, mine, name)
+                    if entry.step > 0 then checkpoint.copy(t, entry[name]) end
                 end
-                made[p] = mine
+                made[#made + 1] = {p, mine, names}
             end
         end
     end
-    for p, mine in pairs(made) do adopt(self.state, p, mine) end
+    for _, m in ipairs(made) do adopt(self.state, table.unpack(m)) end
     for i, group in ipairs(self.groups) do
         for key, value in pairs(options[i]) do group[key] = value end
     end
