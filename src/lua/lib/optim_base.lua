@@ -33,7 +33,7 @@ local function kept_tensor(self, group, param, state, name)
 end
 
 -- State of one parameter, made at its first step.
-local function state_of(self, group, param)
+local function state_of(self, param)
     local state = self.state[param]
     if not state then
         state = new_state(param, 0)
@@ -67,7 +67,7 @@ end
 local function make_batches(self, group, params)
     local made, by_key = {params = params}, {}
     for _, p in ipairs(params) do
-        local state = state_of(self, group, p)
+        local state = state_of(self, p)
         local key = state.place .. state.step
         if not by_key[key] then
             by_key[key] = {states = {}, lists = {{}, "grad"}}
