@@ -166,6 +166,7 @@ static int operands_of(int row)
 #define COUNT_TRIG 1
 #define COUNT_SWITCH 1
 #define COUNT_POW2 2
+#define COUNT_FIRST 1
 #define COUNT_RATIO 2
 #define COUNT_POW3 3
 #define COUNT_WHERE 3

@@ -1,8 +1,8 @@
 /*
 ** elementwise.h -- rows of op/elementwise.def as the CPU sees them: one loop per row and compute type.
 **
-** float16 has no loops: the driver converts it to float and back. Those of bfloat16 compute in float and round; a row has
-** one where that takes no look at several elements.
+** float16 has no loops: the driver converts it to float and back. Those of bfloat16 compute in float and round; a row
+** has one where that takes no look at several elements.
 */
 #ifndef FL_ELEMENTWISE_H
 #define FL_ELEMENTWISE_H
