@@ -391,7 +391,7 @@ local passes_on = {
     init = true, forward = true, apply = true, no_grad = true, enable_grad = true, inference_mode = true, no_sync = true, with_generator = true,
     with_device = true, explain = true, Scheduler = true, on_rank = true, trace = true, detect_anomaly = true, gradcheck = true,
     checkpoint = true, capture = true, update = true, summary = true, step = true, register_buffer = true,
-    register_parameter = true, register_module = true, Transformer = true, autocast = true, pack = true, generate = true, [""] = true,
+    register_parameter = true, register_module = true, set_submodule = true, Transformer = true, autocast = true, pack = true, generate = true, [""] = true,
 }
 
 local function check_message(i, entry, message)

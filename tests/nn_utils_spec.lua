@@ -239,6 +239,10 @@ describe("flow.func", function()
             message(function() flow.func.grad(function(t) return t:sum() end, {argnums = 1})(x) end))
         assert.are.equal("functional_call: the module has no 'weigth'; did you mean 'weight'?",
             message(function() flow.func.functional_call(linear {{1, 2}}, {weigth = x}, x) end))
+        local endless = {x}
+        endless[2] = endless
+        assert.are.equal("func.vjp: a value is nested deeper than 60 tables, or contains itself",
+            message(function() flow.func.vjp(function(t) return t[1] end, endless) end))
         assert.are.equal("func.vjp: in Flatten: forward: missing argument 'x'",
             message(function() flow.func.vjp(flow.nn.Flatten()) end))
         assert.are.equal("func.functional_call: in Flatten: forward: missing argument 'x'",

@@ -22,22 +22,32 @@ local function deeper()
     return setmetatable({}, Level)
 end
 
--- The tensors in a tensor, or in a table of such at any depth; those of a table in the order of its keys.
-local function leaves(value, list)
-    list = list or {}
+local DEPTH = 60        -- of nested tables
+
+local function one_deeper(level)
+    if level == DEPTH then
+        check.fail("%s nested deeper than %d tables, or contains itself", check.read_by "a value is", DEPTH)
+    end
+    return level + 1
+end
+
+-- The tensors in a tensor, or in nested tables of such; those of a table in the order of its keys.
+local function leaves(value, list, level)
+    list, level = list or {}, level or 0
     if check.is_tensor(value) then list[#list + 1] = value
     elseif type(value) == "table" then
-        for _, key in ipairs(check.sorted_keys(value)) do leaves(value[key], list) end
+        local next_level = one_deeper(level)
+        for _, key in ipairs(check.sorted_keys(value)) do leaves(value[key], list, next_level) end
     end
     return list
 end
 
 -- The value with next() in place of each tensor.
-local function replaced(value, next)
+local function replaced(value, next, level)
     if check.is_tensor(value) then return next(value) end
     if type(value) ~= "table" then return value end
-    local out = {}
-    for _, key in ipairs(check.sorted_keys(value)) do out[key] = replaced(value[key], next) end
+    local out, next_level = {}, one_deeper(level or 0)
+    for _, key in ipairs(check.sorted_keys(value)) do out[key] = replaced(value[key], next, next_level) end
     return out
 end
 
