@@ -45,6 +45,9 @@ describe("vmap", function()
     it("refuses what is no batch", function()
         local function same(x) return x end
         for want, f in pairs {
+            ["func.stack_module_state: entry 2 must be a module, got 3"] = function()
+                func.stack_module_state {nn.Linear(2, 3), 3}
+            end,
             ["vmap: the axes of the items have sizes 2 and 3"] = function()
                 flow.vmap(function(x, y) return x + y end)(flow.ones(2), flow.ones(3))
             end,

@@ -388,7 +388,7 @@ local spoken = {
     UpsamplingBilinear2d = "Upsample", batch = "index_select", encode = "json", decode = "json",
 }
 local passes_on = {
-    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, inference_mode = true, no_sync = true, with_generator = true,
+    init = true, forward = true, apply = true, no_grad = true, enable_grad = true, inference_mode = true, set_grad_enabled = true, no_sync = true, with_generator = true,
     with_device = true, explain = true, Scheduler = true, on_rank = true, trace = true, detect_anomaly = true, gradcheck = true,
     checkpoint = true, capture = true, update = true, summary = true, step = true, register_buffer = true,
     register_parameter = true, register_module = true, set_submodule = true, Transformer = true, autocast = true, pack = true, generate = true, [""] = true,

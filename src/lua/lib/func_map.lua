@@ -148,15 +148,21 @@ end
 ---@return table<string, any>, table<string, any>
 function M.stack_module_state(nets)
     if #nets == 0 then check.fail "func.stack_module_state: takes at least one module" end
+    for i, net in ipairs(nets) do
+        if not check.is("module", net) then
+            check.fail("func.stack_module_state: entry %d must be a module, got %s", i, check.got(net))
+        end
+    end
     local function stacks(method, requires_grad)
-        local columns, out = {}, {}
+        local names, columns, out = {}, {}, {}
         for i, net in ipairs(nets) do
             for name, t in net[method](net) do
-                columns[name] = columns[name] or {}
+                if not columns[name] then names[#names + 1], columns[name] = name, {} end
                 columns[name][i] = t:detach()
             end
         end
-        for name, list in pairs(columns) do
+        for _, name in ipairs(names) do        -- in the modules' order, on every rank
+            local list = columns[name]
             if #list ~= #nets then check.fail("func.stack_module_state: not all modules have %s", check.quote(name)) end
             out[name] = flow.stack(list, 0)
             if requires_grad then out[name]:requires_grad_() end
