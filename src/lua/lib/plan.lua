@@ -28,7 +28,7 @@ local function tag_all(optimizer)
             local state = optimizer.state[p]
             plan.tag(p, "parameter")
             plan.tag_gradient(p)
-            for _, t in ipairs(state and state.tensors or {}) do plan.tag(t, "optimizer") end
+            for _, t in pairs(state and state.tensors or {}) do plan.tag(t, "optimizer") end
         end
     end
 end
