@@ -1,14 +1,14 @@
 /*
-** process.h -- the door of the core, second half: the process that computes, its engine, devices and ranks.
+** process.h -- the door of the core, second part: the process that computes, its engine, devices and ranks.
 **
 ** For what starts, ends and watches a process: the shell, and flow.sync, flow.memory_stats and the like. script.h
-** is the other half; few bindings need both.
+** is the first part, tasks.h the third; few bindings need more than one.
 */
 #ifndef FL_PROCESS_H
 #define FL_PROCESS_H
 
 /* Execution: waiting, the mode of the engine, profiles; threads; how exactly products are computed. */
-#include "engine/engine.h"
+#include "engine/control.h"
 #include "engine/precision.h"
 #include "engine/team.h"
 /* Threads that share the items of a batch, and the lane of batches. */
@@ -25,7 +25,6 @@
 #include "base/clock.h"
 #include "base/owner.h"
 #include "base/plugin.h"
-#include "base/owner.h"
 #include "base/version.h"
 
 /* Ranks: joining and leaving a job, its end when one of them fails, control messages, memory of a host. */

@@ -1,8 +1,8 @@
 /*
-** script.h -- the door of the core, first half: what a script computes with.
+** script.h -- the door of the core, first part: what a script computes with.
 **
-** The Lua layer includes this header and process.h and nothing else of the core (`make layers` checks it),
-** so these two lists are all that a language on top of the core depends on.
+** The Lua layer includes this header, process.h and tasks.h and nothing else of the core (`make layers` checks it),
+** so these lists are all that a language on top of the core depends on.
 */
 #ifndef FL_SCRIPT_H
 #define FL_SCRIPT_H

@@ -8,6 +8,7 @@
 #define LANES_H
 
 #include "check.h"
+#include "core/engine/control.h"
 #include "core/engine/engine.h"
 
 #include <unistd.h>

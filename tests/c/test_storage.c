@@ -3,6 +3,7 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
+#include "core/engine/control.h"
 #include "core/engine/engine.h"
 #include "core/memory/device.h"
 #include "core/memory/scratch.h"

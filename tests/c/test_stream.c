@@ -7,6 +7,7 @@
 */
 #define _GNU_SOURCE
 #include "check.h"
+#include "core/engine/control.h"
 #include "core/engine/engine.h"
 
 #include <pthread.h>

@@ -6,6 +6,7 @@
 */
 #include "api.h"
 #include "core/process.h"
+#include "core/tasks.h"
 
 #include <pthread.h>
 #include <stdio.h>

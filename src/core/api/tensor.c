@@ -4,6 +4,7 @@
 #include "api.h"
 #include "dispatch/mapped.h"
 #include "core/process.h"
+#include "core/tasks.h"
 
 #include <stdio.h>
 #include <stdlib.h>

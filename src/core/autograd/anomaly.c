@@ -4,7 +4,7 @@
 */
 #include "anomaly.h"
 #include "dispatch/to_global.h"
-#include "engine/engine.h"
+#include "engine/control.h"
 #include "tape.h"
 
 #include <stdlib.h>

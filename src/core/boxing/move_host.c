@@ -15,6 +15,7 @@
 #include "ranks/shared.h"
 #include "engine/team.h"
 #include "memory/scratch.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 
 enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10, PIECE = 16384, SHORT_ROW = 256, STAGED = 8192 };

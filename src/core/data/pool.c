@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* pthread_setname_np */
 #include "pool.h"
 #include "base/owner.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 #include "engine/team.h"
 

@@ -6,6 +6,7 @@
 */
 #include "base/clock.h"
 #include "chain_internal.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 
 #include <assert.h>

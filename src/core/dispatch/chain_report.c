@@ -2,7 +2,7 @@
 ** chain_report.c -- passes in the trace: see chain_report.h.
 */
 #include "chain_report.h"
-#include "engine/engine.h"
+#include "engine/control.h"
 
 #include <stdio.h>
 

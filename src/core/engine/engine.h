@@ -14,6 +14,8 @@
 ** thread, the pusher runs its ready ops at pushes and in waits. The CPU lane is driven unless
 ** FLOW_ENGINE=queued: its ops use all cores anyway, so a hand-over to another thread would only cost
 ** its microseconds. FLOW_ENGINE=naive runs every op on the caller, waiting for what it needs.
+**
+** This header is for who pushes functions; control.h for who starts, watches and ends the engine.
 */
 #ifndef FL_ENGINE_H
 #define FL_ENGINE_H
@@ -64,17 +66,6 @@ typedef struct fl_task {
 ** of a poisoned input found on the spot, FL_ERR_MEMORY. */
 fl_status fl_engine_push(const fl_task *task);
 
-/* Waits for everything; returns the first error filed since the last call: of queued ops that failed, unless it was
-** raised already, and of updates and ops without outputs that were skipped. */
-fl_status fl_engine_wait_all(void);
-
-/* The script is over: the first error of a queued op that was not raised yet. wait: after everything queued is
-** done. */
-fl_status fl_engine_end(bool wait);
-
-/* Computes all deferred values (var.h) that are still wanted. */
-void fl_engine_compute_deferred(void);
-
 /* Extra threaded lane (tests, devices); errors when FL_LANE_DEFERRED exist. ring_size 0: default 1024. */
 fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded);
 
@@ -113,48 +104,11 @@ fl_stamp fl_engine_issued(int lane);
 ** forgotten. So its memory may be released in the lane's order. */
 fl_status fl_engine_hand_over(fl_var *var, int lane);
 
-/* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
-** queued, profiled or failed. */
-FL_EXPORT extern void (*fl_engine_where)(char *buffer, size_t size);
-
-/* Set by the host program; returns true after Ctrl-C: waits then return
-** FL_ERR_INTERRUPTED and the engine stays usable. */
-FL_OWN extern bool (*fl_engine_interrupted)(void);
-
-typedef struct fl_engine_stats {
-    int64_t inline_ops, queued_ops, waits, failed_ops;
-    int64_t follows; /* waits of one stream for another */
-    int lanes, threads;
-} fl_engine_stats;
-void fl_engine_stats_get(fl_engine_stats *out);
-
 /* Dispatch may run a ready op itself instead of pushing it: the mode is known and not queued, nothing is profiled. */
 FL_OWN extern bool fl_engine_direct;
 
 /* While on, fl_engine_direct is false: every op is a task. */
 void fl_engine_watch(bool on);
 FL_OWN extern int64_t fl_engine_direct_ops; /* ops it ran so */
-
-typedef enum fl_engine_mode { FL_ENGINE_AUTO, FL_ENGINE_NAIVE, FL_ENGINE_QUEUED } fl_engine_mode;
-fl_engine_mode fl_engine_mode_get(void);
-void fl_engine_mode_set(fl_engine_mode mode); /* waits for all first */
-
-/* Profile ring: newest 65,536 ops. While on, dispatch too goes through fl_engine_push. A dump waits for all and, when
-** the file is written, ends it. */
-FL_OWN extern bool fl_engine_profiling;
-fl_status fl_engine_profile_start(void);
-fl_status fl_engine_profile_dump(const char *path); /* Chrome-trace JSON */
-
-/* While profiling: what the caller computed outside of tasks, from `started` (base/clock.h) until now. line: NULL:
-** where the script is; steps: what it consists of, or NULL. The texts are copied. */
-void fl_engine_profile_pass(const char *name, const char *line, const char *steps, uint64_t started);
-
-/* Cancels what is queued ("cancelled" poison), joins the threads; < 1 s. The next push starts anew. false: a lane is
-** still in an op, so nothing that ops use may be torn down: the process must end without exit. Libraries that ops use
-** are torn down by exit before its handlers come to the engine, so the caller of exit stops the engine first. */
-bool fl_engine_stop(void);
-
-/* True while it does so: a long op may ask, on any thread, and end with an error. */
-bool fl_engine_is_stopping(void);
 
 #endif

@@ -9,6 +9,7 @@
 #ifndef FL_ENGINE_INTERNAL_H
 #define FL_ENGINE_INTERNAL_H
 
+#include "control.h"
 #include "engine.h"
 #include "base/clock.h"
 

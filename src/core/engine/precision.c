@@ -2,7 +2,7 @@
 ** precision.c -- how exactly products of float32 are computed: see precision.h.
 */
 #include "precision.h"
-#include "engine.h"
+#include "control.h"
 
 static fl_precision current;
 

@@ -3,7 +3,6 @@
 */
 #include "dlpack.h"
 #include "device.h"
-#include "engine/engine.h"
 
 #include <stdlib.h>
 

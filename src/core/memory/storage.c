@@ -10,6 +10,7 @@
 #include "scratch.h"
 #include "device.h"
 #include "testing.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 */
 #include "recording.h"
 
-#include "engine/engine.h"
+#include "engine/control.h"
 
 #include <stdio.h>
 

@@ -9,6 +9,7 @@
 #include "boxing/boxing.h"
 #include "dispatch/fault.h"
 #include "dispatch/listener.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 #include "graphs.h"
 #include "memory/device.h"

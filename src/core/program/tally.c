@@ -5,7 +5,7 @@
 #include "autograd/autograd.h"
 #include "autograd/bucket.h"
 #include "base/hash.h"
-#include "engine/engine.h"
+#include "engine/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>

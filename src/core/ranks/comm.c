@@ -2,6 +2,7 @@
 ** comm.c -- control messages between ranks, and the transport of this process.
 */
 #include "comm.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 
 #include <stdio.h>

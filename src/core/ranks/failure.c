@@ -14,7 +14,7 @@
 */
 #define _GNU_SOURCE
 #include "comm.h"
-#include "engine/engine.h"
+#include "engine/control.h"
 #include "failure.h"
 #include "journal.h"
 #include "shared.h"

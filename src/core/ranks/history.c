@@ -7,7 +7,7 @@
 */
 #include "history.h"
 #include "comm.h"
-#include "engine/engine.h"
+#include "engine/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>

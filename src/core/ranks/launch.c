@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "launch.h"
 #include "cpu/cpu.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 #include "output.h"
 #include "base/plugin.h"

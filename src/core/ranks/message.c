@@ -9,6 +9,7 @@
 #include "message.h"
 #include "base/clock.h"
 #include "comm.h"
+#include "engine/control.h"
 #include "engine/engine.h"
 #include "journal.h"
 #include "shared.h"

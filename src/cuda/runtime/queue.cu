@@ -6,6 +6,9 @@
 ** script's lines, and how many of them are complete for certain.
 */
 #include "runtime.h"
+extern "C" {
+#include "core/engine/control.h"
+}
 
 #include <stdio.h>
 #include <string.h>

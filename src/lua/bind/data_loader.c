@@ -9,6 +9,7 @@
 ** A job is the memory of a tensor, which the engine keeps until the task is over, whoever has dropped it.
 */
 #include "core/process.h"
+#include "core/tasks.h"
 #include "arguments.h"
 #include "array.h"
 #include "data_crew.h"

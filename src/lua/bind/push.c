@@ -8,6 +8,7 @@
 ** A job lies in the bytes of a tensor, which the engine keeps until the task is over, whoever has dropped it.
 */
 #include "core/process.h"
+#include "core/tasks.h"
 #include "arguments.h"
 #include "array.h"
 #include "members.h"
