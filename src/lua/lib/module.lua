@@ -13,7 +13,7 @@ local class_name, is_number_in_text = class.class_name, class.is_number_in_text
 local own_children, join, walk, collect = class.own_children, class.join, class.walk, class.collect
 
 local M = {
-    Module = Module, is_module = class.is_module, is_class = class.is_class, fields = class.fields,
+    Module = Module, FIELDS = FIELDS, is_module = class.is_module, is_class = class.is_class, fields = class.fields,
     class_hint = class.class_hint, run = class.run, is_hooked = class.is_hooked,
 }
 

@@ -355,16 +355,19 @@ function Module:register_full_backward_pre_hook(f) return add_hook(self, "backwa
 
 -- ---- calls ----
 
--- Only the outermost call is protected: its error names the module that was running, and calls inside cost nothing.
-local function call(self, ...)
-    local outer = running
-    running = self
-    if program.recording then program.called(self) end
-    local forward = self[AROUND] or self.forward
-    local unchecked = takes_tensor[forward]
-    if unchecked and is_one_tensor(...) then forward = unchecked end
-    if outer then return leave(outer, forward(self, ...)) end
-    return finish(self, pcall(forward, self, ...))
+-- Calls a module of that class. Only the outermost call is protected: its error names the module that was running, and
+-- calls inside cost nothing.
+local function caller(class)
+    return function(self, ...)
+        local outer = running
+        running = self
+        if program.recording then program.called(self) end
+        local forward = self[AROUND] or self[FIELDS].forward or class.forward
+        local unchecked = takes_tensor[forward]
+        if unchecked and is_one_tensor(...) then forward = unchecked end
+        if outer then return leave(outer, forward(self, ...)) end
+        return finish(self, pcall(forward, self, ...))
+    end
 end
 
 ---Calls f(module, ...) as forward of a module inside another one; f is what the module's forward checks arguments for.
@@ -432,13 +435,13 @@ end
 ---@param name string
 function Module:extend(name)
     local class = {
-        __name = name, __newindex = set, __call = call, __len = length,
+        __name = name, __newindex = set, __len = length,
         __tostring = function(module)
             walk(module, function() end, true)      -- one that contains itself has no end
             return module:describe()
         end,
     }
-    class.__index = getter(class)
+    class.__index, class.__call = getter(class), caller(class)
     return setmetatable(class, {__index = self, __call = construct, __name = "class " .. name})
 end
 
