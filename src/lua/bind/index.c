@@ -26,9 +26,8 @@ struct part {
 };
 
 struct parts {
-    int count;
+    int count, tensors; /* how many there are; how many are PART_TENSOR */
     struct part at[FL_MAX_NDIM + 1];
-    int tensors; /* how many are PART_TENSOR */
 };
 
 static struct part *part_new(lua_State *L, struct parts *list, part_kind kind)
@@ -105,12 +104,12 @@ static void read_text(lua_State *L, struct parts *list, const char *key)
 /* The number at position i of the list, if there is one; nil leaves that side open. */
 static bool read_bound(lua_State *L, int64_t *out, int list, int i)
 {
-    bool given = lua_rawgeti(L, list, i) != LUA_TNIL;
-    if (given && lua_type(L, -1) != LUA_TNUMBER)
+    int type = lua_rawgeti(L, list, i);
+    if (type == LUA_TNUMBER) *out = fl_lua_check_integer(L, -1, "index", "a range");
+    else if (type != LUA_TNIL)
         FL_RAISE(L, "index: a range must hold whole numbers, number %d is %s", i, fl_lua_type_name(L, -1));
-    if (given) *out = fl_lua_check_integer(L, -1, "index", "a range");
     lua_pop(L, 1);
-    return given;
+    return type == LUA_TNUMBER;
 }
 
 /* {}, {a, b} or {a, b, step}, of which any may be nil: {a} or {a, nil} is all from a on, {nil, b} all before b */
@@ -121,12 +120,11 @@ static void read_range(lua_State *L, struct parts *list, int index)
     const char *stray = fl_lua_stray_key(L, index);
     if (n > MOST) FL_RAISE(L, "index: a range holds at most %d numbers, got %d", MOST, (int)n);
     if (stray) FL_RAISE(L, "index: a range has no key '%s'; it is {first, end} or {first, end, step}", stray);
-    struct part range = {.kind = PART_RANGE, .step = 1};
-    range.has_start = read_bound(L, &range.start, index, 1);
-    range.has_stop = read_bound(L, &range.stop, index, 2);
-    bool has_step = read_bound(L, &range.step, index, 3);
-    if (range.has_start || range.has_stop || has_step) *part_new(L, list, PART_RANGE) = range;
-    else part_new(L, list, PART_ALL);
+    struct part *range = part_new(L, list, PART_RANGE);
+    range->has_start = read_bound(L, &range->start, index, 1);
+    range->has_stop = read_bound(L, &range->stop, index, 2);
+    bool has_step = n != 2 && read_bound(L, &range->step, index, 3); /* of length 2: the third is nil */
+    if (!range->has_start && !range->has_stop && !has_step) range->kind = PART_ALL;
 }
 
 /* The value on top of the stack as one entry; a tensor stays on the stack. */
@@ -159,6 +157,7 @@ static void read_value(lua_State *L, struct parts *list, int where)
 
 static void read_key(lua_State *L, struct parts *list, int index)
 {
+    list->count = list->tensors = 0;
     luaL_checkstack(L, FL_MAX_NDIM + 8, "index");
     if (lua_istable(L, index)) {
         lua_Unsigned n = lua_rawlen(L, index);
@@ -409,7 +408,7 @@ int fl_lua_index(lua_State *L)
         box->tensor = fl_tensor_ref(x);
         apply_position(L, box, 0, position);
     } else {
-        struct parts list = {0};
+        struct parts list;
         read_key(L, &list, 2);
         fl_box *box = push_selected(L, &list, x);
         if (list.tensors == 1) apply_tensor(L, box, single_tensor(&list));
@@ -501,7 +500,7 @@ int fl_lua_newindex(lua_State *L)
         if (fl_lua_set_field(L, x, name)) return 0;
         if (!is_index_text(name) && !is_newaxis(name)) return unknown_name(L, name);
     }
-    struct parts list = {0};
+    struct parts list;
     read_key(L, &list, 2);
     if (!x->meta->is_local && !x->moved_view && cuts_split_axis(L, &list, x)) {
         fl_lua_push_module(L, "indexing");
