@@ -50,17 +50,14 @@ static void batch_offsets(int64_t *a_offset, int64_t *b_offset, const fl_gemm_ax
 fl_status fl_gemm_run_axes(fl_gemm_axes *axes, fl_dtype dtype, const char *name)
 {
     merge_rows(axes);
-    int64_t count = batch_count(axes), zero = 0;
-    fl_gemm_batch batch = {axes->one, count, &zero, &zero, axes->one.m * axes->one.n};
-    if (count > 1) {
-        int64_t *offsets = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int64_t) * (size_t)count);
-        if (!offsets) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for a batch of %lld", name, (long long)count);
-        batch_offsets(offsets, offsets + count, axes, count);
-        batch.a_offset = offsets;
-        batch.b_offset = offsets + count;
-    }
+    int64_t count = batch_count(axes);
     if (count == 1) fl_gemm_run(dtype, &axes->one);
-    else fl_gemm_run_batch(dtype, &batch);
+    if (count <= 1) return FL_OK;
+    int64_t *offsets = fl_scratch(FL_KERNEL_SCRATCH, 2 * sizeof(int64_t) * (size_t)count);
+    if (!offsets) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for a batch of %lld", name, (long long)count);
+    batch_offsets(offsets, offsets + count, axes, count);
+    fl_gemm_batch batch = {axes->one, count, offsets, offsets + count, axes->one.m * axes->one.n};
+    fl_gemm_run_batch(dtype, &batch);
     return FL_OK;
 }
 

@@ -78,13 +78,14 @@ static void sbp_gelu_kept(fl_sigs *sigs) { sbp_activated(sigs, body_gelu_kept); 
 static fl_status run_activated(fl_kernel *kernel, const fl_op *activation, const fl_ew_attr *attributes, int kept)
 {
     fl_stage s;
+    fl_gemm_axes axes;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, fl_product_readable(kernel)));
-    fl_gemm_axes b = fl_product_of_kernel(&s, s.out[kept < 0 ? 0 : kept]);
-    b.one.activation = fl_cpu_elementwise_flat(activation->row, s.dtype);
-    b.one.attributes = attributes;
-    b.one.activated = s.out[0];
-    FL_TRY(fl_gemm_run_axes(&b, s.dtype, kernel->op->name));
+    fl_product_of_kernel(&axes, &s, s.out[kept < 0 ? 0 : kept]);
+    axes.one.activation = fl_cpu_elementwise_flat(activation->row, s.dtype);
+    axes.one.attributes = attributes;
+    axes.one.activated = s.out[0];
+    FL_TRY(fl_gemm_run_axes(&axes, s.dtype, kernel->op->name));
     return fl_stage_close(&s);
 }
 

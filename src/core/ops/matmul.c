@@ -124,7 +124,7 @@ uint32_t fl_product_readable(const fl_kernel *kernel)
     return mask;
 }
 
-fl_gemm_axes fl_product_of_kernel(const fl_stage *stage, void *result)
+void fl_product_of_kernel(fl_gemm_axes *axes, const fl_stage *stage, void *result)
 {
     const fl_kernel *k = stage->k;
     const fl_view *x = &k->in[FL_PRODUCT_X], *y = &k->in[FL_PRODUCT_Y];
@@ -132,24 +132,23 @@ fl_gemm_axes fl_product_of_kernel(const fl_stage *stage, void *result)
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
     fl_stage_strides(xs, stage, 0);
     fl_stage_strides(ys, stage, 1);
-    fl_gemm_axes b = {.ndim = p.batch};
-    b.one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
-                      .n = p.yn < 0 ? 1 : y->size[p.yn],
-                      .k = x->size[p.xk],
-                      .a = stage->in[FL_PRODUCT_X],
-                      .b = stage->in[FL_PRODUCT_Y],
-                      .c = result,
-                      .a_row = p.xm < 0 ? 0 : xs[p.xm],
-                      .a_col = xs[p.xk],
-                      .b_row = ys[p.yk],
-                      .b_col = p.yn < 0 ? 1 : ys[p.yn],
-                      .alpha = 1};
-    b.one.c_row = b.one.n;
-    if (k->nin == 3 && stage->in[FL_LINEAR_BIAS] && x->start[p.xk] == 0) b.one.bias = stage->in[FL_LINEAR_BIAS];
-    memcpy(b.size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
-    fl_product_batch_steps(b.a_step, x, xs, p.batch, p.x_batch);
-    fl_product_batch_steps(b.b_step, y, ys, p.batch, p.y_batch);
-    return b;
+    axes->one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
+                          .n = p.yn < 0 ? 1 : y->size[p.yn],
+                          .k = x->size[p.xk],
+                          .a = stage->in[FL_PRODUCT_X],
+                          .b = stage->in[FL_PRODUCT_Y],
+                          .c = result,
+                          .a_row = p.xm < 0 ? 0 : xs[p.xm],
+                          .a_col = xs[p.xk],
+                          .b_row = ys[p.yk],
+                          .b_col = p.yn < 0 ? 1 : ys[p.yn],
+                          .alpha = 1};
+    axes->one.c_row = axes->one.n;
+    if (k->nin == 3 && stage->in[FL_LINEAR_BIAS] && x->start[p.xk] == 0) axes->one.bias = stage->in[FL_LINEAR_BIAS];
+    axes->ndim = p.batch;
+    memcpy(axes->size, k->out[0].size, sizeof(int64_t) * (size_t)p.batch);
+    fl_product_batch_steps(axes->a_step, x, xs, p.batch, p.x_batch);
+    fl_product_batch_steps(axes->b_step, y, ys, p.batch, p.y_batch);
 }
 
 static bool is_half(fl_dtype dtype) { return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16; }
@@ -159,6 +158,7 @@ static fl_status run_half_row(bool *done, fl_kernel *kernel)
 {
     fl_stage s;
     fl_gemm row;
+    fl_gemm_axes axes;
     if (!is_half(kernel->out[0].dtype)) return FL_OK;
     const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
     fl_product p = fl_product_for(kernel->op, kernel->attrs, x->ndim, y->ndim);
@@ -168,8 +168,8 @@ static fl_status run_half_row(bool *done, fl_kernel *kernel)
     fl_dtype dtype = kernel->in[matrix].dtype;
     if (!is_half(dtype)) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 1u << matrix));
-    fl_gemm_axes b = fl_product_of_kernel(&s, s.out[0]);
-    if (!fl_row_product_suits(&row, &b.one) || row.b != s.in[matrix]) return FL_OK;
+    fl_product_of_kernel(&axes, &s, s.out[0]);
+    if (!fl_row_product_suits(&row, &axes.one) || row.b != s.in[matrix]) return FL_OK;
     fl_gemm_run_row(FL_FLOAT32, dtype, &row);
     *done = true;
     return fl_stage_close(&s);
@@ -179,26 +179,28 @@ static fl_status run_half_row(bool *done, fl_kernel *kernel)
 static fl_status run_bfloat16(bool *done, fl_kernel *kernel)
 {
     fl_stage s;
+    fl_gemm_axes axes;
     if (kernel->in[0].dtype != FL_BFLOAT16 || kernel->in[1].dtype != FL_BFLOAT16) return FL_OK;
     if (!fl_gemm_has_bfloat16()) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y));
-    fl_gemm_axes b = fl_product_of_kernel(&s, s.out[0]);
-    *done = fl_gemm_run_bfloat16(&b);
+    fl_product_of_kernel(&axes, &s, s.out[0]);
+    *done = fl_gemm_run_bfloat16(&axes);
     return *done ? fl_stage_close(&s) : FL_OK;
 }
 
 fl_status fl_product_run(fl_kernel *kernel, double beta)
 {
     fl_stage s;
+    fl_gemm_axes axes;
     bool done = false;
     if (kernel->out[0].numel == 0) return FL_OK;
     if (beta == 0) FL_TRY(run_half_row(&done, kernel));
     if (beta == 0 && !done) FL_TRY(run_bfloat16(&done, kernel));
     if (done) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, fl_product_readable(kernel)));
-    fl_gemm_axes b = fl_product_of_kernel(&s, s.out[0]);
-    b.one.beta = beta;
-    FL_TRY(fl_gemm_run_axes(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
+    fl_product_of_kernel(&axes, &s, s.out[0]);
+    axes.one.beta = beta;
+    FL_TRY(fl_gemm_run_axes(&axes, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }
 

@@ -24,8 +24,8 @@ void fl_product_split(fl_sigs *sigs, const fl_product *product);
 
 /* Bits of the operands x and y that can be read where they lie: those of the dtype that is computed in. */
 uint32_t fl_product_readable(const fl_kernel *kernel);
-/* The product of a kernel's operands where they lie after staging, written to `result`. */
-fl_gemm_axes fl_product_of_kernel(const fl_stage *stage, void *result);
+/* The product of a kernel's operands where they lie after staging, to be written to `result`. */
+void fl_product_of_kernel(fl_gemm_axes *axes, const fl_stage *stage, void *result);
 /* The kernel of a product. beta: 0 writes the result, 1 adds to it. */
 fl_status fl_product_run(fl_kernel *kernel, double beta);
 
