@@ -216,7 +216,8 @@ tape_saves fl_tape_what_to_save(const fl_op *op, const fl_operand *in, int nin, 
     if (!op->vjp) return saves;
     uint32_t wanted = 0;
     for (int i = 0; i < nin && i < FL_MAX_PARAMS; i++)
-        if (in[i].kind == FL_TENSOR && (target && i == 0 ? fl_tape_target_wants_grad : fl_requires_grad)(in[i].tensor))
+        if (in[i].kind == FL_TENSOR
+            && (target && i == 0 ? fl_tape_target_wants_grad(in[i].tensor) : fl_requires_grad(in[i].tensor)))
             wanted |= 1u << i;
     fl_vjp_saves(op, wanted, &saves.in, &saves.out);
     return saves;

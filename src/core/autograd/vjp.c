@@ -74,9 +74,17 @@ struct value {
 struct scope {
     fl_grad *g; /* of a body: its operands and attributes */
     const fl_vjp_code *code;
+    uint32_t known;                      /* the locals that are there, a bit each */
     struct value locals[FL_TERM_LOCALS]; /* owned */
-    bool known[FL_TERM_LOCALS];
 };
+
+/* Every gradient passes here: locals are not cleared. */
+static inline void scope_begin(struct scope *scope, fl_grad *g, const fl_vjp_code *code)
+{
+    scope->g = g;
+    scope->code = code;
+    scope->known = 0;
+}
 
 static fl_status eval(struct value *out, const fl_term *term, struct scope *scope);
 
@@ -245,8 +253,8 @@ static fl_status eval_like(struct value *out, const fl_term *term, struct scope 
 static fl_status eval_local(struct value *out, const fl_term *term, struct scope *scope)
 {
     struct value *local = &scope->locals[term->index];
-    if (!scope->known[term->index]) FL_TRY(eval(local, scope->code->locals[term->index], scope));
-    scope->known[term->index] = true;
+    if (!(scope->known >> term->index & 1u)) FL_TRY(eval(local, scope->code->locals[term->index], scope));
+    scope->known |= 1u << term->index;
     *out = *local;
     if (out->operand.kind == FL_TENSOR) fl_tensor_ref(out->operand.tensor);
     return FL_OK;
@@ -313,7 +321,8 @@ static fl_status eval(struct value *out, const fl_term *term, struct scope *scop
 fl_status fl_vjp_eval(fl_grad *g)
 {
     const fl_vjp_code *code = code_of(g->op);
-    struct scope scope = {.g = g};
+    struct scope scope;
+    scope_begin(&scope, g, NULL);
     for (int i = 0; i < g->nin; i++) {
         if (!g->need[i] || !code->inputs[i]) continue;
         struct value v;
@@ -335,11 +344,12 @@ fl_status fl_text_body(fl_tensor **out, fl_body_text *body, const fl_operand *in
         if (in[i].kind == FL_TENSOR) metas[i] = in[i].tensor->meta;
     }
     fl_grad g = {.op = body->op, .attrs = attrs, .nin = nin, .in = operands, .in_meta = metas};
-    struct scope scope = {.g = &g, .code = body->code};
+    struct scope scope;
+    scope_begin(&scope, &g, body->code);
     struct value v = {{FL_NONE, {0}}, NULL};
     fl_status status = eval(&v, body->code->result, &scope);
-    for (int i = 0; i < FL_TERM_LOCALS; i++)
-        if (scope.known[i]) value_release(&scope.locals[i]);
+    for (int i = 0; scope.known >> i; i++)
+        if (scope.known >> i & 1u) value_release(&scope.locals[i]);
     if (status == FL_OK && v.operand.kind != FL_TENSOR)
         return fl_fail(FL_ERR_VALUE, "%s: takes at least one tensor", body->op->name);
     if (status == FL_OK) out[0] = v.operand.tensor;
