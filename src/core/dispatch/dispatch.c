@@ -61,7 +61,7 @@ static void release_outputs(fl_call *call, int count)
     }
 }
 
-static fl_status allocate_outputs(fl_call *call)
+static inline fl_status allocate_outputs(fl_call *call)
 {
     for (int i = 0; i < call->nout; i++) {
         fl_status status = fl_tensor_empty(&call->out[i], call->plan->out[i]);
@@ -133,33 +133,57 @@ static bool defer(fl_call *call)
     return call->out[0] != NULL;
 }
 
-static fl_status execute(fl_call *call)
+/* The results are allocated and computed, now or when somebody needs them. */
+static inline fl_status compute(fl_call *call)
 {
-    bool made = false;
-    if (call->plan->boxes) FL_TRY(fl_call_box(call));
-    fl_status status = FL_OK;
-    if (call->op->flags & FL_OP_VIEW) status = try_view(call, &made);
-    if (FL_UNLIKELY(fl_listener_now != NULL) && made) status = fl_listener_now->passed(call);
-    if (status == FL_OK && !made && !(FL_UNLIKELY(call->plan->defers) && defer(call))) {
-        status = allocate_outputs(call);
-        if (status == FL_OK && call->plan->runs) {
-            status = fl_call_run(call);
-            if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
-        } else if (status == FL_OK) {
-            status = fl_call_skip_draw(call);
-            if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
-        }
-    }
-    if (call->plan->boxes) fl_call_release_boxed(call);
-    if (FL_UNLIKELY(status != FL_OK && made)) release_outputs(call, 1);
-    FL_TRY(status);
-    if (FL_UNLIKELY(fl_record_wanted(call->op, call->in, call->nin)))
-        status = fl_recorder_now->record(call->op, call->in, call->nin, call->attrs, call->out, call->nout);
-    if (made && status == FL_OK && fl_dtype_is_float(call->out[0]->meta->dtype)
-        && call->plan->in[0] == call->in[0].tensor->meta)
-        status = fl_record_view(call->out[0], call->in[0].tensor, call->op, call->attrs);
-    if (status != FL_OK) release_outputs(call, call->nout);
+    if (FL_UNLIKELY(call->plan->defers) && defer(call)) return FL_OK;
+    FL_TRY(allocate_outputs(call));
+    fl_status status = FL_LIKELY(call->plan->runs) ? fl_call_run(call) : fl_call_skip_draw(call);
+    if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
     return status;
+}
+
+static inline fl_status record(fl_call *call)
+{
+    if (FL_LIKELY(!fl_record_wanted(call->op, call->in, call->nin))) return FL_OK;
+    fl_status status = fl_recorder_now->record(call->op, call->in, call->nin, call->attrs, call->out, call->nout);
+    if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
+    return status;
+}
+
+/* out[0] was just made as a view of the input. */
+static fl_status record_view(fl_call *call)
+{
+    const fl_tensor *view = call->out[0];
+    fl_tensor *base = call->in[0].tensor;
+    FL_TRY(record(call));
+    if (!fl_dtype_is_float(view->meta->dtype) || call->plan->in[0] != base->meta) return FL_OK;
+    fl_status status = fl_record_view(call->out[0], base, call->op, call->attrs);
+    if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, 1);
+    return status;
+}
+
+/* A view of the input, or a copy where that cannot be viewed so. */
+static __attribute__((noinline)) fl_status execute_view(fl_call *call)
+{
+    bool made;
+    fl_status status = try_view(call, &made);
+    if (status == FL_OK && !made) status = compute(call);
+    else if (FL_UNLIKELY(fl_listener_now != NULL) && made && (status = fl_listener_now->passed(call)) != FL_OK)
+        release_outputs(call, 1);
+    if (call->plan->boxes) fl_call_release_boxed(call);
+    FL_TRY(status);
+    return made ? record_view(call) : record(call);
+}
+
+static inline __attribute__((always_inline)) fl_status execute(fl_call *call)
+{
+    if (FL_UNLIKELY(call->plan->boxes)) FL_TRY(fl_call_box(call));
+    if (call->op->flags & FL_OP_VIEW) return execute_view(call);
+    fl_status status = compute(call);
+    if (FL_UNLIKELY(call->plan->boxes)) fl_call_release_boxed(call);
+    FL_TRY(status);
+    return record(call);
 }
 
 bool fl_call_stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target)
@@ -206,20 +230,10 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
     return status;
 }
 
-/* In a planned world, where nothing is traced or recorded. */
-static fl_status dispatch_planned(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
-                                  const fl_attrs *attrs)
+static __attribute__((noinline)) fl_status dispatch_looked_at(fl_tensor **out, const fl_op *op, const fl_operand *in,
+                                                              int nin, const fl_attrs *attrs)
 {
-    fl_attrs defaults;
-    if (!attrs) {
-        fl_attrs_init(&defaults, op);
-        attrs = &defaults;
-    }
-    fl_planned_call call = {.op = op, .in = in, .nin = nin, .attrs = attrs};
-    fl_status status = fl_planned_look(&call, out, false);
-    if (status == FL_OK && !call.done) status = dispatch(out, op, call.in, nin, call.attrs, true);
-    fl_planned_end(&call);
-    return status;
+    return dispatch(out, op, in, nin, attrs, true);
 }
 
 static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, const fl_op *op, const fl_operand *in,
@@ -228,9 +242,10 @@ static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, con
     FL_TRY(fl_mapped_check(op, in, nin, false));
     if (fl_autocast_takes(op)) return fl_autocast_call(out, op, in, nin, attrs);
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, false);
-    if (fl_dispatch_watched & FL_WATCH_PLAN) return dispatch_planned(out, op, in, nin, attrs);
+    if (fl_dispatch_watched & FL_WATCH_PLAN)
+        return fl_planned_dispatch(out, op, in, nin, attrs, false, dispatch_looked_at);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, false);
-    return dispatch(out, op, in, nin, attrs, true);
+    return dispatch_looked_at(out, op, in, nin, attrs);
 }
 
 /* The op that is recorded for a formula on these operands: one with values for its gradients, or itself. */

@@ -97,19 +97,10 @@ static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tenso
     return write_into(&c, out);
 }
 
-static fl_status dispatch_inplace_planned(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
-                                          const fl_attrs *attrs)
+static __attribute__((noinline)) fl_status dispatch_looked_at(fl_tensor **out, const fl_op *op, const fl_operand *in,
+                                                              int nin, const fl_attrs *attrs)
 {
-    fl_attrs defaults;
-    if (!attrs) {
-        fl_attrs_init(&defaults, op);
-        attrs = &defaults;
-    }
-    fl_planned_call call = {.op = op, .in = in, .nin = nin, .attrs = attrs};
-    fl_status status = fl_planned_look(&call, out, true);
-    if (status == FL_OK && !call.done) status = dispatch_inplace(out, op, call.in, nin, call.attrs, true);
-    fl_planned_end(&call);
-    return status;
+    return dispatch_inplace(out, op, in, nin, attrs, true);
 }
 
 static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **out, const fl_op *op,
@@ -118,9 +109,10 @@ static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **
 {
     FL_TRY(fl_mapped_check(op, in, nin, true));
     if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, true);
-    if (fl_dispatch_watched & FL_WATCH_PLAN) return dispatch_inplace_planned(out, op, in, nin, attrs);
+    if (fl_dispatch_watched & FL_WATCH_PLAN)
+        return fl_planned_dispatch(out, op, in, nin, attrs, true, dispatch_looked_at);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, true);
-    return dispatch_inplace(out, op, in, nin, attrs, true);
+    return dispatch_looked_at(out, op, in, nin, attrs);
 }
 
 static fl_status fit_target(const fl_op *op, const fl_tensor *target, const fl_tensor *result)

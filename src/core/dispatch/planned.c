@@ -8,6 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A call, with what it is given or what stands in for that. */
+struct planned_call {
+    const fl_op *op;
+    const fl_operand *in;
+    int nin;
+    const fl_attrs *attrs;
+    bool done;            /* the result is there */
+    fl_operand *replaced; /* owned; NULL: the operands are those given */
+    uint64_t stands_in;   /* operands made here, a bit each */
+    fl_attrs attrs_there;
+};
+
 void fl_planned_look_on(bool on) { fl_dispatch_watch(FL_WATCH_PLAN, on); }
 
 static bool is_meta(const fl_operand *operand)
@@ -15,7 +27,7 @@ static bool is_meta(const fl_operand *operand)
     return operand->kind == FL_TENSOR && operand->tensor->meta->placement->type == FL_META;
 }
 
-static bool any_meta(const fl_planned_call *call)
+static bool any_meta(const struct planned_call *call)
 {
     for (int i = 0; i < call->nin; i++)
         if (is_meta(&call->in[i])) return true;
@@ -39,7 +51,7 @@ static fl_status stand_in(fl_tensor **out, const fl_op *op, const fl_tensor *ten
     return status;
 }
 
-static fl_status replace_operands(fl_planned_call *call)
+static fl_status replace_operands(struct planned_call *call)
 {
     const fl_operand *given = call->in;
     call->replaced = malloc(sizeof *given * (size_t)call->nin);
@@ -55,7 +67,7 @@ static fl_status replace_operands(fl_planned_call *call)
 }
 
 /* The result is local, on FL_META. */
-static void place_on_meta(fl_planned_call *call)
+static void place_on_meta(struct planned_call *call)
 {
     fl_attrs *there = &call->attrs_there;
     memcpy(there, call->attrs, offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)call->attrs->count);
@@ -66,7 +78,7 @@ static void place_on_meta(fl_planned_call *call)
 }
 
 /* Floats that are filled or drawn have no memory; integers and conditions are positions, labels and masks: data. */
-static fl_status look_at_source(fl_planned_call *call)
+static fl_status look_at_source(struct planned_call *call)
 {
     const fl_plan *plan;
     if (call->op->body) return FL_OK;
@@ -75,7 +87,7 @@ static fl_status look_at_source(fl_planned_call *call)
     return FL_OK;
 }
 
-static fl_status fail_target(const fl_planned_call *call)
+static fl_status fail_target(const struct planned_call *call)
 {
     char text[FL_META_TEXT];
     return fl_fail(FL_ERR_STATE,
@@ -84,7 +96,7 @@ static fl_status fail_target(const fl_planned_call *call)
                    call->op->name, fl_meta_text(text, call->in[0].tensor->meta));
 }
 
-fl_status fl_planned_look(fl_planned_call *call, fl_tensor **out, bool in_place)
+static fl_status look(struct planned_call *call, fl_tensor **out, bool in_place)
 {
     const fl_op *op = call->op;
     bool values = !any_meta(call), moves = op == FL_OP_REF(to_device);
@@ -103,9 +115,26 @@ fl_status fl_planned_look(fl_planned_call *call, fl_tensor **out, bool in_place)
     return FL_OK;
 }
 
-void fl_planned_end(fl_planned_call *call)
+static void release_operands(struct planned_call *call)
 {
     for (int i = 0; i < call->nin && call->stands_in >> i; i++)
         if (call->stands_in >> i & 1) fl_tensor_unref(call->replaced[i].tensor);
     free(call->replaced);
+}
+
+fl_status fl_planned_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                              bool in_place,
+                              fl_status (*dispatch)(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                                                    const fl_attrs *attrs))
+{
+    fl_attrs defaults;
+    if (!attrs) {
+        fl_attrs_init(&defaults, op);
+        attrs = &defaults;
+    }
+    struct planned_call call = {.op = op, .in = in, .nin = nin, .attrs = attrs};
+    fl_status status = look(&call, out, in_place);
+    if (status == FL_OK && !call.done) status = dispatch(out, op, call.in, nin, call.attrs);
+    release_operands(&call);
+    return status;
 }

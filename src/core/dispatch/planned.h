@@ -13,20 +13,12 @@
 /* Whether ops are looked at: from the start, but for what must have values on the CPU though it is drawn or filled. */
 void fl_planned_look_on(bool on);
 
-/* The call of an op in a planned world. *done: *out is its result. Else the op runs with *in and *attrs, which may be
-** other ones; those made here are freed by fl_planned_end. */
-typedef struct fl_planned_call {
-    const fl_op *op;
-    const fl_operand *in;
-    int nin;
-    const fl_attrs *attrs;
-    bool done;
-    fl_operand *replaced; /* owned; NULL: the operands are those given */
-    uint64_t stands_in;   /* operands made here, a bit each */
-    fl_attrs attrs_there;
-} fl_planned_call;
-fl_status fl_planned_look(fl_planned_call *call, fl_tensor **out, bool in_place);
-void fl_planned_end(fl_planned_call *call);
+/* The call of an op in a planned world, in place or not. `dispatch` runs it, where it is to run, with these operands and
+** attributes or with others that stand in for them. */
+fl_status fl_planned_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                              bool in_place,
+                              fl_status (*dispatch)(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                                                    const fl_attrs *attrs));
 
 /* True of tensors that have no values because the script is planned. */
 static inline bool fl_is_planned(const fl_meta *meta)

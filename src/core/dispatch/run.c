@@ -239,7 +239,7 @@ static fl_status issue_kernel(const fl_call *call, fl_kernel *kernel)
 /* ---- on the CPU ---- */
 
 /* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it. */
-static bool run_flat(const fl_call *call)
+static inline bool run_flat(const fl_call *call)
 {
     const void *in[FL_FLAT_MAX_IN];
     const fl_tensor *out = call->out[0];
@@ -272,10 +272,9 @@ static bool can_fold(const fl_call *call)
     return !fl_listener_now && fl_chain_has(call->tensors[0]) && fl_var_writable(&call->out[0]->storage->var);
 }
 
-/* Flat loops first: no reduction has one. */
-fl_status fl_call_run(const fl_call *call)
+/* Runs the kernel on views of the operands. */
+static __attribute__((noinline)) fl_status run_kernel(const fl_call *call)
 {
-    if (call->plan->flat && FL_LIKELY(run_flat(call))) return FL_OK;
     if (FL_UNLIKELY(call->plan->folds) && can_fold(call)) return run_fold(call);
     fl_view stack[FL_CALL_OPERANDS], *views = stack;
     int count = call->nin + call->nout;
@@ -301,6 +300,12 @@ fl_status fl_call_run(const fl_call *call)
     } else status = push_kernel(call, &k);
     if (views != stack) free(views);
     return status;
+}
+
+/* Flat loops first: no reduction has one. */
+fl_status fl_call_run(const fl_call *call)
+{
+    return call->plan->flat && FL_LIKELY(run_flat(call)) ? FL_OK : run_kernel(call);
 }
 
 fl_status fl_call_run_into(fl_call *call, fl_tensor *target)
