@@ -59,7 +59,7 @@ void fl_autograd_move(fl_tensor *to, fl_tensor *from);
 
 /* Gradients of the leaves below `y` are added to their .grad. grad: NULL for a 0-d y. retain: keep the
 ** graph for another backward. create_graph: the gradients are recorded too. On the CPU, products may be added to a
-** local leaf's sum by their kernel, term by term: its last bits may differ from those of a sum of whole gradients. */
+** leaf's sum by their kernel, term by term: its last bits may differ from those of a sum of whole gradients. */
 fl_status fl_autograd_backward(fl_tensor *const *ys, fl_tensor *const *grads, int count, bool retain,
                                bool create_graph);
 

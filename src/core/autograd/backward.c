@@ -229,21 +229,50 @@ struct visited {
     fl_node *node;
 };
 
+/* Parts of a global sum may lie differently on the ranks, wait to be computed or be views on some of them: all ranks run
+** the same ops, so none of this decides. A local sum that waits takes one step more. */
+static fl_tensor *usable(fl_tensor *sum, const fl_tensor *leaf)
+{
+    if (sum->requires_grad || sum->meta->dtype != leaf->meta->dtype) return NULL;
+    if (!leaf->meta->is_local) return sum;
+    if (sum->autograd || sum->meta != leaf->meta || !sum->contiguous || sum->moved_view) return NULL;
+    return fl_storage_is_deferred(sum->storage) ? NULL : sum;
+}
+
+/* The same of a sum that autograd alone should hold. */
+static fl_tensor *usable_own(fl_tensor **sum, const fl_tensor *leaf)
+{
+    if (leaf->meta->is_local) return fl_gradient_is_own(*sum) ? usable(*sum, leaf) : NULL;
+    return fl_gradient_make_own(sum) == FL_OK ? usable(*sum, leaf) : NULL;
+}
+
 /* What the gradient of a leaf that is final, or that others add to, may be added into: products then need no memory of
-** their own. Parts of global tensors are summed over ranks first. What waits to be computed takes one step more. */
+** their own. It is the sum of this pass, or that of passes under no_sync, or .grad; for the first two of a global leaf
+** partial sums are added to partial sums, and boxed once. */
 static fl_tensor *leaf_sum(const fl_grad *g, int i)
 {
     const struct visited *v = g->sums;
-    fl_tensor *leaf = v->node->edges[i].leaf, *sum = NULL;
-    if (!leaf || v->pass->create_graph || fl_anomaly_watched || !leaf->meta->is_local) return NULL;
+    fl_tensor *leaf = v->node->edges[i].leaf;
+    if (!leaf || v->pass->create_graph || fl_anomaly_watched) return NULL;
     fl_autograd *a = leaf->autograd;
-    if (a->pending) sum = fl_gradient_is_own(a->pending) ? a->pending : NULL;
-    else if (a->expected == 1 && v->pass->accumulate && leaf->requires_grad && !a->hooks && a->grad) {
-        if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
-        sum = a->grad;
+    if (a->pending) return usable_own(&a->pending, leaf);
+    if (a->expected != 1 || !v->pass->accumulate || !leaf->requires_grad || a->hooks) return NULL;
+    if (a->unsynced) return usable_own(&a->unsynced, leaf);
+    if (!a->grad) return NULL;
+    if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
+    return usable(a->grad, leaf);
+}
+
+/* Products (a bit for each operand) were added to sums of leaves: one that passes under no_sync have left is the sum of
+** this pass now. */
+static void take_unsynced(fl_node *node, uint32_t added)
+{
+    for (int i = 0; added; i++, added >>= 1) {
+        fl_autograd *a = added & 1 ? node->edges[i].leaf->autograd : NULL;
+        if (!a || a->pending) continue;
+        a->pending = a->unsynced;
+        a->unsynced = NULL;
     }
-    if (!sum || sum->meta != leaf->meta || !sum->contiguous || sum->moved_view) return NULL;
-    return fl_storage_is_deferred(sum->storage) || sum->autograd ? NULL : sum;
 }
 
 /* Runs one node's gradient and hands out the results. */
@@ -273,6 +302,7 @@ static fl_status visit(tape_pass *pass, fl_node *node)
                      node->out_meta, node->pending, need,      gin,        leaf_sum, &visited, 0};
         status = fl_tape_unpack(&g, node);
         if (status == FL_OK) status = node_gradient(&g, node);
+        if (status == FL_OK && g.added) take_unsynced(node, g.added);
         if (FL_UNLIKELY(fl_anomaly_watched) && status == FL_OK) status = fl_anomaly_check(node, &g);
         fl_tape_release_grad(&g);
         if (status == FL_OK && !pass->retain) fl_tape_forget(node);

@@ -5,13 +5,27 @@
 #include "op/reduce.h"
 #include "op/views.h"
 
-/* A view that had to move data is then like any tensor. */
-bool fl_gradient_is_own(fl_tensor *tensor)
+/* Nothing else refers to it: a view that had to move data is then like any tensor. */
+static bool is_alone(fl_tensor *tensor)
 {
     if (tensor->refs != 1 || tensor->storage->refs > 1 + fl_storage_watchers || !tensor->contiguous) return false;
-    if (fl_storage_is_deferred(tensor->storage)) return false; /* a sum is one step more */
     tensor->moved_view = false;
     return true;
+}
+
+bool fl_gradient_is_own(fl_tensor *tensor)
+{
+    return !fl_storage_is_deferred(tensor->storage) && is_alone(tensor); /* a sum is one step more */
+}
+
+fl_status fl_gradient_make_own(fl_tensor **sum)
+{
+    fl_tensor *copy;
+    if (is_alone(*sum)) return FL_OK;
+    FL_TRY(FL_CALL(&copy, clone, fl_of(*sum)));
+    fl_tensor_unref(*sum);
+    *sum = copy;
+    return FL_OK;
 }
 
 /* *sum += g, taking over g's reference. A gradient that is not computed yet becomes a step of the sum: to be added in

@@ -9,6 +9,10 @@
 /* True if the tensor may be written, because nothing else refers to it or its storage. */
 bool fl_gradient_is_own(fl_tensor *tensor);
 
+/* Makes *sum, of a global tensor, one that may be written, also if it waits to be computed: by a copy where something
+** else refers to it, which may be so on some ranks only. */
+fl_status fl_gradient_make_own(fl_tensor **sum);
+
 /* *sum (NULL: nothing yet) += g, whose reference is taken over. create_graph: the sum is recorded. */
 fl_status fl_gradient_add(fl_tensor **sum, fl_tensor *g, bool create_graph);
 

@@ -61,6 +61,15 @@ void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i)
     else fl_shape_strides(strides, v->size, v->ndim);
 }
 
+fl_status fl_stage_load_result(fl_stage *stage, int i)
+{
+    const fl_view *v = &stage->k->out[i];
+    int64_t strides[FL_MAX_NDIM];
+    if (stage->out[i] == v->data) return FL_OK;
+    fl_view array = fl_view_array(v, stage->out[i], staged_dtype(v->dtype, stage->dtype), strides);
+    return fl_cpu_copy(&array, v);
+}
+
 fl_status fl_stage_close(fl_stage *stage)
 {
     for (int i = 0; i < stage->k->nout; i++) {

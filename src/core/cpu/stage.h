@@ -27,6 +27,9 @@ FL_EXPORT fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t a
 /* Strides of operand i after staging, in elements. */
 FL_EXPORT void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i);
 
+/* Result i is added to: where it is staged, the array begins with the values it has. */
+FL_EXPORT fl_status fl_stage_load_result(fl_stage *stage, int i);
+
 /* Converts the results that were computed in scratch memory. */
 FL_EXPORT fl_status fl_stage_close(fl_stage *stage);
 

@@ -203,3 +203,13 @@ fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *
     if (fl_infer_observer) fl_infer_observer(*out, in, attrs, in_place);
     return FL_OK;
 }
+
+const fl_meta *fl_infer_result(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_plan *plan;
+    void (*observer)(const fl_plan *, const fl_operand *, const fl_attrs *, bool) = fl_infer_observer;
+    fl_infer_observer = NULL;
+    fl_status status = fl_infer_plan(&plan, op, in, nin, attrs, false);
+    fl_infer_observer = observer;
+    return status == FL_OK ? plan->out[0] : NULL;
+}

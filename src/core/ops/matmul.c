@@ -200,6 +200,7 @@ fl_status fl_product_run(fl_kernel *kernel, double beta)
     FL_TRY(fl_stage_open(&s, kernel, fl_product_readable(kernel)));
     fl_product_of_kernel(&axes, &s, s.out[0]);
     axes.one.beta = beta;
+    if (beta != 0) FL_TRY(fl_stage_load_result(&s, 0));
     FL_TRY(fl_gemm_run_axes(&axes, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }

@@ -7,6 +7,7 @@
 */
 #include "autograd/autograd.h"
 #include "expr.h"
+#include "infer/infer.h"
 #include "products.h"
 
 /* ---- products that are added to a sum ---- */
@@ -15,9 +16,9 @@
 ** by the kernel; 1.15 and 1.0 ms of 8. */
 enum { ADDED_FROM = 8 };
 
-/* True if the product of matrices, or of all rows (contract), has the meta of the sum, so that the kernel can add
-** it. */
-static bool may_add(const fl_tensor *sum, const fl_tensor *x, const fl_tensor *y, bool contract, bool ta, bool tb)
+/* True if the product of matrices, or of all rows (contract), has the shape and dtype of the sum, and the kernel can
+** add it. */
+static bool fits(const fl_tensor *sum, const fl_tensor *x, const fl_tensor *y, bool contract, bool ta, bool tb)
 {
     const fl_meta *m = sum->meta, *mx = x->meta, *my = y->meta;
     int last = mx->shape.ndim - 1;
@@ -32,15 +33,31 @@ static bool may_add(const fl_tensor *sum, const fl_tensor *x, const fl_tensor *y
         && m->shape.dims[1] == my->shape.dims[!tb];
 }
 
+/* The sum of the gradients of operand i that the product of x and y fits; NULL: there is none. */
+static fl_tensor *sum_for(const fl_grad *g, int i, const fl_tensor *x, const fl_tensor *y, bool contract, bool ta,
+                          bool tb)
+{
+    fl_tensor *sum = g->sum_of && x && y ? g->sum_of(g, i) : NULL;
+    return sum && fits(sum, x, y, contract, ta, tb) ? sum : NULL;
+}
+
+/* True if the product lies as the sum does: nothing of global tensors is boxed for the sake of a sum. */
+static bool lies_alike(const fl_tensor *sum, const fl_op *product, fl_tensor *x, fl_tensor *y, const fl_attrs *attrs)
+{
+    const fl_operand in[2] = {fl_of(x), fl_of(y)};
+    return sum->meta->is_local || fl_infer_result(product, in, 2, attrs) == sum->meta;
+}
+
 /* The gradient of operand i as a product; NULL: it has been added to the sum of the operand's gradients. */
 static fl_tensor *gradient_gemm(fl_expr *expr, fl_grad *g, int i, fl_tensor *x, fl_tensor *y, bool ta, bool tb)
 {
-    fl_tensor *sum = g->sum_of && x && y ? g->sum_of(g, i) : NULL;
+    fl_tensor *sum = sum_for(g, i, x, y, false, ta, tb);
     fl_attrs a;
-    if (!sum || !may_add(sum, x, y, false, ta, tb)) return expr_gemm(expr, x, y, ta, tb);
+    if (!sum) return expr_gemm(expr, x, y, ta, tb);
     fl_attrs_init(&a, FL_OP_REF(gemm_add));
     fl_attr_set(&a, FL_GEMM_TRANSPOSES_X, ta);
     fl_attr_set(&a, FL_GEMM_TRANSPOSES_Y, tb);
+    if (!lies_alike(sum, FL_OP_REF(gemm), x, y, &a)) return expr_gemm(expr, x, y, ta, tb);
     g->added |= 1u << i;
     EXPR_CALL(expr, &a, gemm_add, fl_of(sum), fl_of(x), fl_of(y));
     return NULL;
@@ -48,8 +65,8 @@ static fl_tensor *gradient_gemm(fl_expr *expr, fl_grad *g, int i, fl_tensor *x, 
 
 static fl_tensor *gradient_contract(fl_expr *expr, fl_grad *g, int i, fl_tensor *x, fl_tensor *y)
 {
-    fl_tensor *sum = g->sum_of && x && y ? g->sum_of(g, i) : NULL;
-    if (!sum || !may_add(sum, x, y, true, false, false))
+    fl_tensor *sum = sum_for(g, i, x, y, true, false, false);
+    if (!sum || !lies_alike(sum, FL_OP_REF(contract_rows), x, y, NULL))
         return EXPR_CALL(expr, NULL, contract_rows, fl_of(x), fl_of(y));
     g->added |= 1u << i;
     EXPR_CALL(expr, NULL, contract_rows_add, fl_of(sum), fl_of(x), fl_of(y));

@@ -56,20 +56,26 @@ static void sbp_contract(fl_sigs *sigs)
     fl_sbp_partial(sigs, 2, FL_PSUM);
 }
 
-/* Rows and columns of the sum are those of the product. */
+/* The sum lies as the product does: split as rows of x or columns of y, or partial, as products of split rows and of
+** partial operands are. Each rank adds its product to its part of the sum. */
 static void sbp_gemm_add(fl_sigs *sigs)
 {
     fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[1].shape.ndim, sigs->in[2].shape.ndim);
     FL_SIG(sigs, NULL, FL_S(0), FL_S(p.xm), FL_B, FL_S(0));
     FL_SIG(sigs, NULL, FL_S(1), FL_B, FL_S(p.yn), FL_S(1));
+    FL_SIG(sigs, NULL, FL_PSUM, FL_S(p.xk), FL_S(p.yk), FL_PSUM);
+    fl_sbp_partial(sigs, 1 | 2, FL_PSUM);
+    fl_sbp_partial(sigs, 1 | 4, FL_PSUM);
 }
 
-/* As sbp_gemm_add: the sum is split as the last axis of x, or of y. Split rows would be added once per rank. */
 static void sbp_contract_add(fl_sigs *sigs)
 {
     int last = sigs->in[1].shape.ndim - 1;
     FL_SIG(sigs, NULL, FL_S(0), FL_S(last), FL_B, FL_S(0));
     FL_SIG(sigs, NULL, FL_S(1), FL_B, FL_S(last), FL_S(1));
+    for (int i = 0; i < last; i++) FL_SIG(sigs, NULL, FL_PSUM, FL_S(i), FL_S(i), FL_PSUM);
+    fl_sbp_partial(sigs, 1 | 2, FL_PSUM);
+    fl_sbp_partial(sigs, 1 | 4, FL_PSUM);
 }
 
 /* ---- kernels ---- */
@@ -101,6 +107,7 @@ static fl_status run_contract(fl_kernel *kernel, double beta)
                               .alpha = 1,
                               .beta = beta}};
     b.one.c_row = b.one.n;
+    if (beta != 0) FL_TRY(fl_stage_load_result(&s, 0));
     FL_TRY(fl_gemm_run_axes(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
     return fl_stage_close(&s);
 }
@@ -168,7 +175,6 @@ FL_OP(contract_rows) = {
     .samples = contract_samples,
 };
 
-/* Of local tensors: gradients of parts are summed over ranks before they are added to others. */
 static const char *const gemm_add_samples[] = {"flow.zeros(4, 5), flow.randn(4, 3), flow.randn(3, 5)",
                                                "flow.ones(4, 5), flow.randn(3, 4), flow.randn(5, 3), true, true", NULL};
 FL_OP(gemm_add) = {
