@@ -443,7 +443,7 @@ describe("a program that ends", function()
             ]] .. rest)
         local began = flow.progress.clock()
         local output = process.output((before or "%s %s 2>&1; echo code $?"):format(process.flowlua, script))
-        assert.is_true(flow.progress.clock() - began < 5)
+        assert.is_true(flow.progress.clock() - began < process.limit(5))
         return output
     end
 

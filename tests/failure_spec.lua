@@ -2,14 +2,7 @@
 -- and the line, with the script's exit code, and leaves no process behind.
 local process = require "tests.process"
 
--- Seconds in which a job ends: 5 on a machine with nothing else to do, more where it has.
-local function busy()
-    local file = io.open "/proc/loadavg"
-    local load = file and file:read "n" or 0
-    if file then file:close() end
-    return math.max(1, load / 2)
-end
-local SOON = 5 * busy()
+local SOON = 5     -- seconds in which a job ends
 local with_ranks = process.it_with_ranks
 local folder, write, flowlua
 
@@ -92,7 +85,7 @@ local function check(want, code, ...)
     local name = table.concat({...}, " ", 1, 1)
     assert.are.equal(want, output, name)
     assert.are.equal(code, status, name)
-    assert.is_true(took < SOON, ("%s took %g s"):format(name, took))
+    assert.is_true(took < process.limit(SOON), ("%s took %g s"):format(name, took))
     assert.are.equal("", left_behind(), name)
 end
 
@@ -210,7 +203,7 @@ describe("a rank that fails", function()
         local where = output:match "^flowlua: rank[s 0-9,]+: train.lua:%d+: (.-\n)stack traceback:"
         assert.are.equal(both, where, output)
         assert.are.equal(1, code)
-        assert.is_true(took < SOON)
+        assert.is_true(took < process.limit(SOON))
     end)
 
     with_ranks("by leaving out a collective is reported at the next one", function()
@@ -303,7 +296,7 @@ describe("ranks that wait for each other in different groups", function()
             local want = {}
             for rank = 0, ranks - 1 do want[rank + 1] = ("%d: ranks wait for each other: %s%s"):format(rank, who, advice) end
             assert.are.same(want, lines, way)
-            assert.is_true(took < SOON, ("%s took %g s"):format(way, took))
+            assert.is_true(took < process.limit(SOON), ("%s took %g s"):format(way, took))
         end
     end)
 

@@ -71,6 +71,15 @@ function M.run(before, code, options)
     return text:gsub(path:gsub("%p", "%%%0"), "script.lua"), status
 end
 
+-- How long something may take, in seconds, that takes that long at most on a machine with nothing else to do: more on a busy
+-- one, and in a build for a sanitizer.
+function M.limit(seconds)
+    local file = io.open "/proc/loadavg"
+    local load = file and file:read "n" or 0
+    if file then file:close() end
+    return seconds * math.max(1, load / 2) * (M.build:find "san" and 3 or 1)
+end
+
 -- The lines of a text that are not empty.
 function M.lines(text)
     local list = {}

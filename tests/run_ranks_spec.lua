@@ -29,7 +29,7 @@ describe("run-ranks.sh", function()
             "failed: fails, 3 ranks: a rank errs before a collective of the others\n    ranks 0, 1: tests/ranks/trouble/fails.lua:12: ",
             "\n    rank 2: tests/ranks/trouble/fails.lua:11: no tensor for you\n",
             "skipped: fails, 3 ranks: a rank has nothing to do\n", "no GPU\n", "\n3 passed, 2 failed, 1 skipped\n")
-        assert.is_true(seconds < 10, seconds .. " s")
+        assert.is_true(seconds < process.limit(10), seconds .. " s")
     end)
 
     for _, case in ipairs {
@@ -39,14 +39,14 @@ describe("run-ranks.sh", function()
         it("ends when a rank does not come: " .. case[1], function()
             local text, seconds = run(("TROUBLE=%s FLOW_TIMEOUT=2"):format(case[1]), "tests/ranks/trouble/ends.lua")
             says(text, "failed: ends, 3 ranks: a rank is in trouble\n", case[2], "\n1 passed, 1 failed, 0 skipped\n")
-            assert.is_true(seconds < 10, seconds .. " s")
+            assert.is_true(seconds < process.limit(10), seconds .. " s")
         end)
     end
 
     it("ends when all ranks hang", function()
         local text, seconds = run("TROUBLE='all hang' RANKS_LIMIT=2", "tests/ranks/trouble/ends.lua")
         says(text, "    all ranks: did not finish it within 2 s\n", "\n1 passed, 1 failed, 0 skipped\n")
-        assert.is_true(seconds < 12, seconds .. " s")
+        assert.is_true(seconds < process.limit(12), seconds .. " s")
     end)
 
     it("goes on with the next file, and counts one that cannot be read", function()
