@@ -207,6 +207,37 @@ describe("gradients at corners", function() -- those of PyTorch
     end
 end)
 
+-- Narrow floats: what the row gives for float32, rounded. Lengths fall on both sides of the blocks of the loops, of the
+-- operands that are done at once, and of tiles.
+describe("float16 and bfloat16", function()
+    local UNARY = {"neg", "abs", "relu", "sqrt", "rsqrt", "square", "sign", "floor", "exp", "log", "sin", "gelu", "silu", "isnan", "isfinite"}
+    local BINARY = {"add", "sub", "mul", "div", "maximum", "fmin", "copysign", "hypot", "pow", "fmod", "floor_divide", "atan2", "gt", "eq"}
+
+    local function same(x, y)
+        return x.dtype == y.dtype and flow.logical_or(x:eq(y), flow.logical_and(x:ne(x), y:ne(y))):all():item()
+    end
+
+    for _, dtype in ipairs {"float16", "bfloat16"} do
+        for _, n in ipairs {1, 31, 32, 33, 100, 700, 9000, 40001} do
+            it(("of %d elements: %s is float32, rounded"):format(n, dtype), function()
+                local function wide(x) return type(x) == "number" and x or x:to "float32" end
+                local function narrow(x) return x.dtype == "bool" and x or x:to(dtype) end
+                local x, y = flow.randn(n):to(dtype), (flow.randn(n) * 3):to(dtype)
+                for _, op in ipairs(UNARY) do assert.is_true(same(flow[op](x), narrow(flow[op](wide(x)))), op) end
+                for _, op in ipairs(BINARY) do
+                    for _, other in ipairs {y, 2, 0.1} do
+                        if other == y or (op ~= "hypot" and op ~= "fmin") then
+                            assert.is_true(same(flow[op](x, other), narrow(flow[op](wide(x), wide(other)))), op)
+                        end
+                    end
+                end
+                assert.is_true(same(flow.addcmul(x, y, x), narrow(flow.addcmul(wide(x), wide(y), wide(x)))))
+                assert.is_true(same(flow.where(x:gt(y), x, y), narrow(flow.where(x:gt(y), wide(x), wide(y)))))
+            end)
+        end
+    end
+end)
+
 describe("messages", function()
     for _, case in ipairs {
         {"add: shapes [2, 3] and [2, 4] do not broadcast", function() return flow.zeros(2, 3) + flow.zeros(2, 4) end},

@@ -5,6 +5,7 @@
 ** row's loop. Everything else is one step of tiles (tiles.h).
 */
 #include "elementwise.h"
+#include "convert.h"
 #include "tiles.h"
 
 #include "op/promote.h"
@@ -14,7 +15,7 @@
 enum {
     SMALL = 8192,   /* elements that one thread does at once */
     NUMBERS = 64,   /* elements to which a number is repeated here */
-    REPEATED = 512, /* and a block */
+    REPEATED = 512, /* and a block; or converted at a time */
     SHORT_BLOCK = 4
 };
 
@@ -208,6 +209,35 @@ static __attribute__((noinline)) fl_status run_repeated(fl_kernel *kernel, fl_ew
     return run_loop(kernel, loop, in);
 }
 
+/* Small contiguous operands of a narrow float that has no loop for the row: blocks of floats. false: they are something
+** else. */
+static bool run_widened(const fl_kernel *kernel, fl_dtype dtype)
+{
+    const fl_ew_row *row = &fl_ew_rows[kernel->row];
+    const fl_view *out = &kernel->out[0];
+    const fl_convert_table *convert = FL_BY_LEVEL(fl_convert_loops);
+    fl_ew_loop loop = (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][FL_FLOAT32];
+    if (!loop || row->mask >= 0 || out->dtype != dtype) return false;
+    for (int i = 0; i < kernel->nin; i++) {
+        const fl_view *v = &kernel->in[i];
+        if (!v->contiguous | (v->numel != out->numel) | (v->dtype != dtype)) return false;
+    }
+    fl_ew_attr attributes[FL_EW_ATTRS];
+    _Alignas(64) float block[FL_EW_MAX_IN][REPEATED];
+    const void *in[FL_EW_MAX_IN] = {block[0], block[1], block[2]};
+    fl_ew_attributes(attributes, kernel);
+    for (int64_t at = 0; at < out->numel; at += REPEATED) {
+        int64_t n = out->numel - at < REPEATED ? out->numel - at : REPEATED;
+        for (int i = 0; i < kernel->nin; i++)
+            (*convert)[dtype][FL_FLOAT32](block[i], (const uint16_t *)kernel->in[i].data + at, n);
+        loop(block[0], in, n, attributes);
+        (*convert)[FL_FLOAT32][dtype]((uint16_t *)out->data + at, block[0], n);
+    }
+    return true;
+}
+
+static bool is_narrow(fl_dtype dtype) { return dtype == FL_FLOAT16 || dtype == FL_BFLOAT16; }
+
 fl_status fl_cpu_elementwise(fl_kernel *kernel)
 {
     const fl_ew_row *row = &fl_ew_rows[kernel->row];
@@ -215,8 +245,8 @@ fl_status fl_cpu_elementwise(fl_kernel *kernel)
     bool is_predicate = fl_ew_is_predicate(row->rule);
     fl_dtype dtype = is_predicate ? kernel->in[0].dtype : out->dtype;
     fl_ew_loop loop = (*FL_BY_LEVEL(fl_ew_loops))[kernel->row][dtype];
-    if (!loop || out->numel > SMALL || !out->contiguous || (is_predicate && out->dtype != FL_BOOL))
-        return run_step(kernel);
+    if (out->numel > SMALL || !out->contiguous || (is_predicate && out->dtype != FL_BOOL)) return run_step(kernel);
+    if (!loop) return is_narrow(dtype) && run_widened(kernel, dtype) ? FL_OK : run_step(kernel);
     const void *in[FL_EW_MAX_IN];
     int64_t numbers[FL_EW_MAX_IN][NUMBERS];
     for (int i = 0; i < kernel->nin; i++) {

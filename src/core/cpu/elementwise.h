@@ -1,8 +1,8 @@
 /*
 ** elementwise.h -- rows of op/elementwise.def as the CPU sees them: one loop per row and compute type.
 **
-** float16 has no loops: the driver converts it to float and back. Those of bfloat16 compute in float and round; a row
-** has one where that takes no look at several elements.
+** Loops of float16 and bfloat16 compute in float and round. Above the base level a row has them where it is cheap and
+** takes no look at several elements; otherwise the driver converts to float and back, with the same bits.
 */
 #ifndef FL_ELEMENTWISE_H
 #define FL_ELEMENTWISE_H

@@ -5,6 +5,7 @@
 ** guarantees, that out is one of the inputs exactly or apart from them all.
 */
 #include "elementwise.h"
+#include "float16.h"
 #include "op/elementwise_classes.h"
 #include "vmath.h"
 
@@ -16,6 +17,7 @@
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, f32)
 #define M(name) fl_##name##_f32
@@ -27,11 +29,23 @@
 #include "elementwise.inc"
 #undef FAR
 
+#ifdef FL_LEVEL_base
+
+#define NARROW_LOOPS(id, cost) [FL_BFLOAT16] = NULL
+
+#else
+
+/* Beside a function the conversions to float and back cost nothing: rows from half a nanosecond on go without. */
+#define NARROW_LOOPS(id, cost)                                 \
+    [FL_FLOAT16] = (cost) < 0.5 ? (fl_ew_loop)id##_f16 : NULL, \
+    [FL_BFLOAT16] = (cost) < 0.5 ? (fl_ew_loop)id##_bf16 : NULL
+
 #define T float
 #define S fl_bfloat16
 #define GET(x) fl_bfloat16_to_float(x)
 #define PUT(v) fl_bfloat16_from_float(v)
 #define IS_NARROW 1
+#define IS_BLOCKED 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, bf16)
 #define M(name) fl_##name##_f32
@@ -41,11 +55,43 @@
 #define EXPRESSION(f, i, b) f
 #include "elementwise.inc"
 
+enum { BLOCK = 32 };
+
+static inline void float16_widen(float *to, const fl_float16 *from)
+{
+    for (int i = 0; i < BLOCK; i += FL_FLOAT16_RUN) fl_float16_widen_run(to + i, from + i);
+}
+
+static inline void float16_narrow(fl_float16 *to, const float *from)
+{
+    for (int i = 0; i < BLOCK; i += FL_FLOAT16_RUN) fl_float16_narrow_run(to + i, from + i);
+}
+
+#define T float
+#define S fl_float16
+#define WIDEN(to, from) float16_widen(to, from)
+#define NARROW(to, from) float16_narrow(to, from)
+#define IS_NARROW 1
+#define IS_BLOCKED 1
+#define U uint32_t
+#define FN(name) FL_PASTE(name, f16)
+#define M(name) fl_##name##_f32
+#define CLASS F
+#define IS_FLOAT 1
+#define IS_INTEGER 0
+#define EXPRESSION(f, i, b) f
+#include "elementwise.inc"
+#undef WIDEN
+#undef NARROW
+
+#endif
+
 #define T double
 #define S double
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint64_t
 #define FN(name) FL_PASTE(name, f64)
 #define M(name) fl_##name##_f64
@@ -62,6 +108,7 @@
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, u8)
 #define CLASS I
@@ -75,6 +122,7 @@
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, i8)
 #define CLASS I
@@ -88,6 +136,7 @@
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, i32)
 #define CLASS I
@@ -101,6 +150,7 @@
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint64_t
 #define FN(name) FL_PASTE(name, i64)
 #define CLASS I
@@ -114,6 +164,7 @@
 #define GET(x) (x)
 #define PUT(v) (v)
 #define IS_NARROW 0
+#define IS_BLOCKED 0
 #define U uint32_t
 #define FN(name) FL_PASTE(name, b8)
 #define CLASS B
@@ -122,15 +173,15 @@
 #define EXPRESSION(f, i, b) b
 #include "elementwise.inc"
 
-#define LOOPS_F(id) [FL_BFLOAT16] = id##_bf16, [FL_FLOAT32] = id##_f32, [FL_FLOAT64] = id##_f64
-#define LOOPS_I(id) [FL_UINT8] = id##_u8, [FL_INT8] = id##_i8, [FL_INT32] = id##_i32, [FL_INT64] = id##_i64
-#define LOOPS_B(id) [FL_BOOL] = id##_b8
-#define LOOPS_FI(id) LOOPS_F(id), LOOPS_I(id)
-#define LOOPS_IB(id) LOOPS_I(id), LOOPS_B(id)
-#define LOOPS_FIB(id) LOOPS_F(id), LOOPS_I(id), LOOPS_B(id)
+#define LOOPS_F(id, cost) NARROW_LOOPS(id, cost), [FL_FLOAT32] = id##_f32, [FL_FLOAT64] = id##_f64
+#define LOOPS_I(id, cost) [FL_UINT8] = id##_u8, [FL_INT8] = id##_i8, [FL_INT32] = id##_i32, [FL_INT64] = id##_i64
+#define LOOPS_B(id, cost) [FL_BOOL] = id##_b8
+#define LOOPS_FI(id, cost) LOOPS_F(id, cost), LOOPS_I(id, cost)
+#define LOOPS_IB(id, cost) LOOPS_I(id, cost), LOOPS_B(id, cost)
+#define LOOPS_FIB(id, cost) LOOPS_F(id, cost), LOOPS_I(id, cost), LOOPS_B(id, cost)
 
 const fl_ew_loop FL_LV(fl_ew_loops)[FL_EW_COUNT][FL_DTYPE_COUNT] = {
-#define EW(id, sig, shape, types, ...) [FL_EW_##id] = {LOOPS_##types(id)},
+#define EW(id, sig, shape, types, rule, cost, ...) [FL_EW_##id] = {LOOPS_##types(id, cost)},
 #include "op/elementwise.def"
 #undef EW
 };

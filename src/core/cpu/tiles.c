@@ -124,22 +124,34 @@ int fl_tiles_draw(fl_tiles *tiles, const fl_draw *draw, uint64_t first, int slot
     return fl_tiles_convert(tiles, step->out, result);
 }
 
-/* Is the slot's value one of bfloat16? */
-static bool is_bfloat16(const fl_tile_slot *slot)
+/* Is the slot's value one of the narrow dtype? Of numbers, those it holds exactly. */
+static bool is_of_narrow(const fl_tile_slot *slot, fl_dtype narrow)
 {
+    if (slot->dtype == narrow) return true;
     bool is_number = slot->pattern == FL_TILE_CONSTANT && !slot->is_result && !slot->data;
-    return slot->dtype == FL_BFLOAT16 || (is_number && slot->stored == FL_FLOAT32 && (slot->number & 0xffff) == 0);
+    if (!is_number || slot->stored != FL_FLOAT32) return false;
+    float number;
+    memcpy(&number, &slot->number, sizeof number);
+    return narrow == FL_BFLOAT16 ? (slot->number & 0xffff) == 0
+                                 : fl_float16_to_float(fl_float16_from_float(number)) == number;
 }
 
-/* The dtype of the loop: bfloat16 where all is of it and the row has a loop, which gives the bits that conversions
+/* The dtype of the loop: a narrow one where all is of it and the row has a loop, which gives the bits that conversions
 ** around that of float32 give. */
 static fl_dtype loop_dtype(const fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const int *in, int nin)
 {
     const fl_ew_row *info = &fl_ew_rows[row];
-    bool narrow = tiles->on_cpu && compute == FL_FLOAT32 && (*FL_BY_LEVEL(fl_ew_loops))[row][FL_BFLOAT16]
-        && result == (fl_ew_is_predicate(info->rule) ? FL_BOOL : FL_BFLOAT16);
-    for (int i = 0; i < nin && narrow; i++) narrow = i == info->mask || is_bfloat16(&tiles->slots[in[i]]);
-    return narrow ? FL_BFLOAT16 : compute;
+    if (!tiles->on_cpu || compute != FL_FLOAT32) return compute;
+    fl_dtype narrow = result;
+    if (fl_ew_is_predicate(info->rule)) {
+        int i = nin > 1 && tiles->slots[in[0]].dtype == FL_FLOAT32 ? 1 : 0; /* the first may be a number */
+        narrow = tiles->slots[in[i]].dtype;
+        if (result != FL_BOOL) return compute;
+    }
+    if ((narrow != FL_FLOAT16 && narrow != FL_BFLOAT16) || !(*FL_BY_LEVEL(fl_ew_loops))[row][narrow]) return compute;
+    for (int i = 0; i < nin; i++)
+        if (i != info->mask && !is_of_narrow(&tiles->slots[in[i]], narrow)) return compute;
+    return narrow;
 }
 
 int fl_tiles_row(fl_tiles *tiles, int row, fl_dtype compute, fl_dtype result, const fl_ew_attr *attributes,
@@ -218,13 +230,20 @@ static char *address(const fl_tiles *tiles, const fl_tile_slot *slot, const int6
     return slot->data + offset * (int64_t)fl_dtype_size(slot->stored);
 }
 
-/* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis. */
-static void move_runs(const fl_tiles *tiles, const fl_tile_slot *slot, const int64_t *start, int64_t n, char *buffer,
-                      bool scatter)
+/* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis; element i of
+** a linear pattern, the first of which is `first`, lies at i. */
+static void move_runs(const fl_tiles *tiles, const fl_tile_slot *slot, const int64_t *start, int64_t first, int64_t n,
+                      char *buffer, bool scatter)
 {
     const int64_t *strides = tiles->strides[slot->pattern];
     int64_t at[FL_MAX_NDIM], last = tiles->ndim - 1;
     int64_t size = (int64_t)fl_dtype_size(slot->dtype), stored = (int64_t)fl_dtype_size(slot->stored);
+    if (tiles->linear >> slot->pattern & 1u) {
+        char *memory = slot->data + first * stored;
+        if (scatter) convert(tiles->copy, memory, slot->stored, stored, buffer, slot->dtype, size, n);
+        else convert(tiles->copy, buffer, slot->dtype, size, memory, slot->stored, stored, n);
+        return;
+    }
     memcpy(at, start, sizeof at);
     char *p = address(tiles, slot, at);
     while (n > 0) {
@@ -274,7 +293,7 @@ static void put_result(const struct worker *worker, const fl_tile_slot *slot, ch
 {
     const fl_tiles *tiles = worker->tiles;
     if (!tiles->streamed) {
-        move_runs(tiles, slot, worker->at, n, buffer, true);
+        move_runs(tiles, slot, worker->at, first, n, buffer, true);
         return;
     }
     int64_t size = (int64_t)fl_dtype_size(slot->dtype), bytes = n * size;
@@ -328,8 +347,8 @@ static void run_tile(struct worker *worker, int64_t first, int64_t n, int64_t wi
         int code = tiles->order[i];
         if (code < FL_TILE_LOAD) run_step(worker, &tiles->steps[code], first, n);
         else
-            move_runs(tiles, &tiles->slots[code - FL_TILE_LOAD], worker->at, n, worker->places[code - FL_TILE_LOAD],
-                      false);
+            move_runs(tiles, &tiles->slots[code - FL_TILE_LOAD], worker->at, first, n,
+                      worker->places[code - FL_TILE_LOAD], false);
     }
 }
 

@@ -283,9 +283,7 @@ static bool needs_position(const fl_tiles *tiles)
     for (int i = 0; i < tiles->slot_count; i++) {
         const fl_tile_slot *slot = &tiles->slots[i];
         if (!slot->data || fl_tile_is_constant(slot)) continue;
-        if (slot->buffer == FL_TILE_DIRECT ? !(tiles->linear >> slot->pattern & 1u)
-                                           : !(tiles->streamed && slot->is_result))
-            return true;
+        if (!(tiles->linear >> slot->pattern & 1u)) return true;
     }
     return false;
 }
