@@ -75,6 +75,28 @@ describe("engine.push", function()
         assert.are.equal(2000, counter:item())
     end)
 
+    it("begins what could begin by priority, in each in order", function()
+        local gate = os.tmpname()
+        assert(os.remove(gate))
+        push{run = function(_, _, path) -- keeps the thread until all are pushed
+            turns = ""          -- luacheck: ignore 111
+            local file
+            repeat file = io.open(path) until file
+            file:close()
+        end, args = {gate}, priority = 1}
+        local x = flow.zeros(1)
+        local function add(name, priority, reads, writes)
+            return push{run = "local _, _, name = ... turns = turns .. name return turns", args = {name}, priority = priority,
+                reads = reads, writes = writes}
+        end
+        local jobs = {add("a", -1, nil, {x}), add("b", nil), add("c", 1), add("d", -1), add("e", 0), add("f", 1),
+            add("g", 1, {x})} -- after a, which writes what it reads
+        assert(io.open(gate, "w")):close()
+        for _, job in ipairs(jobs) do job:wait() end
+        os.remove(gate)
+        assert.are.equal("cfbeagd", jobs[4]:wait())
+    end)
+
     it("reads and writes elements of every dtype", function()
         for _, dtype in ipairs {"float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"} do
             local x, y = flow.tensor({{1, 0}, {1, 1}}, {dtype = dtype}), flow.zeros(2, 2, {dtype = dtype})
@@ -142,7 +164,7 @@ describe("engine.push", function()
     local leaf, wide = flow.ones(2, {requires_grad = true}), flow.ones(2, 3)
     local run = "return 1"
     for _, case in ipairs {
-        {"push: takes a table, engine.push{run =, reads =, writes =, args =}, got function", print},
+        {"push: takes a table, engine.push{run =, reads =, writes =, args =, priority =}, got function", print},
         {"push: run must be a Lua function or the text of one, got nil", {}},
         {"push: run must be a Lua function or the text of one, got a function of C", {run = print}},
         {"push: run uses the local variable 'x' of the code around it, which stays behind; pass it in args",
@@ -155,6 +177,8 @@ describe("engine.push", function()
         {"push: entry 1 of writes must be contiguous", {run = run, writes = {wide:t()}}},
         {"push: entry 1 of reads must be a local tensor on the CPU", {run = run, reads = {flow.ones(2, {device = "meta"})}}},
         {"push: args must be a list, got number", {run = run, args = 3}},
+        {"push: priority must be 1, 0 or -1, got 2", {run = run, priority = 2}},
+        {"push: priority must be 1, 0 or -1, got high", {run = run, priority = "high"}},
         {"push: entry 1 of args is a tensor; args are numbers, strings and booleans, tensors go in reads and writes",
             {run = run, args = {x}}},
     } do

@@ -2,7 +2,7 @@
 ** lanes.h -- what the tests of the engine share: lanes of each kind, and ops that wait, count or fail.
 **
 ** Ops are functions over small payloads. Lanes are made once: four threaded, two driven, one of each kind
-** with a ring of 4.
+** with a ring of 4, three that share a thread.
 */
 #ifndef LANES_H
 #define LANES_H
@@ -13,8 +13,9 @@
 
 #include <unistd.h>
 
-enum { THREADED = 4, DRIVEN = 2 };
+enum { THREADED = 4, DRIVEN = 2, SHARED = 3 };
 static int threaded[THREADED], driven[DRIVEN], short_threaded, short_driven;
+static int shared[SHARED]; /* by priority, the highest first */
 
 typedef struct vars {
     int count;
@@ -83,6 +84,7 @@ static inline void make_lanes(void)
     for (int i = 0; i < DRIVEN; i++) CHECK(fl_engine_lane_new(&driven[i], "driven", 0, false) == FL_OK);
     CHECK(fl_engine_lane_new(&short_threaded, "short", 4, true) == FL_OK);
     CHECK(fl_engine_lane_new(&short_driven, "short", 4, false) == FL_OK);
+    CHECK(fl_engine_lanes_new(shared, (const char *[]){"first", "middle", "last"}, SHARED, 16) == FL_OK);
 }
 
 #endif

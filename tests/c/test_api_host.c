@@ -144,6 +144,49 @@ static void begin_and_fail(void *context, void *const *data, flow_handle *handle
     flow_done(handle, FLOW_ERR_COMM, "the peer hung up");
 }
 
+/* ---- priorities ---- */
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static char order[8];
+
+static flow_status pass_gate(void *context, void *const *data)
+{
+    (void)context, (void)data;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    return FLOW_OK;
+}
+
+static flow_status note_turn(void *context, void *const *data)
+{
+    (void)data;
+    strcat(order, context);
+    return FLOW_OK;
+}
+
+/* A gate that keeps the tasks' thread busy until all are pushed is the first of them. */
+static void test_priorities(void)
+{
+    flow_task task = {.name = "turn", .run = pass_gate, .priority = 1};
+    pthread_mutex_lock(&gate);
+    OK(flow_push(&task));
+    static const struct {
+        const char *name;
+        int priority;
+    } turns[] = {{"a", -1}, {"b", 0}, {"c", 1}, {"d", -1}, {"e", 0}, {"f", 1}};
+    task.run = note_turn;
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        task.context = (void *)turns[i].name;
+        task.priority = turns[i].priority;
+        OK(flow_push(&task));
+    }
+    pthread_mutex_unlock(&gate);
+    OK(flow_sync());
+    CHECK(!strcmp(order, "cfbead"));
+    task.priority = 2;
+    FAILS(flow_push(&task), FLOW_ERR_VALUE, "flow_push: priority must be 1, 0 or -1, got 2");
+}
+
 static void test_tasks(void)
 {
     float read[3];
@@ -312,6 +355,7 @@ int main(void)
     RUN(test_mapping);
     RUN(test_threads);
     RUN(test_tasks);
+    RUN(test_priorities);
     RUN(test_dlpack);
     OK(flow_close());
     return finish();

@@ -79,6 +79,38 @@ static void writers_keep_order(void)
     for (int i = 0; i < length; i++) CHECK(list[i] == i);
 }
 
+static void push_append(int lane, int *list, int *length, int value, vars reads, vars writes)
+{
+    append a = {list, length, value};
+    CHECK(push("append", lane, 0, op_append, &a, sizeof a, reads, writes) == FL_OK);
+}
+
+/* A gate keeps the thread of the lanes busy while tasks are queued, the last of them first. */
+static void first_tasks_that_can_run_go_by_priority(void)
+{
+    enum { FIRST, MIDDLE, LAST };
+    static const int want[] = {10, 11, 20, 21, 30, 12, 31, 13, 22};
+    int list[16], length = 0, gate = 0, other_gate = 0;
+    fl_var last = {0}, seventh = {0}, other = {0}, end = {0};
+    push_gate(threaded[0], &other_gate, NO_VARS, VARS(&other));
+    push_gate(shared[MIDDLE], &gate, NO_VARS, NO_VARS);
+    sleep_ms(20);
+    push_append(shared[LAST], list, &length, 30, NO_VARS, VARS(&last));
+    push_append(shared[LAST], list, &length, 31, NO_VARS, VARS(&seventh));
+    push_append(shared[MIDDLE], list, &length, 20, NO_VARS, NO_VARS);
+    push_append(shared[MIDDLE], list, &length, 21, NO_VARS, NO_VARS);
+    push_append(shared[FIRST], list, &length, 10, NO_VARS, NO_VARS);
+    push_append(shared[FIRST], list, &length, 11, NO_VARS, NO_VARS);
+    push_append(shared[FIRST], list, &length, 12, VARS(&last), NO_VARS); /* after what it reads, though that is last */
+    push_append(shared[FIRST], list, &length, 13, VARS(&other), VARS(&end)); /* waits, and keeps nobody waiting */
+    set(&gate, 1);
+    CHECK(fl_engine_wait_var(&seventh) == FL_OK && length == 7);
+    push_append(shared[MIDDLE], list, &length, 22, VARS(&end), NO_VARS);
+    set(&other_gate, 1);
+    CHECK(fl_engine_wait_all() == FL_OK);
+    CHECK(length == (int)(sizeof want / sizeof *want) && !memcmp(list, want, sizeof want));
+}
+
 static void write_waits_for_readers(void)
 {
     fl_var v = {0}, other = {0};
@@ -470,6 +502,7 @@ int main(int argc, char **argv)
     RUN(fresh_variable_is_ready);
     RUN(readers_overlap);
     RUN(writers_keep_order);
+    RUN(first_tasks_that_can_run_go_by_priority);
     RUN(write_waits_for_readers);
     RUN(diamond_across_lanes);
     RUN(wait_var_waits_for_its_writer_only);

@@ -88,14 +88,22 @@ static void random_with_short_rings(void)
     compare_workload(7, lanes, 4);
 }
 
+static void random_with_priorities(void)
+{
+    int lanes[] = {shared[2], shared[0], shared[1], threaded[0], driven[0], FL_LANE_CPU};
+    compare_workload(11, lanes, 2);
+    compare_workload(12, lanes, 3);
+    compare_workload(13, lanes, 6);
+}
+
 static void random_in_other_modes(void)
 {
-    int lanes[] = {FL_LANE_CPU, threaded[0], driven[0], FL_LANE_COMM};
+    int lanes[] = {FL_LANE_CPU, threaded[0], driven[0], FL_LANE_COMM, shared[0], shared[2]};
     fl_engine_mode_set(FL_ENGINE_QUEUED);
     compare_workload(8, lanes, 1);
-    compare_workload(9, lanes, 4);
+    compare_workload(9, lanes, 6);
     fl_engine_mode_set(FL_ENGINE_NAIVE);
-    compare_workload(10, lanes, 4);
+    compare_workload(10, lanes, 6);
     fl_engine_mode_set(FL_ENGINE_AUTO);
 }
 
@@ -109,6 +117,7 @@ int main(void)
     RUN(random_on_four_lanes);
     RUN(random_with_driven_lanes);
     RUN(random_with_short_rings);
+    RUN(random_with_priorities);
     RUN(random_in_other_modes);
     fl_engine_stop();
     return finish();

@@ -1,8 +1,8 @@
 /*
 ** task.c -- functions of the host among the ops: pushed with the variables they read and write.
 **
-** What takes the thread of a lane (run) goes to one lane. What begins something and returns (start) holds its lane
-** until flow_done, so there are several lanes for these, used in turn.
+** What takes the thread of a lane (run) goes to one thread. What begins something and returns (start) holds its thread
+** until flow_done, so there are several for these, used in turn. Each has a lane per priority.
 */
 #include "api.h"
 #include "core/process.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WAITING_LANES = 4, LANE_SLOTS = 256 };
+enum { WAITING_THREADS = 4, PRIORITIES = 3, LANE_SLOTS = 256 };
 
 struct flow_handle {
     pthread_mutex_t lock;
@@ -84,14 +84,16 @@ static fl_status run_task(void *given)
 /* The lanes, made at the first task. */
 static fl_status lane_for(int *out, const flow_task *task)
 {
-    static int running, waiting[WAITING_LANES], made;
+    static int lanes[1 + WAITING_THREADS][PRIORITIES], made; /* those of `run`, then those of `start` */
     static unsigned turn;
-    for (; made <= WAITING_LANES; made++) {
-        char name[16];
-        snprintf(name, sizeof name, made ? "host-%d" : "host", made);
-        FL_TRY(fl_engine_lane_new(made ? &waiting[made - 1] : &running, name, LANE_SLOTS, true));
+    for (; made <= WAITING_THREADS; made++) {
+        char names[PRIORITIES][24];
+        for (int i = 0; i < PRIORITIES; i++)
+            snprintf(names[i], sizeof names[i], "host-%d%s", made, (const char *[]){" first", "", " last"}[i]);
+        FL_TRY(
+            fl_engine_lanes_new(lanes[made], (const char *[]){names[0], names[1], names[2]}, PRIORITIES, LANE_SLOTS));
     }
-    *out = task->start ? waiting[turn++ % WAITING_LANES] : running;
+    *out = lanes[task->start ? 1 + turn++ % WAITING_THREADS : 0][1 - task->priority];
     return FL_OK;
 }
 
@@ -117,6 +119,8 @@ static fl_status check_task(const flow_task *task)
     if (!task->run == !task->start)
         return fl_fail(FL_ERR_VALUE, "flow_push: a task has either run or start; '%s' has %s", task->name,
                        task->run ? "both" : "none");
+    if (task->priority < -1 || task->priority > 1)
+        return fl_fail(FL_ERR_VALUE, "flow_push: priority must be 1, 0 or -1, got %d", task->priority);
     FL_TRY(check_tensors(task->reads, task->read_count, "reads"));
     return check_tensors(task->writes, task->write_count, "writes");
 }

@@ -209,7 +209,7 @@ static fl_status run_here(const fl_task *task)
     uint64_t started = fl_now();
     fl_status status = fl_task_run_here(task);
     /* what overtakes a lane's thread is shown where the caller's other ops are */
-    int lane = fl_lanes[task->lane].running ? FL_LANE_CPU : task->lane;
+    int lane = fl_lane_server(&fl_lanes[task->lane])->running ? FL_LANE_CPU : task->lane;
     fl_profile_add(task->name, line, lane, started, started, fl_now());
     return status;
 }

@@ -15,6 +15,9 @@
 ** FLOW_ENGINE=queued: its ops use all cores anyway, so a hand-over to another thread would only cost
 ** its microseconds. FLOW_ENGINE=naive runs every op on the caller, waiting for what it needs.
 **
+** Lanes may share a thread, which gives tasks priorities: each lane keeps its order, so that its counter still says what is
+** complete, and of their first tasks that could run the thread takes that of the lane named first.
+**
 ** This header is for who pushes functions; control.h for who starts, watches and ends the engine.
 */
 #ifndef FL_ENGINE_H
@@ -68,6 +71,9 @@ fl_status fl_engine_push(const fl_task *task);
 
 /* Extra threaded lane (tests, devices); errors when FL_LANE_DEFERRED exist. ring_size 0: default 1024. */
 fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool threaded);
+
+/* `count` threaded lanes that share a thread, the one of the highest priority first. */
+fl_status fl_engine_lanes_new(int *lanes, const char *const *names, int count, int ring_size);
 
 /* From now on the lane has no thread: the pusher drives it. Before anything was queued on it. */
 void fl_engine_lane_drive(int lane);

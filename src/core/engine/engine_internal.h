@@ -157,13 +157,17 @@ typedef struct fl_lane {
     uint64_t seen;                /* `done` as last read */
     fl_slot *ring;                /* owned; `size` slots, a power of two; made at the first queued op */
     uint64_t size;
-    bool threaded;     /* false: driven by the pusher */
-    bool running;      /* its thread exists */
-    bool busy;         /* driven: an op of it is running now */
-    fl_stream *stream; /* owned; NULL: the host runs its ops */
+    bool threaded;          /* false: driven by the pusher */
+    bool running;           /* its thread exists */
+    bool busy;              /* driven: an op of it is running now */
+    fl_stream *stream;      /* owned; NULL: the host runs its ops */
+    struct fl_lane *server; /* whose thread runs its ops; NULL: its own */
+    struct fl_lane *next;   /* the lane of the same thread that comes after it; NULL: none */
     pthread_t thread;
     char name[24];
 } fl_lane;
+
+static inline fl_lane *fl_lane_server(fl_lane *lane) { return lane->server ? lane->server : lane; }
 
 FL_OWN extern fl_lane fl_lanes[FL_MAX_LANES];
 FL_OWN extern int fl_lane_count;

@@ -35,6 +35,7 @@ int64_t fl_driven_pending;
 bool fl_engine_cancelling;
 
 static fl_wakeup pusher_wakeup;
+static fl_wakeup any_completed; /* threads of several lanes wait here for what their first ops need */
 
 /* ---- sleeping ---- */
 
@@ -82,6 +83,7 @@ static void complete(fl_lane *lane, uint64_t seq)
 {
     STORE(&lane->done, seq);
     wakeup_signal(&lane->completed);
+    wakeup_signal(&any_completed);
     if (seq >= LOAD(&lane->wake_at)) wakeup_signal(&pusher_wakeup);
 }
 
@@ -151,6 +153,78 @@ static void *lane_main(void *argument)
     return NULL;
 }
 
+/* ---- the thread of several lanes ---- */
+
+static bool is_met(const fl_need *need)
+{
+    fl_lane *other = &fl_lanes[fl_stamp_lane(need->stamp)];
+    return other->stream ? other->stream->ops->reached(other->stream->handle, need->event)
+                         : LOAD(&other->done) >= fl_stamp_seq(need->stamp);
+}
+
+/* NULL: nothing. */
+static const fl_need *unmet(const fl_slot *slot)
+{
+    for (int i = 0; i < slot->need_count; i++)
+        if (!is_met(&slot->needs[i])) return &slot->needs[i];
+    return NULL;
+}
+
+/* What the lanes of a thread have for it. */
+struct offer {
+    fl_lane *ready;         /* whose first op can run; NULL: none */
+    fl_slot *op;            /* that op */
+    bool waits, for_device; /* else: some first op waits, for a device too */
+};
+
+static struct offer look_for_work(fl_lane *first)
+{
+    struct offer offer = {NULL, NULL, false, false};
+    for (fl_lane *lane = first; lane; lane = lane->next) {
+        uint64_t seq = LOAD(&lane->done) + 1;
+        if (LOAD(&lane->tail) < seq) continue;
+        fl_slot *op = slot_at(lane, seq);
+        const fl_need *need = unmet(op);
+        if (!need) return (struct offer){lane, op, false, false};
+        offer.waits = true;
+        offer.for_device |= fl_lanes[fl_stamp_lane(need->stamp)].stream != NULL;
+    }
+    return offer;
+}
+
+/* Until something may have changed: an op was queued or, where some wait, one of any lane is complete. */
+static void sleep_for_work(fl_lane *first, bool waits)
+{
+    fl_wakeup *wakeup = waits ? &any_completed : &first->work;
+    uint32_t ticket = wakeup_ticket(wakeup);
+    struct offer offer = look_for_work(first);
+    if (!offer.ready && offer.waits == waits && (waits || !LOAD(&first->quit))) wakeup_sleep(wakeup, ticket, 0);
+    wakeup_leave(wakeup);
+}
+
+static void *lanes_main(void *argument)
+{
+    fl_lane *first = argument;
+    int spins = 0;
+    fl_owner_never();
+    for (;;) {
+        struct offer offer = look_for_work(first);
+        if (offer.ready) {
+            run_slot(offer.ready, offer.op);
+            complete(offer.ready, LOAD(&offer.ready->done) + 1);
+            spins = 0;
+        } else if (!offer.waits && LOAD(&first->quit)) break;
+        else if (spins++ < spin_limit()) fl_pause();
+        else if (offer.for_device) sched_yield(); /* nobody rings for a device */
+        else sleep_for_work(first, offer.waits);
+    }
+    STORE(&first->exited, true);
+    wakeup_signal(&pusher_wakeup);
+    return NULL;
+}
+
+/* ---- starting and ending a thread ---- */
+
 /* Signals are the script's: the thread blocks them all. */
 static bool start_thread(fl_lane *lane)
 {
@@ -159,7 +233,7 @@ static bool start_thread(fl_lane *lane)
     sigdelset(&all, SIGBUS); /* its own: of a mapped file that has become shorter (file/mapping.h) */
     lane->quit = lane->exited = false;
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    bool started = pthread_create(&lane->thread, NULL, lane_main, lane) == 0;
+    bool started = pthread_create(&lane->thread, NULL, lane->next ? lanes_main : lane_main, lane) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!started) return false;
     char name[16];
@@ -177,8 +251,10 @@ fl_status fl_lane_open(fl_lane *lane, const char *op)
         lane->size = size;
         for (uint64_t i = 0; i < size; i++) lane->ring[i].block = NULL;
     }
-    if (!lane->threaded || lane->running) return FL_OK;
-    lane->running = lane->threaded = start_thread(lane);
+    fl_lane *server = fl_lane_server(lane);
+    if (!lane->threaded || server->running) return FL_OK;
+    server->running = start_thread(server);
+    for (fl_lane *served = server; served; served = served->next) served->threaded = server->running;
     return FL_OK;
 }
 
@@ -244,7 +320,8 @@ fl_status fl_lane_put(fl_lane *lane, const fl_task *task, const fl_stamp *needs,
     lane->pushed++;
     if (lane->threaded) {
         STORE(&lane->tail, lane->pushed);
-        wakeup_signal(&lane->work);
+        wakeup_signal(&fl_lane_server(lane)->work);
+        if (lane->server || lane->next) wakeup_signal(&any_completed); /* its thread may wait there */
     } else {
         lane->tail = lane->pushed;
         fl_driven_pending++;
@@ -335,6 +412,20 @@ fl_status fl_engine_lane_new(int *lane, const char *name, int ring_size, bool th
     if (ring_size)
         for (l->size = 1; l->size < (uint64_t)ring_size; l->size *= 2) continue;
     *lane = fl_lane_count++;
+    return FL_OK;
+}
+
+fl_status fl_engine_lanes_new(int *lanes, const char *const *names, int count, int ring_size)
+{
+    if (fl_lane_count + count > FL_LANE_DEFERRED)
+        return fl_fail(FL_ERR_STATE, "engine: there are %d lanes already, no room for %d as '%s'", fl_lane_count, count,
+                       names[0]);
+    for (int i = 0; i < count; i++) {
+        FL_TRY(fl_engine_lane_new(&lanes[i], names[i], ring_size, true));
+        if (i == 0) continue;
+        fl_lanes[lanes[i]].server = &fl_lanes[lanes[0]];
+        fl_lanes[lanes[i - 1]].next = &fl_lanes[lanes[i]];
+    }
     return FL_OK;
 }
 

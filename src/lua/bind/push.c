@@ -39,8 +39,9 @@ struct job {
 };
 
 static fl_pack dropped;
-static lua_State *worker; /* made by the first job, on the lane's thread, which alone uses it */
-static int lane = -1;
+static lua_State *worker; /* made by the first job, on the lanes' thread, which alone uses it */
+enum { PRIORITIES = 3 };
+static int lanes[PRIORITIES] = {-1}; /* of the priorities 1, 0 and -1; they share a thread */
 
 static const char *code_of(const struct job *job) { return fl_pack_texts(&job->values) + job->values.bytes; }
 
@@ -208,8 +209,9 @@ static void fill_part(struct part *part, fl_tensor *tensor, bool writable)
 }
 
 static fl_status push_task(struct handle *handle, fl_tensor *const *reads, int read_count, fl_tensor *const *writes,
-                           int write_count)
+                           int write_count, lua_Integer priority)
 {
+    static const char *const names[] = {"lua first", "lua", "lua last"};
     struct job *job = job_of(handle);
     fl_var *read_vars[MOST_TENSORS], *write_vars[MOST_TENSORS + 1];
     fl_task task = {.name = "push",
@@ -221,24 +223,35 @@ static fl_status push_task(struct handle *handle, fl_tensor *const *reads, int r
     write_vars[0] = &handle->token->storage->var;
     task.write_count = 1 + list_vars(write_vars + 1, writes, write_count, write_vars, 1);
     task.read_count = list_vars(read_vars, reads, read_count, write_vars, task.write_count);
-    if (lane < 0) FL_TRY(fl_engine_lane_new(&lane, "lua", 0, true));
-    task.lane = lane;
+    if (lanes[0] < 0) FL_TRY(fl_engine_lanes_new(lanes, names, PRIORITIES, 0));
+    task.lane = lanes[1 - priority];
     return fl_engine_push(&task);
 }
 
-/* engine.push{run =, reads =, writes =, args =} -> a handle */
+static lua_Integer check_priority(lua_State *L)
+{
+    int whole;
+    if (lua_getfield(L, 1, "priority") == LUA_TNIL) lua_pushinteger(L, 0);
+    lua_Integer priority = lua_tointegerx(L, -1, &whole);
+    if (!whole || lua_type(L, -1) != LUA_TNUMBER || priority < -1 || priority > 1)
+        FL_RAISE(L, "push: priority must be 1, 0 or -1, got %s", luaL_tolstring(L, -1, NULL));
+    return priority;
+}
+
+/* engine.push{run =, reads =, writes =, args =, priority =} -> a handle */
 static int engine_push(lua_State *L)
 {
-    static const char *const names[] = {"run", "reads", "writes", "args", NULL};
+    static const char *const names[] = {"run", "reads", "writes", "args", "priority", NULL};
     fl_tensor *reads[MOST_TENSORS], *writes[MOST_TENSORS];
     enum { OPTIONS = 1, RUN, READS, WRITES, CODE, HANDLE, ARGS, VALUES };
-    fl_lua_check_count(L, 1, "push", "engine.push{run =, reads =, writes =, args =}");
+    fl_lua_check_count(L, 1, "push", "engine.push{run =, reads =, writes =, args =, priority =}");
     if (!lua_istable(L, 1))
-        FL_RAISE(L, "push: takes a table, engine.push{run =, reads =, writes =, args =}, got %s",
+        FL_RAISE(L, "push: takes a table, engine.push{run =, reads =, writes =, args =, priority =}, got %s",
                  fl_lua_type_name(L, 1));
     fl_lua_check_keys(L, 1, "push", names);
     FL_CHECK(L, fl_program_refuse("a function is pushed to the engine"));
     if (fl_tracer_now) FL_RAISE(L, "push: a program that is traced has no place for functions of the engine");
+    lua_Integer priority = check_priority(L);
     lua_settop(L, OPTIONS);
     lua_getfield(L, OPTIONS, "run");
     int read_count = check_tensors(L, reads, "reads", false), write_count = check_tensors(L, writes, "writes", true);
@@ -258,7 +271,7 @@ static int engine_push(lua_State *L)
     for (int i = 0; i < write_count; i++) fill_part(&job->arrays[read_count + i], writes[i], true);
     fl_pack_fill(&job->values, L, VALUES, count);
     memcpy(fl_pack_texts(&job->values) + job->values.bytes, code, code_size);
-    FL_CHECK(L, push_task(handle, reads, read_count, writes, write_count));
+    FL_CHECK(L, push_task(handle, reads, read_count, writes, write_count, priority));
     lua_settop(L, HANDLE);
     fl_lua_account(L);
     return 1;

@@ -116,7 +116,8 @@ local list = {
         "engine.push{run = f, reads = {x}, writes = {y}, args = {3}} calls f(reads, writes, 3) when x has its value " ..
         "and nothing uses y any more. f gets the tensors as arrays: a[i] from 0, #a, a.dtype, a.shape, a:tobytes(), " ..
         "a:frombytes(s). It is a text or a function without local variables from outside, and cannot call flow. " ..
-        "job:wait() gives what f returned, or its error; job:done() says whether it is over."},
+        "job:wait() gives what f returned, or its error; job:done() says whether it is over. priority = 1 or -1: it " ..
+        "begins before, or after, others that could begin."},
     {"engine.stats()", "Counters of the engine: ops run inline and queued, waits of the script and of a device's " ..
         "queues (follows), failures, lanes, threads; collectives of GPU tensors carried out between the GPUs " ..
         "(device_collectives) and through host memory (staged_collectives); what captured functions launched on a " ..
