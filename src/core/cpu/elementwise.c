@@ -6,6 +6,7 @@
 */
 #include "elementwise.h"
 #include "convert.h"
+#include "copy.h"
 #include "tiles.h"
 
 #include "op/promote.h"
@@ -140,20 +141,12 @@ static fl_status run_step(fl_kernel *kernel)
     return bad ? loop_failed(kernel, bad) : FL_OK;
 }
 
-/* A number of the compute type among small contiguous operands: repeated in a buffer. false: it is something else. */
-static bool repeat_number(const fl_view *view, void *buffer, int64_t n)
+/* A number of the compute type among small contiguous operands: repeated in a buffer, by the vectors in which the row's
+** loop then reads it. Of shorter stores the machine would have to wait for the last. */
+static void repeat_number(const fl_view *view, void *buffer, int64_t n)
 {
-    size_t size = fl_dtype_size(view->dtype);
-    if (size == sizeof(int32_t)) {
-        int32_t bits, *to = buffer;
-        memcpy(&bits, view->data, sizeof bits);
-        for (int64_t i = 0; i < n; i++) to[i] = bits;
-    } else if (size == sizeof(int64_t)) {
-        int64_t bits, *to = buffer;
-        memcpy(&bits, view->data, sizeof bits);
-        for (int64_t i = 0; i < n; i++) to[i] = bits;
-    } else return false;
-    return true;
+    int64_t size = (int64_t)fl_dtype_size(view->dtype);
+    FL_BY_LEVEL(fl_copy_kernels)->move[__builtin_ctzll((uint64_t)size)](buffer, size, view->data, 0, n);
 }
 
 /* A block that is broadcast along the first axes alone, as a bias is. */
@@ -180,8 +173,10 @@ static bool is_one_element(const fl_view *view)
 static bool repeat(const fl_view *view, const fl_view *out, fl_dtype dtype, void *buffer)
 {
     if (view->dtype != dtype) return false;
-    return view->numel == 1 || is_one_element(view) ? out->numel <= NUMBERS && repeat_number(view, buffer, out->numel)
-                                                    : repeat_block(view, out, buffer);
+    if (view->numel != 1 && !is_one_element(view)) return repeat_block(view, out, buffer);
+    if (out->numel > NUMBERS) return false;
+    repeat_number(view, buffer, out->numel);
+    return true;
 }
 
 static fl_status run_loop(const fl_kernel *kernel, fl_ew_loop loop, const void *const *in)
@@ -248,16 +243,16 @@ fl_status fl_cpu_elementwise(fl_kernel *kernel)
     if (out->numel > SMALL || !out->contiguous || (is_predicate && out->dtype != FL_BOOL)) return run_step(kernel);
     if (!loop) return is_narrow(dtype) && run_widened(kernel, dtype) ? FL_OK : run_step(kernel);
     const void *in[FL_EW_MAX_IN];
-    int64_t numbers[FL_EW_MAX_IN][NUMBERS];
+    _Alignas(64) int64_t numbers[FL_EW_MAX_IN][NUMBERS];
     for (int i = 0; i < kernel->nin; i++) {
         const fl_view *v = &kernel->in[i];
         fl_dtype wanted = i == row->mask ? FL_BOOL : dtype;
         in[i] = v->data;
         if (v->contiguous & (v->numel == out->numel) & (v->dtype == wanted)) continue;
+        if (v->numel != 1 || v->dtype != wanted || out->numel > NUMBERS)
+            return out->numel <= REPEATED ? run_repeated(kernel, loop, dtype) : run_step(kernel);
+        repeat_number(v, numbers[i], out->numel);
         in[i] = numbers[i];
-        if (v->numel == 1 && v->dtype == wanted && out->numel <= NUMBERS && repeat_number(v, numbers[i], out->numel))
-            continue;
-        return out->numel <= REPEATED ? run_repeated(kernel, loop, dtype) : run_step(kernel);
     }
     return run_loop(kernel, loop, in);
 }
