@@ -118,7 +118,8 @@ void fl_lua_scope_open(lua_State *L, int which, uintptr_t value, int anchor)
     uint64_t turn = fl_lua_running->now.number;
     struct scope *s = lua_newuserdatauv(L, sizeof *s, anchor ? AROUND : OF);
     *s = (struct scope){.which = which, .anchored = anchor != 0, .turn = turn, .before = fl_lua_setting(which)};
-    luaL_setmetatable(L, scope_name);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, scope_name);
+    lua_setmetatable(L, -2);
     if (anchor) {
         lua_pushvalue(L, anchor);
         lua_setiuservalue(L, -2, ANCHOR);
@@ -375,6 +376,8 @@ void fl_lua_open_scopes(lua_State *L)
         lua_pop(L, 1);
         return;
     }
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, scope_name); /* which is found more quickly */
     lua_pushcfunction(L, scope_close);
     lua_setfield(L, -2, "__close");
     fl_lua_set_object(L, "a scope (for local _ <close> = ...)");
