@@ -205,8 +205,8 @@ static __attribute__((noinline)) fl_status run_repeated(fl_kernel *kernel, fl_ew
 }
 
 /* Small contiguous operands of a narrow float that has no loop for the row: blocks of floats. false: they are something
-** else. */
-static bool run_widened(const fl_kernel *kernel, fl_dtype dtype)
+** else. A function of its own for the sake of its stack. */
+static __attribute__((noinline)) bool run_widened(const fl_kernel *kernel, fl_dtype dtype)
 {
     const fl_ew_row *row = &fl_ew_rows[kernel->row];
     const fl_view *out = &kernel->out[0];
