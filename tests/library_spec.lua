@@ -159,52 +159,43 @@ int main() {
         assert.is_truthy(output:find("flow_program_open: ", 1, true))
     end)
 
-    -- What tests/host/optimizer.c prints, by flow.optim.
-    local function steps_of(kind, options)
-        local flow, lines, params = require "flow", {}, {}
-        for k, n in ipairs {6, 4, 5} do
-            params[k] = (flow.arange(1, n + 1):to("float32") / (k + 1)):view(k == 1 and {2, 3} or {n})
-            params[k].requires_grad = k < 3
+    with(nil, "takes the steps of scripts' optimizers, bit by bit", function()
+        local steps = require "tests.host.steps"
+        local program = compile("tests/host/optimizer.c", shared)
+        for _, case in ipairs(steps.cases) do
+            local output = process.output(("%s %s '%s' 2>&1"):format(program, case[1], case[2]))
+            assert.are.equal(steps.of(case[1], case[3]), output, case[1] .. " " .. case[2])
         end
-        local optimizer = flow.optim[kind](params, options)
-        for step = 1, 4 do
-            optimizer:zero_grad()
-            for k = 1, step == 2 and 1 or 2 do (params[k] * params[k] * params[k]):sum():backward() end
-            optimizer:step()
-            local values = {}
-            for _, p in ipairs(params) do
-                for _, x in ipairs(p:detach():view(-1):totable()) do values[#values + 1] = ("%a "):format(x) end
-            end
-            lines[step] = table.concat(values) .. "\n"
-        end
-        return table.concat(lines)
+    end)
+
+    -- The lines of each case, of four steps each.
+    local function by_case(output)
+        local list = {}
+        for lines in output:gmatch "[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n" do list[#list + 1] = lines end
+        return list
     end
 
-    with(nil, "takes the steps of scripts' optimizers, bit by bit", function()
+    with("mpirun", "takes them over several ranks, too", function()
+        local steps = require "tests.host.steps"
         local program = compile("tests/host/optimizer.c", shared)
-        for _, case in ipairs {
-            {"SGD", "lr=0.01, weight_decay=0.1", {lr = 0.01, weight_decay = 0.1}},
-            {"SGD", "lr=0.01, momentum=0.9, nesterov=true", {lr = 0.01, momentum = 0.9, nesterov = true}},
-            {"Adam", "lr=0.1, beta1=0.8", {lr = 0.1, betas = {0.8, 0.999}}},
-            {"Adam", "amsgrad=true, maximize=true", {amsgrad = true, maximize = true}},
-            {"AdamW", "lr=0.1", {lr = 0.1}},
-            {"RMSprop", "", {}},
-            {"RMSprop", "centered=true, momentum=0.9", {centered = true, momentum = 0.9}},
-            {"Adagrad", "initial_accumulator_value=0.5, lr_decay=0.1", {initial_accumulator_value = 0.5, lr_decay = 0.1}},
-            {"Adadelta", "rho=0.8", {rho = 0.8}},
-            {"Adamax", "", {}},
-            {"NAdam", "momentum_decay=0.01", {momentum_decay = 0.01}},
-            {"RAdam", "lr=0.1", {lr = 0.1}},
-            {"Rprop", "eta_minus=0.3, step_size_max=10", {etas = {0.3, 1.2}, step_sizes = {1e-6, 10}}},
-            {"ASGD", "lr=0.1, t0=1", {lr = 0.1, t0 = 1}},
-            {"Lion", "weight_decay=0.1", {weight_decay = 0.1}},
-            {"LAMB", "lr=0.1, beta2=0.9, weight_decay=0.1", {lr = 0.1, betas = {0.9, 0.9}, weight_decay = 0.1}},
-            {"LAMB", "", {}},
-            {"LARS", "trust_coefficient=0.1, momentum=0.5", {trust_coefficient = 0.1, momentum = 0.5}},
-            {"LARS", "", {}},
-        } do
-            local output = process.output(("%s %s '%s' 2>&1"):format(program, case[1], case[2]))
-            assert.are.equal(steps_of(case[1], case[3]), output, case[1] .. " " .. case[2])
+        local arguments = {}
+        for i, case in ipairs(steps.cases) do arguments[i] = ("%s '%s'"):format(case[1], case[2]) end
+        for _, run in ipairs {{2, "S(0)", "B"}, {2, "B", "S(0)"}, {3, "S(1)", "S(0)"}, {3, "B", "B"}} do
+            local n, first, second = table.unpack(run)
+            local output = process.output(("mpirun --allow-run-as-root --oversubscribe --bind-to none -q -n %d %s " ..
+                "'FIRST=%s' 'SECOND=%s' %s 2>&1"):format(n, program, first, second, table.concat(arguments, " ")))
+            local script = ([[local steps = require "tests.host.steps"
+                for _, case in ipairs(steps.cases) do
+                    local lines = steps.of(case[1], case[3], {"%s", "%s", "B"})
+                    flow.on_rank(0, function() io.write(lines) end)
+                end]]):format(first, second)
+            local wanted = process.output(("%s/flowlua --ranks %d -e '%s' 2>&1"):format(build, n, script))
+            local got, want = by_case(output), by_case(wanted)
+            assert.are.equal(#steps.cases, #want, wanted)
+            for i, case in ipairs(steps.cases) do
+                assert.are.equal(want[i], got[i], ("%s %s as %s and %s on %d ranks: %s"):format(case[1], case[2], first, second,
+                    n, got[i] and "" or output))
+            end
         end
     end)
 
