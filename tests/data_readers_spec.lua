@@ -155,6 +155,46 @@ describe("data.npy", function()
         assert.are.equal(3, flow.tensor {3}:item())
     end)
 
+    it("gives no result that was computed while a file was cut", function()
+        local path = folder .. "/lost.npy"
+        local function cut_during(use)              -- what use keeps, and the first error
+            local kept = {}
+            write("lost.npy", npy("'<f4'", "(250000,)", ("<f"):pack(3):rep(250000)))
+            local t = data.npy(path, {map = true})
+            assert.are.equal(3, t[0]:item())
+            assert(os.execute("truncate -s 8192 " .. path))
+            local ok, message = pcall(function() use(t, kept) flow.sync() end)
+            assert.is_false(ok)
+            assert.is_truthy(message:find("the file has become shorter, or cannot be read any more", 1, true), message)
+            return kept
+        end
+        local uses = {
+            function(t, kept) kept.x = t + 1 flow.sync() end,
+            function(t, kept) kept.x = t:reshape(500, 500):t():contiguous() end,
+            function(t, kept) kept.x = (t * 2 + 1):exp() kept.y = kept.x:tanh() flow.sync() end,
+            function(t, kept) kept.x = (t * 2):sum() end,
+            function(t, kept) kept.x = flow.ones(250000) kept.x:add_(t) end,
+            function(t, kept) kept.x = t:cumsum(0) end,
+            function(t, kept) kept.x = flow.ones(1, 250000):matmul(t) end,
+            function(t, kept)
+                local twice = flow.capture(function(x) return x * 2 end)
+                twice(flow.ones(250000)) twice(flow.ones(250000))
+                kept.x = twice(t)
+            end,
+        }
+        for i, use in ipairs(uses) do
+            for _, x in pairs(cut_during(use)) do
+                for _ = 1, 2 do
+                    local ok, message = pcall(x.totable, x)
+                    assert.is_false(ok, "use " .. i)
+                    assert.is_truthy(message:find("the file has become shorter", 1, true), message)
+                end
+            end
+        end
+        assert.are.equal(3, flow.tensor {3}:item())
+        assert.are.same({2, 3}, (flow.tensor {1, 2} + 1):totable())
+    end)
+
     it("checks its arguments", function()
         assert.are.equal("npy: missing argument 'path'", message_of(data.npy))
         assert.are.equal("npy: map must be true or false, got 1", message_of(data.npy, "x", {map = 1}))

@@ -8,6 +8,7 @@
 #include "chain_internal.h"
 #include "engine/control.h"
 #include "engine/engine.h"
+#include "engine/loss.h"
 
 #include <assert.h>
 
@@ -172,10 +173,32 @@ static void learn(const fl_chain *chain, const fl_chain_value *value)
     else if (value->guessed && *lesson) --*lesson;
 }
 
+/* The operands that were read, one after the other; NULL: no more. */
+static const fl_var *next_operand(uint64_t *left, const struct work *work)
+{
+    for (; *left; *left &= *left - 1) {
+        const fl_chain_value *v = &work->chain->values[__builtin_ctzll(*left)];
+        if (v->role != FL_VALUE_INPUT) continue;
+        *left &= *left - 1;
+        return &v->storage->var;
+    }
+    return NULL;
+}
+
+/* Poisons what was stored, where the memory of an operand was lost meanwhile. */
+static void pass_losses(const struct work *work)
+{
+    const fl_var *operand;
+    for (uint64_t operands = work->computed; (operand = next_operand(&operands, work));)
+        for (uint64_t left = work->store; left; left &= left - 1)
+            fl_loss_pass(&work->chain->values[__builtin_ctzll(left)].storage->var, operand);
+}
+
 /* The tiles have run. */
 static void work_end(struct work *work, const char *fold)
 {
     fl_chain *chain = work->chain;
+    if (fl_loss_any() && !chain->device) pass_losses(work);
     if (fl_chain_reports()) report(work, fold);
     for (uint64_t left = work->store; left; left &= left - 1) learn(chain, &chain->values[__builtin_ctzll(left)]);
     for (uint64_t left = work->computed; left; left &= left - 1) chain->values[__builtin_ctzll(left)].computed = true;
@@ -381,6 +404,10 @@ fl_status fl_chain_fold(fl_tensor *tensor, fl_kernel *kernel, fl_kernel_fn run)
     struct fold fold = {.source = {give_tiles, give_data}, .tensor = tensor};
     kernel->source = &fold.source;
     fl_status status = run(kernel);
+    const fl_var *operand;
+    uint64_t operands = fold.begun && fl_loss_any() ? fold.work.computed : 0;
+    while (status == FL_OK && (operand = next_operand(&operands, &fold.work))) status = fl_loss_check(operand);
+    if (status == FL_OK && fl_loss_any()) status = fl_loss_check(&tensor->storage->var);
     if (fold.begun) work_end(&fold.work, kernel->name);
     return status;
 }

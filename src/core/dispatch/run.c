@@ -5,6 +5,7 @@
 #include "call.h"
 #include "chain.h"
 #include "engine/engine.h"
+#include "engine/loss.h"
 #include "listener.h"
 #include "op/operand.h"
 #include "value/random.h"
@@ -272,6 +273,16 @@ static bool can_fold(const fl_call *call)
     return !fl_listener_now && fl_chain_has(call->tensors[0]) && fl_var_writable(&call->out[0]->storage->var);
 }
 
+/* The call ran on the caller: an error if memory of its operands was lost meanwhile. What it wrote is missing then. */
+static __attribute__((noinline)) fl_status check_losses(const fl_call *call)
+{
+    fl_status status = FL_OK;
+    for (int i = 0; i < call->nin && status == FL_OK; i++)
+        if (call->tensors[i]) status = fl_loss_check(&call->tensors[i]->storage->var);
+    if (status != FL_OK && call->writes) fl_call_note_writes(call, status);
+    return status;
+}
+
 /* Runs the kernel on views of the operands. */
 static __attribute__((noinline)) fl_status run_kernel(const fl_call *call)
 {
@@ -296,6 +307,7 @@ static __attribute__((noinline)) fl_status run_kernel(const fl_call *call)
     else if (FL_LIKELY(ready_to_run(call))) {
         status = call->plan->kernel(&k);
         if (call->writes) fl_call_note_writes(call, status);
+        if (fl_loss_any() && status == FL_OK) status = check_losses(call);
         fl_engine_direct_ops++;
     } else status = push_kernel(call, &k);
     if (views != stack) free(views);
@@ -305,7 +317,8 @@ static __attribute__((noinline)) fl_status run_kernel(const fl_call *call)
 /* Flat loops first: no reduction has one. */
 fl_status fl_call_run(const fl_call *call)
 {
-    return call->plan->flat && FL_LIKELY(run_flat(call)) ? FL_OK : run_kernel(call);
+    if (!call->plan->flat || FL_UNLIKELY(!run_flat(call))) return run_kernel(call);
+    return fl_loss_any() ? check_losses(call) : FL_OK;
 }
 
 fl_status fl_call_run_into(fl_call *call, fl_tensor *target)

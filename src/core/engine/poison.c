@@ -7,6 +7,7 @@
 ** Filed errors are what the script would not meet otherwise; fl_engine_wait_all raises them.
 */
 #include "engine_internal.h"
+#include "loss.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,7 @@ fl_status fl_poison_raise_filed(bool updates)
 /* ---- lost memory ---- */
 
 fl_poison *fl_poison_lost;
+bool fl_losses;
 
 fl_poison *fl_poison_prepare(fl_status status, const char *op)
 {
@@ -165,6 +167,19 @@ void fl_var_lose(fl_var *var, fl_poison *poison)
 {
     put_if_empty(&var->poison, poison);
     put_if_empty(&fl_poison_lost, poison);
+    __atomic_store_n(&fl_losses, true, __ATOMIC_RELEASE);
+}
+
+fl_status fl_loss_check(const fl_var *read)
+{
+    fl_poison *poison = fl_poison_of(read);
+    return poison ? fl_poison_raise(poison) : FL_OK;
+}
+
+void fl_loss_pass(fl_var *computed, const fl_var *read)
+{
+    fl_poison *poison = fl_poison_of(read);
+    if (poison) fl_poison_put(computed, poison);
 }
 
 fl_status fl_poison_raise_lost(void)
@@ -195,6 +210,13 @@ static void mark_writes(const fl_task *task, fl_poison *poison)
 {
     for (int i = 0; i < task->write_count; i++)
         if (fl_poison_of(task->writes[i]) != poison) fl_poison_put(task->writes[i], poison);
+}
+
+/* The task ran. What it wrote is poisoned as what it read was, or is since its memory was lost meanwhile. */
+static void pass_poison(const fl_task *task, fl_poison *input)
+{
+    if (fl_loss_any() && !input) input = input_poison(task);
+    mark_writes(task, input);
 }
 
 /* True if nothing else would show the script that the task did not run. */
@@ -244,7 +266,7 @@ fl_status fl_task_run_here(const fl_task *task)
         report(p);
         fl_poison_unref(p);
         count_failure();
-    } else mark_writes(task, input);
+    } else pass_poison(task, input);
     return status;
 }
 
@@ -262,7 +284,7 @@ void fl_task_run_queued(const fl_task *task, const char *line)
         if (!(task->flags & FL_TASK_QUIET)) file_error(p, false);
         fl_poison_unref(p);
         count_failure();
-    } else mark_writes(task, input);
+    } else pass_poison(task, input);
 }
 
 void fl_task_cancel(const fl_task *task, const char *line)

@@ -11,6 +11,7 @@
 #include "dispatch/listener.h"
 #include "engine/control.h"
 #include "engine/engine.h"
+#include "engine/loss.h"
 #include "graphs.h"
 #include "memory/device.h"
 #include "op/operand.h"
@@ -527,6 +528,16 @@ static fl_status give_results(const fl_program *program, fl_tensor **results)
     return FL_OK;
 }
 
+/* An error if memory of what the run took was lost meanwhile. */
+static fl_status check_losses(const fl_program *program)
+{
+    for (int i = 0; i < program->slot_count; i++) {
+        const fl_slot *s = &program->slots[i];
+        if (fl_slot_is_outside(s) && s->first >= 0) FL_TRY(fl_loss_check(&s->tensor->storage->var));
+    }
+    return FL_OK;
+}
+
 bool fl_program_is_busy(const fl_program *program) { return program->busy; }
 
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
@@ -539,6 +550,7 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
     if (status == FL_OK) status = take_outside(program, args);
     if (status == FL_OK) status = take_block(program);
     if (status == FL_OK) status = run_steps(&run);
+    if (status == FL_OK && fl_loss_any()) status = check_losses(program);
     if (status == FL_OK) fl_engine_direct_ops += program->host_ops;
     if (status == FL_OK) status = set_gradients(program);
     if (status == FL_OK) status = give_results(program, results);
