@@ -387,6 +387,25 @@ describe("data.images", function()
         end))
     end)
 
+    it("has errors that flow.sync reports, of batches that were given and never read", function()
+        make_folder("unread")
+        write("unread/dog/2.png", "xx")
+        local set = data.images(folder .. "/unread", {size = 8})
+        for prefetch = 0, 4, 2 do
+            local ok, message = pcall(function()
+                for _ in data.loader(set, {prefetch = prefetch}) do end
+                flow.sync()
+            end)
+            assert.is_false(ok)
+            assert.is_truthy(message:find("unread/dog/2.png: not a JPEG or PNG file", 1, true), message)
+            flow.sync()
+            pcall(function()
+                for batch in data.loader(set, {prefetch = prefetch}) do pcall(batch[1].totable, batch[1]) end
+            end)
+            flow.sync()                             -- the script has met it
+        end
+    end)
+
     it("refuses wrong folders, options and positions", function()
         local function fails(message, ...) assert.are.equal(message, message_of(data.images, ...)) end
         os.execute("mkdir -p " .. folder .. "/empty")

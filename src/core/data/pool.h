@@ -29,7 +29,8 @@ fl_status fl_pool_run(int64_t count, int workers, fl_pool_body body, void *conte
 
 /* A task of the engine that fills a batch; its function calls fl_pool_run. Such tasks have a lane of their own: batches
 ** are made one after the other, each by all workers, while the script goes on. An error is raised where the batch is
-** used: of a batch that nobody uses it is no news. `payload` is copied. */
+** used: of a batch that nobody uses it is no news, unless it was given to the script (fl_var_give). `payload` is
+** copied. */
 typedef struct fl_pool_task {
     const char *name; /* a constant: the first word of messages */
     fl_status (*run)(void *payload);

@@ -206,10 +206,30 @@ static fl_poison *input_poison(const fl_task *task)
     return NULL;
 }
 
+/* Of fl_var_give and of a writer that fails at that moment, one sees what the other has done. */
+static bool was_given(const fl_var *var)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return __atomic_load_n(&var->given, __ATOMIC_RELAXED);
+}
+
+void fl_var_give(fl_var *var)
+{
+    __atomic_store_n(&var->given, true, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    fl_poison *poison = fl_poison_of(var);
+    if (poison) file_error(poison, false);
+}
+
 static void mark_writes(const fl_task *task, fl_poison *poison)
 {
-    for (int i = 0; i < task->write_count; i++)
-        if (fl_poison_of(task->writes[i]) != poison) fl_poison_put(task->writes[i], poison);
+    bool given = false;
+    for (int i = 0; i < task->write_count; i++) {
+        if (fl_poison_of(task->writes[i]) == poison) continue;
+        fl_poison_put(task->writes[i], poison);
+        given = given || (poison && was_given(task->writes[i]));
+    }
+    if (FL_UNLIKELY(given)) file_error(poison, false);
 }
 
 /* The task ran. What it wrote is poisoned as what it read was, or is since its memory was lost meanwhile. */

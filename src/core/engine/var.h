@@ -22,7 +22,8 @@ typedef struct fl_poison fl_poison;
 typedef struct fl_var {
     fl_stamp write;                 /* last write */
     fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */
-    uint32_t reader_count;
+    uint16_t reader_count;
+    bool given;        /* atomic: fl_var_give */
     uint32_t version;  /* bumped at every push that writes */
     fl_poison *poison; /* why the value is missing (or may be: late_check.c), or NULL */
 } fl_var;
@@ -78,6 +79,11 @@ static inline void fl_vars_add(fl_var **list, int *count, fl_var *var)
 {
     if (!fl_vars_have(list, *count, var)) list[(*count)++] = var;
 }
+
+/* The script was given the variable, perhaps before its writer has run: if its value is missing, now or later, the next
+** wait for everything raises the error, unless something has before. For writers whose errors are no news else
+** (FL_TASK_QUIET). */
+void fl_var_give(fl_var *var);
 
 /* Drops the poison of the variable (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *var);

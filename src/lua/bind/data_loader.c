@@ -396,10 +396,18 @@ static int io_ready(lua_State *L)
     return 1;
 }
 
+/* _io.given(tensor): the script gets it */
+static int io_given(lua_State *L)
+{
+    fl_tensor *t = fl_lua_check_tensor(L, 1, "given", "x");
+    if (t->storage) fl_var_give(&t->storage->var);
+    return 0;
+}
+
 void fl_lua_open_loader(lua_State *L, int io)
 {
-    static const luaL_Reg functions[] = {
-        {"make", io_make}, {"crew", io_crew}, {"random", io_random}, {"ready", io_ready}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"make", io_make},   {"crew", io_crew},   {"random", io_random},
+                                         {"ready", io_ready}, {"given", io_given}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {"drop", batch_drop}, {NULL, NULL}};
     fl_lua_open_arrays(L);
     fl_lua_open_item_random(L);

@@ -242,4 +242,11 @@ function M.finish(loader, batch)
     return fields
 end
 
+---The script gets these fields: the error of one that it does not use is raised by flow.sync.
+function M.given(fields)
+    for _, value in next, fields do
+        if check.is_tensor(value) then io_.given(value) end
+    end
+end
+
 return M

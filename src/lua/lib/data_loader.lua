@@ -274,6 +274,7 @@ end
 local function advance(self, pass)
     self.resumed = false
     local fields = (self.at_once and give_at_once or give_next)(self, pass)
+    if fields and not self.fresh then batches.given(fields) end
     if fields then self.passes[fields] = pass
     else self.pass, self.epoch, self.position, self.items = false, self.begun, 0, 0 end
     return fields
