@@ -431,7 +431,7 @@ describe("a program that ends", function()
     teardown(function() os.execute("rm -rf " .. folder) end)
 
     -- What a script prints that begins with a loader of slow items, and its exit code.
-    local function run(rest, before)
+    local function run(rest, before, mode)
         local script = write("ends.lua", [[
             local flow = require "flow"
             local function slow(item)
@@ -442,7 +442,8 @@ describe("a program that ends", function()
                 {batch_size = 2, transform = slow, workers = 2, prefetch = 4})
             ]] .. rest)
         local began = flow.progress.clock()
-        local output = process.output((before or "%s %s 2>&1; echo code $?"):format(process.flowlua, script))
+        local line = (before or "%s %s 2>&1; echo code $?"):format(process.flowlua, script)
+        local output = process.output(("export FLOW_ENGINE=%s; %s"):format(mode or "auto", line))
         assert.is_true(flow.progress.clock() - began < process.limit(5))
         return output
     end
@@ -456,8 +457,10 @@ describe("a program that ends", function()
     end)
 
     it("by Ctrl-C while it waits for a batch ends at once, and says where", function()
-        local output = run("for batch in loader do print(batch[1][0]:item()) end",
-            "%s %s 2>&1 & pid=$!; sleep 0.5; kill -INT $pid; wait $pid; echo code $?")
-        assert.matches("interrupted.*ends.lua:%d+: in main chunk.*code 1\n$", output)
+        for _, mode in ipairs {"auto", "queued", "naive"} do
+            local output = run("for batch in loader do print(batch[1][0]:item()) end",
+                "%s %s 2>&1 & pid=$!; sleep 0.5; kill -INT $pid; wait $pid; echo code $?", mode)
+            assert.matches("interrupted.*ends.lua:%d+: in main chunk.*code 1\n$", output, mode)
+        end
     end)
 end)

@@ -247,7 +247,7 @@ describe("--trace", function()
             local x = flow.ones(300, 300)
             local y = x * x
             local z = y + 1
-            print(z:sum():item())]], "", "--trace trace.json")
+            print(z:sum():item())]], "FLOW_ENGINE=auto", "--trace trace.json")
         assert.are.equal(0, code, output)
         local found
         for _, event in ipairs(json.decode(process.read(folder .. "/trace.json")).traceEvents) do

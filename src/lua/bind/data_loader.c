@@ -38,6 +38,7 @@ struct job {
     int64_t good_count;
     bool goes_on; /* after an error, with the other items */
     bool stacks;
+    bool waited;  /* the script's thread works on it, and Ctrl-C ends it */
     bool dropped; /* atomic: nobody will take it */
     bool scratch; /* what the token's memory is */
     int column_count;
@@ -74,9 +75,15 @@ static void job_free(void *context)
 
 /* ---- making the items ---- */
 
+static bool is_interrupted(const struct job *job)
+{
+    return job->waited && fl_engine_interrupted && fl_engine_interrupted();
+}
+
 static bool is_dropped(const void *context)
 {
-    return __atomic_load_n(&((const struct job *)context)->dropped, __ATOMIC_RELAXED) || fl_engine_is_stopping();
+    const struct job *job = context;
+    return __atomic_load_n(&job->dropped, __ATOMIC_RELAXED) || fl_engine_is_stopping() || is_interrupted(job);
 }
 
 static fl_crew_item item_at(const struct job *job, int64_t i)
@@ -133,12 +140,15 @@ static void begin_job(struct job *job)
     }
 }
 
-/* On the lane. The errors of items are not the task's. */
+/* On the lane, or where the engine has it run at once (FLOW_ENGINE=naive, a forked child) on the script's thread. The
+** errors of items are not the task's. */
 static fl_status run_job(void *payload)
 {
     struct job *job = *(struct job **)payload;
     if (__atomic_load_n(&job->dropped, __ATOMIC_RELAXED)) return FL_OK;
+    job->waited = fl_owner_is_here();
     fl_status status = fl_pool_run(job->count, fl_crew_workers(job->crew), make_item, job);
+    if (is_interrupted(job)) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     if (__atomic_load_n(&job->dropped, __ATOMIC_RELAXED)) return FL_OK;
     if (status != FL_OK && !has_errors(job)) return status;
     finish_job(job);
