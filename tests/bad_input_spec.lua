@@ -6,6 +6,7 @@ local nn, optim = flow.nn, flow.optim
 local nan, inf = 0 / 0, 1 / 0
 
 local message_of = require("tests.support").placed_message_of
+local process = require "tests.process"
 local x = flow.zeros(2, 3)
 
 local function refuses(group, cases)
@@ -281,6 +282,14 @@ describe("a function called with a colon", function()
         local meta = type(value) == "table" and getmetatable(value)
         return type(value) == "function" or meta and meta.__call
     end
+    it("is named as it was called, though no other of its names was read", function()
+        for _, name in ipairs {"mvlgamma", "row_stack", "unstack", "broadcast_arrays", "pinverse"} do
+            assert.are.equal(("flow.%s is a function: write flow.%s(...), with a dot\n"):format(name, name),
+                process.output(("%s -e \"local flow = require 'flow'; local ok, m = pcall(function() flow:%s(3) end); print((m:gsub('^.-:%%d+: ', '')))\"")
+                    :format(process.flowlua, name)))
+        end
+    end)
+
     for _, case in ipairs(tables) do
         it("of " .. case[2] .. " says to write a dot", function()
             local count = 0

@@ -104,15 +104,18 @@ function M.sorted_keys(t)
 end
 
 ---An error when a function of a module (not one of its objects) is called as nn:pin(x): its first argument is then the
----module. Called by the function itself.
+---module. Called by the function itself. The message has the name it was called by: it may have several, of which
+---the table may hold only those that were read.
 ---@param name string of the function in its module
 ---@param first any the first argument
 ---@param kind string? what it is, default a function
 function M.refuse_colon(name, first, kind)
     local owner = owners[first]
-    if not owner or rawget(first, name) == nil then return end
-    local called = debug.getinfo(2, "n").namewhat
-    if called ~= "method" and called ~= "" then return end
+    if not owner then return end
+    local called = debug.getinfo(2, "n")
+    if called.namewhat == "method" then name = called.name
+    elseif called.namewhat ~= "" then return end
+    if rawget(first, name) == nil then return end
     M.fail("%s.%s is a %s: write %s.%s(...), with a dot", owner, name, kind or "function", owner, name)
 end
 
