@@ -495,14 +495,20 @@ def cnn():
     return step_of(net, torch.randn(64, 1, 28, 28))
 
 
-def mapped_rows(size):
-    """Batches of 2 MiB of a mapped file of 128 MiB, rows in random order, by one thread."""
+def file_of_rows(rows, size):
     path = os.environ["BENCH_FOLDER"] + "/bench.rows"
-    rows, taken = 128 * MI // size, 2 * MI // size
     with open(path, "wb") as file:
-        for _ in range(128):
-            file.write(os.urandom(MI))
-    mapped = torch.from_file(path, size=rows * size, dtype=torch.uint8).view(rows, size)
+        for _ in range(rows):
+            file.write(os.urandom(size))
+    return path
+
+
+def mapped_rows(size):
+    """Batches of 2 MiB of a mapped file of 122 MiB, rows in random order, by one thread. They lie as records do, whose
+    heads are between them."""
+    rows, taken, apart = 122 * MI // size, 2 * MI // size, size + 72
+    path = file_of_rows(rows, apart)
+    mapped = torch.from_file(path, size=rows * apart, dtype=torch.uint8).as_strided((rows, size), (apart, 1))
     os.remove(path)
     order, out = torch.randperm(rows), torch.empty(taken, size, dtype=torch.uint8)
 
@@ -513,6 +519,20 @@ def mapped_rows(size):
             for first in range(0, rows, taken):
                 torch.index_select(mapped, 0, order[first:first + taken], out=out)
         torch.set_num_threads(threads)
+    return body
+
+
+def rows_in_order(size):
+    """The same file by read(2), 2 MiB at a time, into the same buffer."""
+    rows, taken = 122 * MI // size, 2 * MI // size
+    path = file_of_rows(rows, size)
+    file, out = os.open(path, os.O_RDONLY), bytearray(taken * size)
+    os.remove(path)
+
+    def body(count):
+        for _ in range(count):
+            for first in range(0, rows, taken):
+                os.preadv(file, [out], first * size)
     return body
 
 
@@ -749,7 +769,8 @@ GROUPS = {
     "recurrent": RECURRENT,
     "optim": OPTIM,
     "loader": LOADER,
-    "records": {kind + name: lambda size=size: mapped_rows(size) for kind in ("checked_", "plain_")
+    "records": {kind + name: lambda body=body, size=size: body(size)
+                for kind, body in (("checked_", mapped_rows), ("plain_", mapped_rows), ("ordered_", rows_in_order))
                 for name, size in (("4k", 4096), ("16k", 16384), ("128k", 131072), ("1m", MI))},
     "images": IMAGES,
     "tokens": TOKENS,

@@ -95,6 +95,12 @@ static void job_free(void *context)
     free(job);
 }
 
+/* The record of this row does not lie behind that of the row before it: the CPU does not see it coming. */
+static bool is_elsewhere(const struct job *job, int64_t row)
+{
+    return row < job->rows && job->positions[row] != job->positions[row - 1] + 1;
+}
+
 static fl_status fill_rows(void *context, int64_t item, int seat)
 {
     struct job *job = context;
@@ -102,10 +108,10 @@ static fl_status fill_rows(void *context, int64_t item, int seat)
     int64_t end = (item + 1) * ROWS_TOGETHER < job->rows ? (item + 1) * ROWS_TOGETHER : job->rows;
     (void)seat;
     for (int64_t row = item * ROWS_TOGETHER; row < end; row++) {
-        if (row + 2 * AHEAD < job->rows) fl_record_set_prefetch(job->set, job->positions[row + 2 * AHEAD], true);
-        if (row + AHEAD < job->rows) fl_record_set_prefetch(job->set, job->positions[row + AHEAD], false);
+        if (is_elsewhere(job, row + 2 * AHEAD)) fl_record_set_prefetch(job->set, job->positions[row + 2 * AHEAD], true);
+        if (is_elsewhere(job, row + AHEAD)) fl_record_set_prefetch(job->set, job->positions[row + AHEAD], false);
         FL_TRY(fl_record_output_row(job->outputs, job->count, row, fields, job->set, job->positions[row],
-                                    row + 1 < end ? job->positions[row + 1] : -1));
+                                    row + 1 < end && is_elsewhere(job, row + 1) ? job->positions[row + 1] : -1));
     }
     return FL_OK;
 }
