@@ -56,6 +56,33 @@ describe("GradScaler over several ranks", function()
         end)
     end
 
+    it("asks the ranks once, however the gradients are split", function()
+        local params = {}
+        for i, sbp in ipairs {"S(0)", "B", "S(1)", "S(0)"} do
+            params[i] = nn.Parameter(global(numbers(i, {6, 4}), sbp))
+            params[i].grad = global(flow.ones(6, 4), sbp)
+        end
+        local opt, scaler = optim.SGD(params, {lr = 1}), flow.GradScaler {init_scale = 4.0}
+        local report = flow.explain(function() scaler:unscale_(opt) end)
+        assert.are.equal(ranks.world == 1 and 0 or 1, #report.collectives, tostring(report))
+        for _, p in ipairs(params) do assert.are.equal(0, far(whole(p.grad), flow.full({6, 4}, 0.25))) end
+    end)
+
+    it("looks at gradients on several placements", function()
+        local last = flow.placement("cpu", {ranks.world - 1})
+        local function make(value)
+            local p, q = nn.Parameter(global(flow.ones(6), "S(0)")), nn.Parameter(flow.ones({2}, {placement = last, sbp = "B"}))
+            p.grad, q.grad = global(flow.ones(6), "S(0)"), flow.full({2}, value, {dtype = "float32", placement = last, sbp = "B"})
+            return optim.SGD({p, q}, {lr = 1}), p
+        end
+        for _, case in ipairs {{1, 0.5}, {1 / 0, 1}} do
+            local opt, p = make(case[1])
+            local scaler = flow.GradScaler {init_scale = 2.0}
+            scaler:step(opt)
+            assert.are.equal(0, far(whole(p), flow.full({6}, case[2])))
+        end
+    end)
+
     it("divides partial sums", function()
         local parts = flow._testing.from_part(flow.full({3}, 8.0), {3}, place, {"P"})
         flow._op.scale_step({parts}, 0.25)

@@ -235,6 +235,49 @@ describe("clip_grad_norm over split gradients", function()
     end)
 end)
 
+describe("norms of other powers over split gradients", function()
+    local sbps = {"S(0)", "B", "S(1)", "S(0)", "B"}
+
+    local function both(dtype)
+        local globals, locals = {}, {}
+        for i, sbp in ipairs(sbps) do
+            locals[i] = numbers({7, 4}, 40 + i, 1):to(dtype)
+            globals[i] = locals[i]:to_global{placement = everywhere, sbp = "B"}:to_global{sbp = sbp}
+        end
+        return globals, locals
+    end
+
+    for _, p in ipairs {0, 0.5, 1, 2, 3, math.huge, -math.huge} do
+        it(("are one rank's, and cost one all-reduce: %g"):format(p), function()
+            local globals, locals = both "float64"
+            local got
+            local report = flow.explain(function() got = nn.utils.get_total_norm(globals, p) + 0 end)
+            assert.are.equal(ranks.world == 1 and 0 or 1, #report.collectives, tostring(report))
+            local want, norm = nn.utils.get_total_norm(locals, p):item(), got:item()
+            assert.is_true(math.abs(norm - want) <= 1e-12 * want, ("%.17g, not %.17g"):format(norm, want))
+            local all = ranks.share({{norm}})
+            for r = 1, ranks.world do assert.are.equal(norm, all[r][1][1]) end
+        end)
+    end
+
+    it("limit the gradients as on one rank", function()
+        local globals, locals = both "float32"
+        for _, list in ipairs {globals, locals} do
+            for i, g in ipairs(list) do
+                list[i] = nn.Parameter(g:detach():clone())
+                list[i].grad = g:clone()
+            end
+        end
+        local report = flow.explain(function() nn.utils.clip_grad_norm_(globals, 0.25, 3) end)
+        assert.are.equal(ranks.world == 1 and 0 or 1, #report.collectives, tostring(report))
+        nn.utils.clip_grad_norm_(locals, 0.25, 3)
+        for i, g in ipairs(globals) do
+            local off = (g.grad:to_global{sbp = "B"}:to_local() - locals[i].grad):abs():max():item()
+            assert.is_true(off < 1e-7, ("%d is off by %g"):format(i, off))
+        end
+    end)
+end)
+
 describe("losses over global tensors", function()
     local logits, classes = numbers({6, 5}, 1, 1), flow.tensor({0, 4, 2, 2, 1, 3})
     local wanted = numbers({6, 5}, 2, 1)

@@ -7,6 +7,7 @@
 local flow = require "flow"
 local check = require "flow.check"
 local groups = require "flow.optim_groups"
+local totals = require "flow.optim_totals"
 require "flow.optim_base"    -- the type of optimizers
 
 local op = flow._op
@@ -42,29 +43,13 @@ function GradScaler:scale(loss)
     return result
 end
 
--- Gradients in lists that one op can take.
-local function lists_of(opt)
-    local lists, by_key = {}, {}
+-- Gradients of an optimizer's parameters.
+local function gradients_of(opt)
+    local list = {}
     for _, group in ipairs(opt.groups) do
-        for _, p in ipairs(group.params) do
-            local g = p.grad
-            if g then
-                local key = g.is_global and ("%s %s"):format(g.placement, g.sbp) or g.device
-                if not by_key[key] then
-                    by_key[key] = {}
-                    lists[#lists + 1] = by_key[key]
-                end
-                table.insert(by_key[key], g:detach())
-            end
-        end
+        for _, p in ipairs(group.params) do list[#list + 1] = p.grad and p.grad:detach() end
     end
-    return lists
-end
-
--- On all ranks of the world where the tensor is on several.
-local function everywhere(count)
-    if not count.is_global then return count end
-    return count:to_global{placement = flow.placement.all(count.placement.type), sbp = "B"}
+    return list
 end
 
 ---Divides the gradients of an optimizer's parameters by the factor: before they are clipped, for example.
@@ -73,13 +58,14 @@ function GradScaler:unscale_(opt)
     if not self._enabled then return end
     if self._done[opt] then check.fail("unscale_: the gradients of this optimizer have been divided since update()") end
     local _ <close> = flow.no_grad()
-    local total
-    for _, list in ipairs(lists_of(opt)) do
-        local count = everywhere(op.grad_nonfinite(list))
-        total = total and total + count or count
-        op.scale_step(list, {factor = 1 / self._scale})
+    local grads = gradients_of(opt)
+    if #grads == 0 then
+        check.fail("unscale_: no parameter of the optimizer has a gradient; call backward before")
     end
-    if not total then check.fail("unscale_: no parameter of the optimizer has a gradient; call backward before") end
+    local lists = totals.alike(grads)
+    local total = totals.sum(lists, op.grad_nonfinite)
+    if total.is_global then total = totals.whole(total, flow.placement.all(total.placement.type)) end
+    for _, list in ipairs(lists) do op.scale_step(list, {factor = 1 / self._scale}) end
     self._done[opt] = {found = total:item() > 0}
 end
 

@@ -3,6 +3,7 @@
 local flow = require "flow"
 local check = require "flow.check"
 local module = require "flow.module"
+local totals = require "flow.optim_totals"
 
 local M = {}
 
@@ -16,12 +17,10 @@ function M.clip_grad_norm_(parameters, max_norm, norm_type)
     parameters = list_of(parameters)
     if norm_type == 2 then return flow.optim.clip_grad_norm(parameters, max_norm) end
     local _ <close> = flow.no_grad()
-    local norms = {}
-    for _, p in ipairs(parameters) do
-        if p.grad then norms[#norms + 1] = p.grad:norm(norm_type) end
-    end
-    if #norms == 0 then return flow.tensor(0.0) end
-    local total = flow.stack(norms):norm(norm_type)
+    local grads = {}
+    for _, p in ipairs(parameters) do grads[#grads + 1] = p.grad end
+    if #grads == 0 then return flow.tensor(0.0) end
+    local total = totals.norm(grads, norm_type)
     local scale = (max_norm / (total + 1e-6)):clamp(nil, 1)
     for _, p in ipairs(parameters) do
         if p.grad then p.grad:mul_(scale) end
@@ -34,10 +33,8 @@ end
 ---@param norm_type number? default 2
 function M.get_total_norm(tensors, norm_type)
     local _ <close> = flow.no_grad()
-    local norms = {}
-    for i, t in ipairs(list_of(tensors)) do norms[i] = t:norm(norm_type) end
-    if #norms == 0 then return flow.tensor(0.0) end
-    return flow.stack(norms):norm(norm_type)
+    tensors = list_of(tensors)
+    return #tensors > 0 and totals.norm(tensors, norm_type) or flow.tensor(0.0)
 end
 
 ---Scales the gradients so that a norm of total_norm becomes max_norm at most.
