@@ -195,6 +195,18 @@ describe("data.npy", function()
         assert.are.same({2, 3}, (flow.tensor {1, 2} + 1):totable())
     end)
 
+    it("of a file that was cut is not written to another one", function()
+        local path = write("unread.npy", npy("'<f4'", "(250000,)", ("<f"):pack(3):rep(250000)))
+        local t = data.npy(path, {map = true})
+        assert(os.execute("truncate -s 8192 " .. path))
+        for name, save in pairs {save = function(to) flow.save(to, {t = t}) end, save_npy = function(to) data.save_npy(to, t) end} do
+            local to = folder .. "/not_written"
+            assert.are.equal(("%s: %s: a value cannot be read: the file that it is mapped from has become shorter"):format(name, to),
+                message_of(save, to))
+            assert.is_nil(io.open(to))
+        end
+    end)
+
     it("checks its arguments", function()
         assert.are.equal("npy: missing argument 'path'", message_of(data.npy))
         assert.are.equal("npy: map must be true or false, got 1", message_of(data.npy, "x", {map = 1}))

@@ -20,6 +20,9 @@ enum { SUFFIX = 64 }; /* room for what a temporary name adds; the most is 1 + 16
 
 fl_status fl_replacement_fail(const fl_replacement *file, int error)
 {
+    if (error == EFAULT) /* what was written, not where: a mapping whose file is gone (mapping.h) */
+        return fl_fail(FL_ERR_IO, "%s: %s: a value cannot be read: the file that it is mapped from has become shorter",
+                       file->who, file->path);
     return fl_fail(FL_ERR_IO, "%s: %s: %s", file->who, file->path, strerror(error));
 }
 
