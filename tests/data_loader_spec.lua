@@ -37,6 +37,18 @@ describe("a loader of single items", function()
         end
     end)
 
+    it("ends early where a dataset shrinks, whenever it is asked for its size", function()
+        local size, given = 10, 0
+        local set = setmetatable({get = function(_, i) return {i} end}, {
+            __len = function()
+                size = math.max(0, size - 1)
+                return size
+            end,
+        })
+        for batch in data.loader(set, {batch_size = 2}) do given = given + #batch[1] end
+        assert.is_true(given > 0 and given < 9)
+    end)
+
     local function batches_in(loader)
         local count = 0
         for _ in loader do count = count + 1 end

@@ -174,14 +174,14 @@ local function seed_of(self)
     return self.seed
 end
 
--- Positions in the dataset of `count` items of the epoch, from `first` on; after its last one its first follows again.
-local function positions_of(self, epoch, first, count)
-    local total = #self.dataset
+-- Positions in the dataset of `total` items of `count` of the epoch, from `first` on; after its last one its first
+-- follows again.
+local function positions_of(self, total, epoch, first, count)
     if first + count > total then
         local left = total - first
-        local again = positions_of(self, epoch, 0, math.min(count - left, total))
+        local again = positions_of(self, total, epoch, 0, math.min(count - left, total))
         if count - left > total then again = again:index_select(0, flow.arange(count - left):remainder(total)) end
-        return flow.cat({positions_of(self, epoch, first, left), again}, 0)
+        return flow.cat({positions_of(self, total, epoch, first, left), again}, 0)
     end
     if self.shuffle then return io_.shuffled(total, seed_of(self), epoch, first, count) end
     return flow.arange(first, first + count)
@@ -189,10 +189,11 @@ end
 
 -- Rows of the next batch of the pass that are its own, and the positions of all its rows; nil at the end.
 local function next_rows(self, pass)
-    local real = math.min(self.batch_size, #self.dataset - pass.asked)
+    local total = #self.dataset                     -- of a dataset that grows or shrinks, as it is now
+    local real = math.min(self.batch_size, total - pass.asked)
     if real <= 0 or self.drop_last and real < self.batch_size then return nil end
     pass.draws = pass.draws or {seed = seed_of(self), epoch = pass.epoch}
-    return real, positions_of(self, pass.epoch, pass.asked, self.pad_last and self.batch_size or real)
+    return real, positions_of(self, total, pass.epoch, pass.asked, self.pad_last and self.batch_size or real)
 end
 
 -- Asks for the next batch of the pass; false at its end. An error is the batch's, and raised in its turn; Ctrl-C at
