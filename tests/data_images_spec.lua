@@ -410,7 +410,7 @@ describe("data.images", function()
         local function fails(message, ...) assert.are.equal(message, message_of(data.images, ...)) end
         os.execute("mkdir -p " .. folder .. "/empty")
         fails("images: no .jpg, .jpeg or .png file is in " .. folder .. "/empty or below it", folder .. "/empty")
-        fails("images: " .. folder .. "/none/: No such file or directory", folder .. "/none")
+        fails("images: " .. folder .. "/none: No such file or directory", folder .. "/none")
         fails("images: takes a folder, a file of records, or a dataset of records, got 3", 3)
         fails("images: no image is in " .. path .. "/cats; did you mean 'cat'?", path, {classes = {"cats"}})
         fails("images: classes has 'cat' twice", path, {classes = {"cat", "cat"}})

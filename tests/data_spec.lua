@@ -83,7 +83,9 @@ describe("a path", function()
         {"data.read", "read", data.read}, {"data.read of a list", "read", function(path) return data.read {path} end},
         {"data.idx", "idx", data.idx}, {"data.mnist", "mnist", data.mnist}, {"data.files", "files", data.files}, {"flow.load", "load", flow.load},
         {"flow.load, lazy", "load", function(path) return flow.load(path, {lazy = true}) end},
-        {"flow.save", "save", function(path) flow.save(path, {x = 1}) end},
+        {"flow.save", "save", function(path) flow.save(path, {x = 1}) end}, {"data.images", "images", data.images},
+        {"data.tokenizer", "tokenizer", data.tokenizer},
+        {"data.pack", "pack", function(path) data.pack(path, folder .. "/none.records") end},
     }
     for _, case in ipairs(openers) do
         it(("with a NUL is refused by %s"):format(case[1]), function()
@@ -94,7 +96,7 @@ describe("a path", function()
         end)
     end
 
-    for _, case in ipairs {openers[1], openers[3], openers[6], openers[7], openers[8]} do
+    for _, case in ipairs(openers) do
         it(("that is empty is refused by %s"):format(case[1]), function()
             assert.matches(case[2] .. ": the path is empty$", select(2, pcall(case[3], "")))
         end)
@@ -110,6 +112,14 @@ describe("a path", function()
                 if path ~= "/dev/tty" then assert.matches(("%s: %s: not a regular file$"):format(case[2], path:gsub("%p", "%%%0")), message) end
             end
         end
+    end)
+
+    it("of a folder without MNIST's files says what is missing", function()
+        local mnist = folder .. "/nothing"
+        assert(os.execute("mkdir " .. mnist))
+        local missing = "mnist: neither train-images-idx3-ubyte nor train-images-idx3-ubyte.gz is in " .. mnist
+        assert.are.equal(missing, select(2, pcall(data.mnist, mnist)):gsub("^.-:%d+: ", ""))
+        assert.matches("mnist: /etc/passwd: Not a directory$", select(2, pcall(data.mnist, "/etc/passwd")))
     end)
 
     it("of a pipe among MNIST's files does not block", function()

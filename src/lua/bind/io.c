@@ -11,6 +11,7 @@
 #include "tensors.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,10 +55,13 @@ static int io_reader(lua_State *L)
     return 1;
 }
 
-/* _io.exists(who, path) -> is there anything of this name? */
+/* _io.exists(who, path) -> is there anything of this name? An error where that cannot be seen. */
 static int io_exists(lua_State *L)
 {
-    lua_pushboolean(L, access(fl_lua_check_path(L, 2, luaL_checkstring(L, 1)), F_OK) == 0);
+    const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);
+    bool exists = access(path, F_OK) == 0;
+    if (!exists && errno != ENOENT && errno != ENOTDIR) FL_RAISE(L, "%s: %s: %s", who, path, strerror(errno));
+    lua_pushboolean(L, exists);
     return 1;
 }
 
@@ -69,11 +73,11 @@ static int folder_close(lua_State *L)
     return 0;
 }
 
-/* _io.entries(folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil, message
+/* _io.entries(who, folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil, message
 ** when the folder cannot be read. */
 static int io_entries(lua_State *L)
 {
-    const char *path = fl_lua_check_path(L, 1, "files");
+    const char *path = fl_lua_check_path(L, 2, luaL_checkstring(L, 1));
     DIR **folder = lua_newuserdatauv(L, sizeof *folder, 0);
     *folder = NULL;
     luaL_setmetatable(L, "flow.folder");

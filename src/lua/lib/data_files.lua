@@ -30,7 +30,7 @@ function files.read(paths)
 end
 
 local function collect_files(who, result, folder, relative)
-    local here, folders = io_.entries(folder .. "/" .. relative)
+    local here, folders = io_.entries(who, relative == "" and folder or folder .. "/" .. relative)
     if not here then check.fail("%s: %s", who, folders) end
     local names = {}
     for _, name in ipairs(here) do names[#names + 1] = name end
@@ -92,6 +92,8 @@ end
 ---The four files of MNIST: {train = {images =, labels =}, test = ...}; images uint8 [n, rows, columns].
 ---@param folder string
 function files.mnist(folder)
+    local here, problem = io_.entries("mnist", folder)
+    if not here then check.fail("mnist: %s", problem) end
     return {train = read_split(folder, "train"), test = read_split(folder, "t10k")}
 end
 

@@ -215,7 +215,7 @@ end
 
 -- The source of items, their labels' names, the files of a folder, and whether there are labels.
 local function open(source, opts)
-    if type(source) == "string" and not io_.entries(source) and io_.exists("images", source) then
+    if type(source) == "string" and not io_.entries("images", source) and io_.exists("images", source) then
         source = opened("images", require "flow.data_records".records, source)
     end
     if is_records(source) then

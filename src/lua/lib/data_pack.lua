@@ -122,7 +122,7 @@ end
 
 -- {paths =, labels =, classes =, left_out =}; a folder without folders of images in it has no classes and no labels.
 local function search(root, extensions)
-    local here, problem = io_.entries(root)
+    local here, problem = io_.entries("pack", root)
     if not here then check.fail("pack: %s", problem) end
     local by_class, classes, plain, left_out = folders.sort("pack", root, extensions)
     local found = {paths = plain, left_out = left_out}

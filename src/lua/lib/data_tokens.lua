@@ -15,7 +15,7 @@ Tokenizer.__index = Tokenizer
 
 -- The files of a folder: tokenizer.json, else vocab.json and merges.txt.
 local function find_files(folder)
-    if not io_.entries(folder) then return folder end
+    if not io_.entries("tokenizer", folder) then return folder end
     local whole, vocab, merges = folder .. "/tokenizer.json", folder .. "/vocab.json", folder .. "/merges.txt"
     if io_.exists("tokenizer", whole) then return whole end
     if io_.exists("tokenizer", vocab) and io_.exists("tokenizer", merges) then return vocab, merges end
