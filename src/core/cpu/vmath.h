@@ -86,10 +86,9 @@ FL_VMATH float fl_exp_f32(float x)
     return fl_scale2(fl_fma_f32(fl_exp_tail(r), r, r) + 1.0f, k);
 }
 
-FL_VMATH float fl_exp2_f32(float x)
+/* 2^r with x = k + r, |r| <= 1/2 */
+FL_VMATH float fl_exp2_part(int32_t *k, float x)
 {
-    x = x > 129.0f ? 129.0f : x;
-    x = x < -151.0f ? -151.0f : x;
     float shifted = x + FL_ROUNDER, r = x - (shifted - FL_ROUNDER);
     float p = 1.335989509e-5f;
     p = fl_fma_f32(p, r, 1.546136773e-4f);
@@ -98,7 +97,16 @@ FL_VMATH float fl_exp2_f32(float x)
     p = fl_fma_f32(p, r, 5.550400540e-2f);
     p = fl_fma_f32(p, r, 2.402265072e-1f);
     p = fl_fma_f32(p, r, 6.931471825e-1f);
-    return fl_scale2(fl_fma_f32(p, r, 1.0f), fl_wrap_sub(fl_float_bits(shifted), fl_float_bits(FL_ROUNDER)));
+    *k = fl_wrap_sub(fl_float_bits(shifted), fl_float_bits(FL_ROUNDER));
+    return fl_fma_f32(p, r, 1.0f);
+}
+
+FL_VMATH float fl_exp2_f32(float x)
+{
+    int32_t k;
+    x = x > 129.0f ? 129.0f : x;
+    float part = fl_exp2_part(&k, x < -151.0f ? -151.0f : x);
+    return fl_scale2(part, k);
 }
 
 /* e^x - 1, -20 <= x <= 89: 2^k (e^r - 1) + (2^k - 1), exact cancellation for small x, where k is 0. Halved on the way,
@@ -227,6 +235,25 @@ FL_VMATH float fl_erf_f32(float x)
     return a > 0.925f ? far : fl_erf_near_f32(x);
 }
 
+/* The share of the normal distribution below x, within 6e-8; below -5.6, where it is less, 0. Of |x| the smaller part is
+** 2^-Q(|x|) / 2. */
+FL_VMATH float fl_normal_cdf_f32(float x)
+{
+    float a = fl_abs_f32(x), q = 1.3034817e-7f;
+    q = fl_fma_f32(q, a, -3.30411558e-6f);
+    q = fl_fma_f32(q, a, 3.29764189e-5f);
+    q = fl_fma_f32(q, a, -1.35483104e-4f);
+    q = fl_fma_f32(q, a, -2.83420348e-4f);
+    q = fl_fma_f32(q, a, 7.26790773e-3f);
+    q = fl_fma_f32(q, a, -5.26362173e-2f);
+    q = fl_fma_f32(q, a, -4.5916599e-1f);
+    q = fl_fma_f32(q, a, -1.15110922f);
+    int32_t k;
+    float part = fl_exp2_part(&k, q * a), tail = part * fl_power2(fl_wrap_sub(k, 1));
+    tail = a > 5.6f ? 0.0f : tail;
+    return x < 0 ? tail : 1.0f - tail;
+}
+
 /* The square root of the sum of squares, which fits a double. */
 FL_VMATH float fl_hypot_f32(float x, float y)
 {
@@ -336,6 +363,8 @@ FL_VMATH double fl_lgamma_f64(double x)
 #define BITS_OF fl_double_bits
 #define OF_BITS fl_double_of_bits
 #include "vmath_both.inc"
+
+FL_VMATH double fl_normal_cdf_f64(double x) { return 0.5 * (1 + fl_erf_f64(x * 0.70710678118654752)); }
 
 /* ---- functions that are computed in double precision for both ---- */
 

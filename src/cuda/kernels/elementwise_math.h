@@ -62,6 +62,9 @@ MATH2(pow, pow)
 MATH2(hypot, hypot)
 MATH2(nextafter, nextafter)
 
+__device__ static inline float math_normal_cdf(float x) { return 0.5f * erfcf(x * -0.70710678f); }
+__device__ static inline double math_normal_cdf(double x) { return 0.5 * erfc(x * -0.70710678118654752); }
+
 MATH1(j0, j0)
 MATH1(j1, j1)
 MATH1(y0, y0)
