@@ -97,6 +97,46 @@ describe("pooling", function()
     end)
 end)
 
+-- The definition: the first of the largest elements between floor(k n / m) and ceil((k + 1) n / m).
+local function adaptive_max(x, size, parts)
+    local values, places = {}, {}
+    local function range(k, axis) return k * size[axis] // parts[axis], ((k + 1) * size[axis] + parts[axis] - 1) // parts[axis] - 1 end
+    for i = 0, parts[1] - 1 do
+        local top, bottom = range(i, 1)
+        for j = 0, parts[2] - 1 do
+            local left, right = range(j, 2)
+            local best, place = -math.huge, nil
+            for row = top, bottom do
+                for column = left, right do
+                    local at = row * size[2] + column
+                    if x[at + 1] > best then best, place = x[at + 1], at end
+                end
+            end
+            values[#values + 1], places[#places + 1] = best, place
+        end
+    end
+    return values, places
+end
+
+describe("adaptive_max_pool2d", function()
+    for _, case in ipairs {
+        {{24, 36}, {1, 1}}, {{24, 36}, {2, 3}}, {{24, 36}, {4, 9}}, {{24, 36}, {8, 2}}, {{25, 36}, {2, 3}}, {{24, 37}, {3, 5}},
+    } do
+        local size, parts = case[1], case[2]
+        it(("finds the first of equal elements, %dx%d to %dx%d"):format(size[1], size[2], parts[1], parts[2]), function()
+            local x = flow.randint(0, 50, {2, 3, size[1], size[2]}):to "float32"
+            local y, at = flow.adaptive_max_pool2d_with_indices(x, parts)
+            local planes, maxima, positions = x:reshape(6, -1):totable(), y:reshape(6, -1):totable(), at:reshape(6, -1):totable()
+            for i = 1, 6 do
+                local values, places = adaptive_max(planes[i], size, parts)
+                assert.are.same(values, maxima[i])
+                assert.are.same(places, positions[i])
+            end
+            assert.is_true(flow.adaptive_max_pool2d(x, parts):eq(y):all():item())
+        end)
+    end
+end)
+
 describe("Upsample", function()
     it("needs either size or scale_factor", function()
         assert.are.equal("Upsample: takes either size or scale_factor", message(function() nn.Upsample() end))

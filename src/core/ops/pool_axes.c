@@ -9,7 +9,7 @@
 #include "op/pool.h"
 #include "expr.h"
 
-enum { MOST_AXES = 3, PLANE = 2 };
+enum { MOST_AXES = 3, PLANE = 2, LONG_WINDOW = 12 };
 
 /* x [n, channels, size] or [channels, size]; what the attributes say of each axis. */
 struct window {
@@ -162,6 +162,32 @@ static fl_tensor *expr_gathered(fl_expr *expr, fl_tensor *x, fl_tensor *index, i
 
 /* ---- maxima ---- */
 
+/* Do windows as wide as this lie side by side, and fill the axis? -1: an axis that stays. */
+static bool fills(const struct window *window, int along, int64_t size)
+{
+    return along < 0
+        || (window->padding[along] == 0 && window->dilation[along] == 1 && window->stride[along] == window->size[along]
+            && size % window->size[along] == 0);
+}
+
+/* Of such windows each is brought together: lines are searched faster than windows of which few lie in a row. */
+static fl_tensor *expr_max_lines(fl_expr *expr, fl_tensor **taps, fl_tensor *x, const struct window *window, int rows,
+                                 int columns)
+{
+    static const int64_t order[] = {0, 1, 2, 4, 3, 5};
+    const int64_t *dims = x->meta->shape.dims;
+    int64_t high = rows < 0 ? 1 : window->size[rows], wide = window->size[columns];
+    fl_shape cut = {6, {dims[0], dims[1], dims[2] / high, high, dims[3] / wide, wide}};
+    fl_shape lines = {5, {dims[0], dims[1], dims[2] / high, dims[3] / wide, high * wide}};
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(max_axis));
+    fl_attr_set(&a, 0, PLANE + 2);
+    fl_tensor *windows = expr_reshape(expr, expr_permuted(expr, expr_reshape(expr, x, &cut), order), &lines);
+    fl_tensor *y = EXPR_CALL(expr, &a, max_axis, fl_of(windows));
+    *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
+    return y;
+}
+
 /* The maximum of planes and, where `taps` is not NULL, the tap of each window that it lies at. */
 static fl_tensor *expr_max_planes(fl_expr *expr, fl_tensor **taps, fl_tensor *x, const struct window *window, int rows,
                                   int columns)
@@ -169,6 +195,11 @@ static fl_tensor *expr_max_planes(fl_expr *expr, fl_tensor **taps, fl_tensor *x,
     fl_attrs a;
     const int at[PLANE] = {rows, columns};
     int64_t dilation[PLANE];
+    if (expr->status != FL_OK) return NULL;
+    const int64_t *dims = x->meta->shape.dims;
+    if (columns >= 0 && window->size[columns] >= LONG_WINDOW && fills(window, rows, dims[PLANE])
+        && fills(window, columns, dims[PLANE + 1]))
+        return expr_max_lines(expr, taps, x, window, rows, columns);
     for (int d = 0; d < PLANE; d++) dilation[d] = at[d] < 0 ? 1 : window->dilation[at[d]];
     plane_attrs(&a, FL_OP_REF(max_pool2d_taps), window, rows, columns);
     fl_attr_set_list(&a, FL_POOL_DILATION, dilation, PLANE);
@@ -414,6 +445,20 @@ static fl_tensor *expr_max_windows(fl_expr *expr, fl_tensor **positions, fl_tens
     return y;
 }
 
+/* Are the parts windows of one size, side by side? They are then the window's. */
+static bool are_windows(struct window *window, const int64_t *parts, const fl_shape *shape)
+{
+    int64_t elements = 1;
+    for (int d = 0; d < window->axes; d++) {
+        int64_t size = shape->dims[window->first + d];
+        if (size % parts[d] != 0 || size / parts[d] > INT32_MAX / elements) return false;
+        window->size[d] = window->stride[d] = size / parts[d];
+        window->dilation[d] = 1;
+        elements *= window->size[d];
+    }
+    return true;
+}
+
 static fl_status adaptive_max(fl_tensor **out, const fl_op *op, int axes, const fl_operand *in, const fl_attr *sizes)
 {
     fl_expr c = {0};
@@ -426,7 +471,9 @@ static fl_status adaptive_max(fl_tensor **out, const fl_op *op, int axes, const 
     for (int d = 0; d < axes; d++)
         if (shape->dims[w.first + d] == 0)
             return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x has size 0", op->name, w.first + d);
-    for (int d = axes - 1; d >= 0; d--) {
+    bool at_once = are_windows(&w, size, shape);
+    if (at_once) y = expr_max(&c, op->nout == 2 ? &places : NULL, y, &w);
+    for (int d = axes - 1; d >= 0 && !at_once; d--) {
         y = expr_max_windows(&c, &here, y, w.first + d, size[d]);
         if (op->nout == 2) {
             fl_tensor *before = places ? expr_gathered(&c, places, here, w.first + d) : NULL;
