@@ -207,6 +207,36 @@ describe("gradients at corners", function() -- those of PyTorch
     end
 end)
 
+describe("NaN", function()
+    local x = flow.tensor {nan, inf, -inf, 1.5}
+
+    it("and infinities become other numbers", function()
+        for dtype, most in pairs {float32 = 0x1.fffffep127, float16 = 65504, float64 = 0x1.fffffffffffffp1023} do
+            assert.are.same({0, most, -most, 1.5}, x:to(dtype):nan_to_num():totable())
+        end
+        assert.are.same({1, 2, 3, 1.5}, x:nan_to_num(1, 2, 3):totable())
+        assert.are.same({1, 2, -2, 1.5}, x:nan_to_num(1, 2, -2):totable())
+        assert.are.same({7, 8}, flow.tensor {7, 8}:nan_to_num():totable())
+    end)
+
+    it("gets no gradient, and what is replaced neither", function()
+        local leaf = x:clone():requires_grad_()
+        leaf:nan_to_num():sum():backward()
+        assert.are.same({0, 0, 0, 1}, leaf.grad:totable())
+        leaf.grad = nil
+        leaf:nansum():backward()
+        assert.are.same({0, 1, 1, 1}, leaf.grad:totable())
+    end)
+
+    it("is left out of sums and means", function()
+        local y = flow.tensor {{nan, 1, 2}, {nan, nan, nan}}
+        assert.are.same({3, 0}, y:nansum(1):totable())
+        assert.are.equal(1.5, y:nanmean():item())
+        assert.are.equal(5, flow.tensor {2, 3}:nansum():item())
+        assert.are.equal(inf, x[{{0, 2}}]:nansum():item())
+    end)
+end)
+
 -- Narrow floats: what the row gives for float32, rounded. Lengths fall on both sides of the blocks of the loops, of the
 -- operands that are done at once, and of tiles.
 describe("float16 and bfloat16", function()

@@ -163,21 +163,24 @@ static double largest_of(fl_dtype dtype)
     }
 }
 
-static fl_tensor *replaced(fl_expr *expr, fl_tensor *x, fl_tensor *where, const fl_attr *attr, double usual)
-{
-    double value = attr->given ? fl_attr_number(attr) : usual;
-    return EXPR_CALL(expr, NULL, where, fl_of(where), fl_of_number(value), fl_of(x));
-}
+static double number_or(const fl_attr *attr, double usual) { return attr->given ? fl_attr_number(attr) : usual; }
 
 static fl_status body_nan_to_num(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *x = in[0].tensor, *y = x;
-    if (!fl_dtype_is_float(x->meta->dtype)) return FL_CALL(out, clone, in[0]);
-    double most = largest_of(x->meta->dtype);
-    y = replaced(&c, y, EXPR_CALL(&c, NULL, isnan, in[0]), &attrs->at[REPLACE_NAN], 0);
-    y = replaced(&c, y, EXPR_CALL(&c, NULL, eq, in[0], fl_of_number(INFINITY)), &attrs->at[REPLACE_LARGEST], most);
-    y = replaced(&c, y, EXPR_CALL(&c, NULL, eq, in[0], fl_of_number(-INFINITY)), &attrs->at[REPLACE_SMALLEST], -most);
+    fl_attrs a;
+    fl_dtype dtype = in[0].tensor->meta->dtype;
+    if (!fl_dtype_is_float(dtype)) return FL_CALL(out, clone, in[0]);
+    double most = number_or(&attrs->at[REPLACE_LARGEST], largest_of(dtype)),
+           least = number_or(&attrs->at[REPLACE_SMALLEST], -largest_of(dtype));
+    fl_attrs_init(&a, FL_OP_REF(nan_to_num_of));
+    fl_attr_set_number(&a, 0, number_or(&attrs->at[REPLACE_NAN], 0));
+    fl_attr_set_number(&a, 1, most);
+    fl_tensor *y = EXPR_CALL(&c, &a, nan_to_num_of, in[0]);
+    if (least != -most) {
+        fl_tensor *lowest = EXPR_CALL(&c, NULL, eq, in[0], fl_of_number(-INFINITY));
+        y = EXPR_CALL(&c, NULL, where, fl_of(lowest), fl_of_number(least), fl_of(y));
+    }
     *out = fl_expr_take(&c, y);
     return fl_expr_end(&c);
 }

@@ -10,12 +10,12 @@
 #include <math.h>
 
 FL_COMPOSITE(nansum, "nansum(x, axis: axes = nil, keepdim: bool = false, dtype: dtype = nil)",
-             "y = choose(dtype, cast(x, dtype), x); sum(where(ne(y, y), 0, y), axis, keepdim)",
+             "y = choose(dtype, cast(x, dtype), x); sum(nan_as(y, 0), axis, keepdim)",
              SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true", "flow.randint(0, 9, {3, 4}), 0"),
              "Sum over axes, or over everything, of what is not NaN.");
 
 FL_COMPOSITE(nanmean, "nanmean(x, axis: axes = nil, keepdim: bool = false)",
-             "sum(where(ne(x, x), 0, x), axis, keepdim) / sum(eq(x, x), axis, keepdim)",
+             "sum(nan_as(x, 0), axis, keepdim) / sum(eq(x, x), axis, keepdim)",
              SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true"),
              "Mean over axes, or over everything, of what is not NaN.");
 
