@@ -471,6 +471,21 @@ static fl_status check_fill(const fl_operand *in, int nin, const fl_attrs *attrs
     return fl_require_attr_fits("fill_", in[0].tensor->meta->dtype, &attrs->at[FL_FILL_VALUE]);
 }
 
+fl_view fl_view_part(const fl_view *view, const int64_t *begin, const int64_t *sizes)
+{
+    fl_view part = *view;
+    int64_t offset = 0;
+    part.numel = 1;
+    for (int a = 0; a < view->ndim; a++) {
+        offset += begin[a] * view->stride[a];
+        part.numel *= sizes[a];
+    }
+    part.data = (char *)view->data + offset * (int64_t)fl_dtype_size(view->dtype);
+    part.size = sizes;
+    part.contiguous = view->contiguous && part.numel == view->numel;
+    return part;
+}
+
 fl_status fl_move_fill(fl_kernel *kernel, const fl_mover *mover, int slot)
 {
     int64_t value[1];

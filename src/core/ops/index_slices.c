@@ -313,11 +313,30 @@ static fl_status check_replacement(const char *who, const fl_tensor *x, const fl
                    fl_shape_text(ts, &src->meta->shape));
 }
 
+/* What lies before src, src, and what lies behind it. */
+static fl_status join_around(fl_tensor **out, fl_tensor *x, fl_tensor *src, int axis, int64_t start)
+{
+    enum { CAT_AXIS };
+    fl_expr c = {0};
+    fl_attrs a;
+    fl_operand parts[3];
+    int count = 0;
+    int64_t size = x->meta->shape.dims[axis], end = start + src->meta->shape.dims[axis];
+    if (start > 0) parts[count++] = fl_of(expr_narrowed(&c, x, axis, 0, start));
+    parts[count++] = fl_of(src);
+    if (end < size) parts[count++] = fl_of(expr_narrowed(&c, x, axis, end, size - end));
+    fl_attrs_init(&a, FL_OP_REF(cat));
+    fl_attr_set(&a, CAT_AXIS, axis);
+    *out = fl_expr_take(&c, fl_expr_call(&c, FL_OP_REF(cat), parts, count, &a));
+    return fl_expr_end(&c);
+}
+
 /* The positions start, start + step, ... of an axis become src. */
 static fl_status replace_interval(fl_tensor **out, fl_tensor *x, fl_tensor *src, int axis, int64_t start, int64_t step)
 {
     fl_expr c = {0};
     fl_attrs a;
+    if (step == 1) return join_around(out, x, src, axis, start);
     fl_attrs_init(&a, FL_OP_REF(narrow_backward));
     fl_attr_set(&a, FL_SLICE_AXIS, axis);
     fl_attr_set(&a, FL_SLICE_START, start);

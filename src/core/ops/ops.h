@@ -109,12 +109,16 @@ FL_EXPORT fl_status fl_move_cat(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_stack(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_flip(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_roll(fl_kernel *kernel, const fl_mover *mover);
+FL_EXPORT fl_status fl_move_pad(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_unfold(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_as_strided(fl_kernel *kernel, const fl_mover *mover);
 FL_EXPORT fl_status fl_move_copy_(fl_kernel *kernel, const fl_mover *mover);
 /* out[0] filled with an attribute or an integer. */
 FL_EXPORT fl_status fl_move_fill(fl_kernel *kernel, const fl_mover *mover, int slot);
 FL_EXPORT fl_status fl_move_fill_integer(fl_kernel *kernel, const fl_mover *mover, int64_t value);
+
+/* `view` from position `begin` on, `sizes` long, which stays the caller's. */
+fl_view fl_view_part(const fl_view *view, const int64_t *begin, const int64_t *sizes);
 
 /* fl_mover_copy on the CPU. */
 fl_status fl_kernel_copy(fl_kernel *kernel);

@@ -1,5 +1,6 @@
 /*
-** pad.c -- pad: elements put around x along any of its last axes.
+** pad.c -- pad: elements put around x along any of its last axes: a constant around all axes at once, other elements
+** axis by axis.
 */
 #include "op/views.h"
 #include "resample.h"
@@ -46,6 +47,102 @@ static fl_status check_pad(const fl_operand *in, int nin, const fl_attrs *attrs)
                    modes[attrs->at[PAD_MODE].integer], fl_dtype_name(dtype));
 }
 
+/* ---- a constant around x ---- */
+
+enum { CONSTANT_SIZES, CONSTANT_VALUE };
+
+static fl_status infer_constant(fl_infer *infer)
+{
+    const fl_attr *pad = &infer->attrs->at[CONSTANT_SIZES];
+    fl_shape shape = infer->in[0].shape;
+    if (pad->count % 2 != 0 || pad->count / 2 > shape.ndim)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "takes two numbers for each axis, got %d for %d axes", pad->count,
+                             shape.ndim);
+    for (int i = 0; i < pad->count; i++) {
+        int64_t *size = &shape.dims[shape.ndim - 1 - i / 2];
+        if (pad->list[i] < 0 || __builtin_add_overflow(*size, pad->list[i], size))
+            return fl_infer_fail(infer, FL_ERR_VALUE, "cannot add %lld positions to an axis", (long long)pad->list[i]);
+    }
+    infer->out[0].dtype = infer->in[0].dtype;
+    return fl_shape_make(&infer->out[0].shape, infer->name, shape.dims, shape.ndim);
+}
+
+/* Axes that do not grow may be split. Zeros around the values are neutral for a sum. */
+static void sbp_constant(fl_sigs *sigs)
+{
+    const fl_attr *pad = &sigs->attrs->at[CONSTANT_SIZES];
+    uint32_t grown = 0;
+    for (int i = 0; i < pad->count; i++)
+        if (pad->list[i]) grown |= 1u << (sigs->in_logical[0].ndim - 1 - i / 2);
+    fl_sbp_except(sigs, grown);
+    if (fl_attr_number(&sigs->attrs->at[CONSTANT_VALUE]) == 0) fl_sbp_moves(sigs, true);
+}
+
+/* The value in positions from .. from + count - 1 of an axis of the part. */
+static fl_status fill_beside(const fl_view *out, const int64_t *begin, const int64_t *sizes, int axis, int64_t from,
+                             int64_t count, const void *value, const fl_mover *mover)
+{
+    int64_t first[FL_MAX_NDIM], own[FL_MAX_NDIM];
+    memcpy(first, begin, sizeof first);
+    memcpy(own, sizes, sizeof own);
+    first[axis] = from;
+    own[axis] = count;
+    fl_view part = fl_view_part(out, first, own);
+    return part.numel ? mover->fill(&part, value) : FL_OK;
+}
+
+/* Nothing is written twice: what is left of `out` shrinks axis by axis to the place of x. */
+fl_status fl_move_pad(fl_kernel *kernel, const fl_mover *mover)
+{
+    const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
+    const fl_attr *pad = &kernel->attrs->at[CONSTANT_SIZES];
+    int64_t begin[FL_MAX_NDIM] = {0}, sizes[FL_MAX_NDIM] = {0}, value[1];
+    fl_attr_bytes(value, out->dtype, &kernel->attrs->at[CONSTANT_VALUE]);
+    memcpy(sizes, out->size, sizeof *sizes * (size_t)out->ndim);
+    for (int i = pad->count / 2 - 1; i >= 0; i--) {
+        int axis = out->ndim - 1 - i;
+        int64_t before = pad->list[2 * i], end = before + in->size[axis];
+        FL_TRY(fill_beside(out, begin, sizes, axis, 0, before, value, mover));
+        FL_TRY(fill_beside(out, begin, sizes, axis, end, out->size[axis] - end, value, mover));
+        begin[axis] = before;
+        sizes[axis] = in->size[axis];
+    }
+    fl_view inside = fl_view_part(out, begin, sizes);
+    return in->numel ? mover->copy(&inside, in) : FL_OK;
+}
+
+static fl_status kernel_constant(fl_kernel *kernel) { return fl_move_pad(kernel, &fl_cpu_mover); }
+
+/* The part of the gradient that lies where x does. */
+static fl_status grad_constant(fl_grad *g)
+{
+    fl_expr c = {0};
+    const fl_attr *pad = &g->attrs->at[CONSTANT_SIZES];
+    const fl_shape *x = &g->in_meta[0]->shape;
+    fl_tensor *inside = g->gout[0];
+    for (int i = 0; i < pad->count / 2; i++) {
+        int axis = x->ndim - 1 - i;
+        if (pad->list[2 * i] || pad->list[2 * i + 1])
+            inside = expr_narrowed(&c, inside, axis, pad->list[2 * i], x->dims[axis]);
+    }
+    g->gin[0] = fl_expr_take(&c, inside);
+    return fl_expr_end(&c);
+}
+
+FL_OP(pad_constant) = {
+    .name = "pad_constant",
+    .sig = "pad_constant(x, pad: ints, value: scalar = 0)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN,
+    .doc = "x with a value before and after it, two numbers for each axis, the last axis first.",
+    .infer = infer_constant,
+    .sbp = sbp_constant,
+    .cpu = kernel_constant,
+    .grad = grad_constant,
+    FL_SAMPLES("flow.randn(3, 4), {1, 2}", "flow.randn(2, 3, 4), {2, 1, 0, 2}, -1.5",
+               "flow.randn(2, 3, 4), {0, 0, 1, 1}", "flow.randn(2, 0), {0, 1, 1, 0}"),
+};
+
 /* ---- one axis ---- */
 
 /* x and its last elements before, its first ones after it. */
@@ -65,17 +162,22 @@ static fl_tensor *expr_circular(fl_expr *expr, fl_tensor *x, int axis, int64_t b
     return fl_expr_call(expr, FL_OP_REF(cat), parts, count, &a);
 }
 
+/* What negative padding leaves of the axis. */
+static fl_tensor *expr_cut(fl_expr *expr, fl_tensor *x, int axis, int64_t before, int64_t after)
+{
+    if (expr->status != FL_OK || (before >= 0 && after >= 0)) return x;
+    int64_t n = x->meta->shape.dims[axis], cut = before < 0 ? -before : 0, end = after < 0 ? n + after : n;
+    return expr_narrowed(expr, x, axis, cut, end > cut ? end - cut : 0);
+}
+
 static fl_tensor *expr_padded_axis(fl_expr *expr, fl_tensor *x, int axis, int64_t before, int64_t after, int64_t mode)
 {
-    if (expr->status != FL_OK || (before == 0 && after == 0)) return x;
-    int64_t n = x->meta->shape.dims[axis], cut = before < 0 ? -before : 0, end = after < 0 ? n + after : n;
-    if (cut > 0 || end < n) x = expr_narrowed(expr, x, axis, cut, end > cut ? end - cut : 0);
+    x = expr_cut(expr, x, axis, before, after);
     if (before < 0) before = 0;
     if (after < 0) after = 0;
     if (expr->status != FL_OK || (before == 0 && after == 0)) return x;
-    int64_t size = x->meta->shape.dims[axis] + before + after;
-    if (mode == MODE_CONSTANT) return expr_set_in_zeros(expr, x, axis, before, size);
     if (mode == MODE_CIRCULAR) return expr_circular(expr, x, axis, before, after);
+    int64_t size = x->meta->shape.dims[axis] + before + after;
     return expr_resample(expr, x, axis, size, mode == MODE_REFLECT ? FL_RESAMPLE_REFLECT : FL_RESAMPLE_REPLICATE, 1,
                          before);
 }
@@ -89,29 +191,30 @@ static fl_tensor *expr_padded(fl_expr *expr, fl_tensor *x, const fl_attr *pad, i
     return x;
 }
 
-/* The zeros around x become another value. */
-static fl_tensor *expr_filled(fl_expr *expr, fl_tensor *padded, fl_tensor *x, const fl_attr *pad, const fl_attr *value)
+/* All axes at once. */
+static fl_tensor *expr_constant(fl_expr *expr, fl_tensor *x, const fl_attr *pad, const fl_attr *value)
 {
+    int64_t sizes[2 * FL_MAX_NDIM], any = 0;
     fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(ones_like));
-    a.has_dtype = true;
-    a.option_dtype = FL_BOOL;
-    fl_tensor *ones = EXPR_CALL(expr, &a, ones_like, fl_of(x));
-    fl_tensor *inside = expr_padded(expr, ones, pad, MODE_CONSTANT);
-    fl_operand number = value->kind == FL_NUM_FLOAT ? fl_of_number(value->number) : fl_of_integer(value->integer);
-    fl_tensor *outside = EXPR_CALL(expr, NULL, logical_not, fl_of(inside));
-    return EXPR_CALL(expr, NULL, masked_fill, fl_of(padded), fl_of(outside), number);
+    for (int i = 0; i < pad->count / 2 && expr->status == FL_OK; i++)
+        x = expr_cut(expr, x, x->meta->shape.ndim - 1 - i, pad->list[2 * i], pad->list[2 * i + 1]);
+    for (int i = 0; i < pad->count; i++) any |= sizes[i] = pad->list[i] > 0 ? pad->list[i] : 0;
+    if (expr->status != FL_OK || any == 0) return x;
+    fl_attrs_init(&a, FL_OP_REF(pad_constant));
+    fl_attr_set_list(&a, CONSTANT_SIZES, sizes, pad->count);
+    a.at[CONSTANT_VALUE] = *value;
+    return EXPR_CALL(expr, &a, pad_constant, fl_of(x));
 }
 
 static fl_status body_pad(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    const fl_attr *pad = &attrs->at[PAD_SIZES], *value = &attrs->at[PAD_VALUE];
+    const fl_attr *pad = &attrs->at[PAD_SIZES];
     int64_t mode = attrs->at[PAD_MODE].integer;
     FL_TRY(check_pad(in, nin, attrs));
-    fl_tensor *x = in[0].tensor, *y = expr_padded(&c, x, pad, mode);
-    if (mode == MODE_CONSTANT && fl_attr_number(value) != 0 && y && y->meta->numel > 0)
-        y = expr_filled(&c, y, x, pad, value);
+    fl_tensor *x = in[0].tensor,
+              *y = mode == MODE_CONSTANT ? expr_constant(&c, x, pad, &attrs->at[PAD_VALUE])
+                                         : expr_padded(&c, x, pad, mode);
     if (y == x) y = EXPR_CALL(&c, NULL, clone, fl_of(x));
     *out = fl_expr_take(&c, y);
     return fl_expr_end(&c);

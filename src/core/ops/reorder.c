@@ -122,22 +122,6 @@ static void sbp_roll_axes(fl_sigs *sigs)
     fl_sbp_moves(sigs, false);
 }
 
-/* `view` from position `begin` on, `sizes` long. */
-static fl_view part_of(const fl_view *view, const int64_t *begin, const int64_t *sizes)
-{
-    fl_view part = *view;
-    int64_t offset = 0;
-    part.numel = 1;
-    for (int a = 0; a < view->ndim; a++) {
-        offset += begin[a] * view->stride[a];
-        part.numel *= sizes[a];
-    }
-    part.data = (char *)view->data + offset * (int64_t)fl_dtype_size(view->dtype);
-    part.size = sizes;
-    part.contiguous = view->contiguous && part.numel == view->numel;
-    return part;
-}
-
 /* The part of which bit a says whether it wraps round the end of axis a. */
 static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t *shifts, uint32_t wraps,
                            const fl_mover *mover)
@@ -150,7 +134,7 @@ static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t 
         from[a] = round ? stay : 0;
         to[a] = round ? 0 : shifts[a];
     }
-    fl_view target = part_of(out, to, sizes), source = part_of(in, from, sizes);
+    fl_view target = fl_view_part(out, to, sizes), source = fl_view_part(in, from, sizes);
     return mover->copy(&target, &source);
 }
 

@@ -16,6 +16,7 @@ static fl_status cat(fl_kernel *kernel) { return fl_move_cat(kernel, &mover); }
 static fl_status stack(fl_kernel *kernel) { return fl_move_stack(kernel, &mover); }
 static fl_status flip(fl_kernel *kernel) { return fl_move_flip(kernel, &mover); }
 static fl_status roll(fl_kernel *kernel) { return fl_move_roll(kernel, &mover); }
+static fl_status pad(fl_kernel *kernel) { return fl_move_pad(kernel, &mover); }
 static fl_status unfold(fl_kernel *kernel) { return fl_move_unfold(kernel, &mover); }
 static fl_status as_strided(fl_kernel *kernel) { return fl_move_as_strided(kernel, &mover); }
 static fl_status copy_into(fl_kernel *kernel) { return fl_move_copy_(kernel, &mover); }
@@ -45,6 +46,7 @@ FL_CUDA_OP(cat, cat);
 FL_CUDA_OP(stack, stack);
 FL_CUDA_OP(flip, flip);
 FL_CUDA_OP(roll_axes, roll);
+FL_CUDA_OP(pad_constant, pad);
 FL_CUDA_OP(unfold, unfold);
 FL_CUDA_OP(view_strided, as_strided);
 FL_CUDA_OP(copy_, copy_into);
