@@ -165,6 +165,17 @@ describe("all ranks add alike", function()
         meet(w.grad)
     end)
 
+    it("where only the first has a part", function()
+        local x, w = numbers({9, 16}, "float32", 1, "B"), numbers({1, 16}, "float32", 2, "S(0)"):requires_grad_()
+        local want = total(linear, w, x, 3)
+        for i = 1, 2 do weighted(linear(x, w), i):backward() end
+        local loss = weighted(linear(x, w), 3)
+        local report = flow.explain(function() loss:backward() end)
+        assert.is_truthy(adds(report), tostring(report))
+        same_bits(want, w.grad, "the sum")
+        meet(w.grad)
+    end)
+
     it("where .grad is a view on some of them", function()
         local x, w = numbers({9, 16}, "float32", 1, "B"), numbers({rows, 16}, "float32", 2, "S(0)"):requires_grad_()
         local base = numbers({16, rows}, "float32", 3, "S(1)"):t()
