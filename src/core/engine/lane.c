@@ -198,7 +198,8 @@ static void sleep_for_work(fl_lane *first, bool waits)
     fl_wakeup *wakeup = waits ? &any_completed : &first->work;
     uint32_t ticket = wakeup_ticket(wakeup);
     struct offer offer = look_for_work(first);
-    if (!offer.ready && offer.waits == waits && (waits || !LOAD(&first->quit))) wakeup_sleep(wakeup, ticket, 0);
+    bool same = !offer.ready && !offer.for_device && offer.waits == waits && (waits || !LOAD(&first->quit));
+    if (same) wakeup_sleep(wakeup, ticket, 0);
     wakeup_leave(wakeup);
 }
 
