@@ -80,3 +80,52 @@ describe("a loader of items", function()
         end
     end)
 end)
+
+describe("a loader of images, one of which is damaged", function()
+    local folder
+
+    setup(function()
+        folder = os.tmpname()
+        os.remove(folder)
+        assert(os.execute("mkdir -p " .. folder))
+        for i = 0, 7 do
+            data.save_png(("%s/%d.png"):format(folder, i), flow.full({3, 4, 4}, 10 * i, {dtype = "uint8"}))
+        end
+        local file = assert(io.open(folder .. "/6.png", "w"))
+        file:write "not a picture"
+        file:close()
+    end)
+    teardown(function() os.execute("rm -rf " .. folder) end)
+
+    -- The errors of this rank over all ranks: which use of a batch failed, and whether flow.sync reported one.
+    local function errors_of(use)
+        local all, failed, said = flow.placement.all "cpu", 0, nil
+        local loader = data.loader(data.images(folder, {size = 4}), {batch_size = 8, placement = all, sbp = "S(0)"})
+        local ok, message = pcall(function()
+            for batch in loader do
+                local done, why = pcall(use, batch[1])
+                if not done then failed, said = failed + 1, why end
+            end
+        end)
+        if not ok then failed, said = failed + 1, message end
+        ok, message = pcall(flow.sync)
+        if not ok then said = message end
+        if said then assert.matches("6%.png: not a JPEG or PNG file", said) end
+        local counts = flow.tensor {failed, ok and 0 or 1}
+        return counts:to_global({placement = all, sbp = "P"}):to_global({placement = all, sbp = "B"}):totable()
+    end
+
+    it("gives a batch that has no value on its rank, and sound rows on the others", function()
+        assert.are.same({1, 0}, errors_of(function(x)
+            for _, row in ipairs(x:to_local():totable()) do
+                local number = row[1][1][1] * 255 / 10
+                assert.is_true(math.abs(number - math.floor(number + 0.5)) < 1e-3)
+            end
+        end))
+    end)
+
+    it("has its error reported by flow.sync on that rank, where nothing is read", function()
+        local counts = errors_of(function() end)
+        assert.are.equal(1, counts[1] + counts[2])
+    end)
+end)

@@ -414,10 +414,26 @@ static int io_given(lua_State *L)
     return 0;
 }
 
+/* _io.whole(rows, count, placement, sbp) -> the global tensor of `count` rows, of which this rank has these; nothing is
+** communicated, and no rows are copied */
+static int io_whole(lua_State *L)
+{
+    fl_tensor *rows = fl_lua_check_tensor(L, 1, "loader", "a field");
+    fl_shape shape = rows->meta->shape;
+    const fl_placement *placement = fl_lua_check_placement(L, 3, "loader");
+    fl_nd_sbp sbp = fl_lua_check_sbp(L, 4, shape.ndim, "loader");
+    shape.dims[0] = (int64_t)luaL_checkinteger(L, 2);
+    fl_box *box = fl_lua_new_box(L);
+    FL_CHECK(L, fl_global_from_part(&box->tensor, rows, &shape, placement, sbp));
+    fl_lua_account(L);
+    return 1;
+}
+
 void fl_lua_open_loader(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {{"make", io_make},   {"crew", io_crew},   {"random", io_random},
-                                         {"ready", io_ready}, {"given", io_given}, {NULL, NULL}};
+                                         {"ready", io_ready}, {"given", io_given}, {"whole", io_whole},
+                                         {NULL, NULL}};
     static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {"drop", batch_drop}, {NULL, NULL}};
     fl_lua_open_arrays(L);
     fl_lua_open_item_random(L);

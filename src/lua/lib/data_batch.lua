@@ -213,13 +213,10 @@ local function move(loader, batch)
     end
 end
 
--- The field as a global tensor, of which this rank has its own rows.
+-- The field as a global tensor, of which this rank has its own rows: they are not copied, so that one that failed is
+-- missing in the whole.
 local function to_global(loader, batch, value)
-    local shape = value.shape
-    shape[1] = batch.count
-    local whole = flow.empty(shape, {placement = loader.placement, sbp = loader.sbp, dtype = value.dtype})
-    if batch.rows:size(0) > 0 then whole:to_local():copy_(value) end
-    return whole
+    return io_.whole(value, batch.count, loader.placement, loader.sbp)
 end
 
 ---Brings a batch that was asked for further, without waiting.
