@@ -471,3 +471,27 @@ describe("a split axis of 16-bit floats", function()
         assert.are.equal(x:log_softmax(0)[0]:item(), split(x):log_softmax(0)[0]:item())
     end)
 end)
+
+describe("trapezoid", function()
+    -- Of a list: the areas between neighbours, at positions x or dx apart.
+    local function integral(y, x, dx)
+        local total = 0
+        for i = 2, #y do total = total + (y[i] + y[i - 1]) / 2 * (x and x[i] - x[i - 1] or dx) end
+        return total
+    end
+
+    for _, dtype in ipairs {"float32", "float64", "float16", "int64"} do
+        for _, n in ipairs {1, 2, 3, 17} do
+            it(("of %d positions, %s"):format(n, dtype), function()
+                local y, x = (flow.randn(2, n) * 4):to(dtype), flow.randn(n)
+                local slack = dtype == "float16" and 0.15 or 1e-4
+                for i = 0, 1 do
+                    local line, places = y[i]:totable(), x:totable()
+                    assert.is_near(integral(line, nil, 0.25), y:trapezoid({dx = 0.25})[i]:item(), slack)
+                    assert.is_near(integral(line, places), y:trapezoid(x)[i]:item(), slack)
+                    assert.is_near(integral(line, places), y:t():trapezoid(x, {axis = 0})[i]:item(), slack)
+                end
+            end)
+        end
+    end
+end)

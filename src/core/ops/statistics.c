@@ -198,12 +198,42 @@ static fl_status check_areas(int *axis, const char *who, const fl_operand *in, c
                    *axis, fl_shape_text(tx, x), fl_shape_text(ty, y));
 }
 
+/* Positions dx apart: the sum of all but half of either end. */
+static fl_tensor *expr_even_integral(fl_expr *expr, fl_tensor *y, double dx, int axis)
+{
+    int64_t n = y->meta->shape.dims[axis];
+    fl_tensor *ends = expr_add(expr, expr_narrowed(expr, y, axis, 0, 1), expr_narrowed(expr, y, axis, n - 1, 1));
+    fl_tensor *all = expr_sum(expr, y, 1u << axis, true);
+    fl_tensor *inside = expr_sub(expr, all, expr_mul_number(expr, ends, 0.5));
+    return expr_sum(expr, expr_mul_number(expr, inside, dx), 1u << axis, false);
+}
+
+/* One list of n > 0 positions for all lines: each element times half of the distance between its neighbours. */
+static fl_tensor *expr_weighed_integral(fl_expr *expr, fl_tensor *y, fl_tensor *x, int axis)
+{
+    int64_t n = x->meta->shape.dims[0];
+    fl_shape wide = {.ndim = y->meta->shape.ndim, .dims = {0}};
+    for (int i = 0; i < wide.ndim; i++) wide.dims[i] = i == axis ? n : 1;
+    fl_tensor *next = expr_concatenated(expr, expr_narrowed(expr, x, 0, 1, n - 1), expr_narrowed(expr, x, 0, n - 1, 1),
+                                        0);
+    fl_tensor *last = expr_concatenated(expr, expr_narrowed(expr, x, 0, 0, 1), expr_narrowed(expr, x, 0, 0, n - 1), 0);
+    fl_tensor *weights = expr_reshape(expr, expr_mul_number(expr, expr_sub(expr, next, last), 0.5), &wide);
+    return expr_sum(expr, expr_mul(expr, y, weights), 1u << axis, false);
+}
+
 static fl_status body_trapezoid(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
     int axis;
     FL_TRY(check_areas(&axis, "trapezoid", in, attrs));
-    *out = fl_expr_take(&c, expr_sum(&c, expr_areas(&c, in, attrs, axis), 1u << axis, false));
+    fl_tensor *y = in[AREA_Y].tensor, *x = in[AREA_X].kind == FL_TENSOR ? in[AREA_X].tensor : NULL, *integral;
+    int64_t n = y->meta->shape.dims[axis];
+    bool has_range = y->meta->dtype == FL_FLOAT32 || y->meta->dtype == FL_FLOAT64; /* sums of others may not fit */
+    if (!x && n > 1 && has_range) integral = expr_even_integral(&c, y, fl_attr_number(&attrs->at[AREA_DX]), axis);
+    else if (x && n > 0 && x->meta->shape.ndim == 1 && fl_dtype_is_float(x->meta->dtype))
+        integral = expr_weighed_integral(&c, y, x, axis);
+    else integral = expr_sum(&c, expr_areas(&c, in, attrs, axis), 1u << axis, false);
+    *out = fl_expr_take(&c, integral);
     return fl_expr_end(&c);
 }
 
