@@ -164,3 +164,43 @@ describe("a wrong key", function()
         assert.truthy(text:find("indexing_spec.lua:%d+: tensor has no method"))
     end)
 end)
+
+describe("masks", function()
+    for _, shape in ipairs {{7}, {3, 5}, {2, 3, 4}, {1, 9}, {4, 1}, {0, 3}, {2, 0}} do
+        for _, most in ipairs {-9, 0, 0.8, 9} do
+            it(("of %s, true above %g: positions in order"):format(table.concat(shape, "x"), most), function()
+                local mask = flow.randn(table.unpack(shape)):gt(most)
+                local flat, want = mask:reshape(-1):totable(), {}
+                for i, is_true in ipairs(flat) do
+                    local rest, row = i - 1, {}
+                    for a = #shape, 1, -1 do row[a], rest = rest % shape[a], rest // shape[a] end
+                    if is_true then want[#want + 1] = row end
+                end
+                local positions = mask:nonzero()
+                assert.are.same({#want, #shape}, {positions.shape[1], positions.shape[2]})
+                if #want > 0 then assert.are.same(want, positions:totable()) end
+                assert.are.equal(#want, flow.arange(#flat):masked_select(mask:reshape(-1)):numel())
+            end)
+        end
+    end
+end)
+
+describe("unique_consecutive", function()
+    local x = flow.tensor {2, 2, 5, 2, 2, 2, 7}
+
+    it("gives the first of each run, and what is asked for", function()
+        local values, inverse, counts = x:unique_consecutive(true, true)
+        assert.are.same({2, 5, 2, 7}, values:totable())
+        assert.are.same({0, 0, 1, 2, 2, 2, 3}, inverse:totable())
+        assert.are.same({2, 1, 3, 1}, counts:totable())
+        assert.are.same({2, 5, 2, 7}, (x:unique_consecutive()):totable())
+        local _, lengths = x:unique_consecutive {return_counts = true}
+        assert.are.same({2, 1, 3, 1}, lengths:totable())
+    end)
+
+    it("of slices", function()
+        local values, counts = flow.tensor {{1, 2}, {1, 2}, {0, 5}}:unique_consecutive {axis = 0, return_counts = true}
+        assert.are.same({{1, 2}, {0, 5}}, values:totable())
+        assert.are.same({2, 1}, counts:totable())
+    end)
+end)

@@ -484,12 +484,12 @@ describe("trapezoid", function()
         for _, n in ipairs {1, 2, 3, 17} do
             it(("of %d positions, %s"):format(n, dtype), function()
                 local y, x = (flow.randn(2, n) * 4):to(dtype), flow.randn(n)
-                local slack = dtype == "float16" and 0.15 or 1e-4
+                local within = dtype == "float16" and 0.15 or 1e-4
                 for i = 0, 1 do
                     local line, places = y[i]:totable(), x:totable()
-                    assert.is_near(integral(line, nil, 0.25), y:trapezoid({dx = 0.25})[i]:item(), slack)
-                    assert.is_near(integral(line, places), y:trapezoid(x)[i]:item(), slack)
-                    assert.is_near(integral(line, places), y:t():trapezoid(x, {axis = 0})[i]:item(), slack)
+                    assert.is_near(integral(line, nil, 0.25), y:trapezoid({dx = 0.25})[i]:item(), within)
+                    assert.is_near(integral(line, places), y:trapezoid(x)[i]:item(), within)
+                    assert.is_near(integral(line, places), y:t():trapezoid(x, {axis = 0})[i]:item(), within)
                 end
             end)
         end

@@ -89,16 +89,33 @@ int64_t fl_mask_count(const uint8_t *mask, int64_t n)
     return count;
 }
 
-void fl_mask_positions(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t numel, bool columns)
+/* Positions are written before it is known whether they count: no branch depends on the mask. */
+static void mask_numbers(int64_t *to, const uint8_t *mask, int64_t count)
 {
-    for (int64_t i = 0; i < numel; i++) {
-        if (!mask[i]) continue;
-        int64_t rest = i;
-        for (int a = shape->ndim - 1; a >= 0 && columns; a--) {
-            to[a] = rest % shape->dims[a];
-            rest /= shape->dims[a];
-        }
-        if (!columns) *to = i;
-        to += columns ? shape->ndim : 1;
+    for (int64_t i = 0, k = 0; k < count; i++) {
+        to[k] = i;
+        k += mask[i] != 0;
     }
+}
+
+/* Of a mask of several axes. */
+static void mask_rows(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t count)
+{
+    int last = shape->ndim - 1;
+    int64_t at[FL_MAX_NDIM] = {0}, width = shape->dims[last];
+    for (int64_t k = 0; k < count; mask += width) {
+        for (int64_t j = 0; j < width && k < count; j++) {
+            int64_t *row = to + k * shape->ndim;
+            for (int a = 0; a < last; a++) row[a] = at[a];
+            row[last] = j;
+            k += mask[j] != 0;
+        }
+        for (int a = last - 1; a >= 0 && ++at[a] == shape->dims[a]; a--) at[a] = 0;
+    }
+}
+
+void fl_mask_positions(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t count, bool columns)
+{
+    if (!columns || shape->ndim == 1) mask_numbers(to, mask, count);
+    else if (shape->ndim > 1) mask_rows(to, mask, shape, count);
 }

@@ -24,7 +24,7 @@ fl_status fl_indices_wrap(int64_t *values, int64_t n, int64_t size);
 /* How many of n elements are true. */
 int64_t fl_mask_count(const uint8_t *mask, int64_t n);
 
-/* The true elements' positions, in memory order: numbers, or (columns) rows of one number per axis. */
-void fl_mask_positions(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t numel, bool columns);
+/* The positions of the `count` true elements, in memory order: numbers, or (columns) rows of one number per axis. */
+void fl_mask_positions(int64_t *to, const uint8_t *mask, const fl_shape *shape, int64_t count, bool columns);
 
 #endif

@@ -96,7 +96,7 @@ static fl_status positions_new(fl_tensor **out, const fl_shape *shape, const uin
     if (status == FL_OK) status = fl_meta_get(&meta, FL_INT64, shape, p, fl_nd_sbp_fill(FL_B, p->ndim), from->is_local);
     if (status == FL_OK) status = fl_tensor_empty(&list, listed);
     if (status == FL_OK) {
-        if (list->meta->holds) fl_mask_positions(fl_tensor_data(list), values, &from->shape, from->numel, columns);
+        if (list->meta->holds) fl_mask_positions(fl_tensor_data(list), values, &from->shape, shape->dims[0], columns);
         status = fl_boxing_apply(out, list, meta);
     }
     fl_tensor_unref(list);

@@ -63,24 +63,31 @@ static fl_tensor *run_lengths(fl_expr *expr, fl_tensor *starts, int64_t n)
     return expr_sub(expr, ends, starts);
 }
 
-/* Values, inverse and counts of the rows of x, which are in order by `order` (NULL: as they are). */
-static void distinct(fl_expr *expr, fl_tensor *result[3], fl_tensor *x, fl_tensor *order)
+/* In which run each row is; the run of sorted row i is that of row order[i]. */
+static fl_tensor *expr_runs(fl_expr *expr, fl_tensor *begins, fl_tensor *order)
 {
     fl_attrs a;
-    fl_tensor *rows = order ? expr_rows(expr, x, order) : x, *begins = row_begins(expr, rows);
-    fl_tensor *starts = EXPR_CALL(expr, NULL, masked_select, fl_of(expr_numbers(expr, begins)), fl_of(begins));
-    if (expr->status != FL_OK) return;
     fl_attrs_init(&a, FL_OP_REF(cumsum));
     fl_attr_set(&a, FL_SCAN_AXIS, 0);
     fl_tensor *runs = EXPR_CALL(expr, NULL, sub, fl_of(EXPR_CALL(expr, &a, cumsum, fl_of(begins))), fl_of_integer(1));
-    if (order) { /* the run of sorted row i is that of row order[i] */
-        fl_attrs_init(&a, FL_OP_REF(scatter));
-        fl_attr_set(&a, 0, 0);
-        runs = EXPR_CALL(expr, &a, scatter, fl_of(runs), fl_of(order), fl_of(runs));
-    }
-    result[UNIQUE_VALUES] = expr_rows(expr, rows, starts);
-    result[UNIQUE_INVERSE] = runs;
-    result[UNIQUE_COUNTS] = run_lengths(expr, starts, x->meta->shape.dims[0]);
+    if (!order) return runs;
+    fl_attrs_init(&a, FL_OP_REF(scatter));
+    fl_attr_set(&a, 0, 0);
+    return EXPR_CALL(expr, &a, scatter, fl_of(runs), fl_of(order), fl_of(runs));
+}
+
+/* Values and, where wanted, inverse and counts of the rows of x, which are in order by `order` (NULL: as they are). */
+static void distinct(fl_expr *expr, fl_tensor *result[3], fl_tensor *x, fl_tensor *order, const bool wanted[3])
+{
+    fl_tensor *rows = order ? expr_rows(expr, x, order) : x, *begins = row_begins(expr, rows), *starts = NULL;
+    if (expr->status != FL_OK) return;
+    bool is_list = x->meta->shape.ndim == 1;
+    if (!is_list || wanted[UNIQUE_COUNTS])
+        starts = EXPR_CALL(expr, NULL, masked_select, fl_of(expr_numbers(expr, begins)), fl_of(begins));
+    result[UNIQUE_VALUES] = is_list ? EXPR_CALL(expr, NULL, masked_select, fl_of(rows), fl_of(begins))
+                                    : expr_rows(expr, rows, starts);
+    if (wanted[UNIQUE_INVERSE]) result[UNIQUE_INVERSE] = expr_runs(expr, begins, order);
+    if (wanted[UNIQUE_COUNTS]) result[UNIQUE_COUNTS] = run_lengths(expr, starts, x->meta->shape.dims[0]);
 }
 
 /* The order of rows [n, m] by their first column, of equal ones by the second, and so on. */
@@ -165,10 +172,10 @@ static fl_status unique_of(fl_tensor **out, const char *who, fl_tensor *x, const
         if (!axis->given) result[UNIQUE_INVERSE] = result[UNIQUE_COUNTS] = expr_cast(&c, rows, FL_INT64);
     } else {
         if (sorts) c.status = rows_in_order(&order, rows);
-        if (c.status == FL_OK) distinct(&c, result, rows, order);
+        if (c.status == FL_OK) distinct(&c, result, rows, order, wanted);
     }
     if (axis->given) result[UNIQUE_VALUES] = from_rows(&c, result[UNIQUE_VALUES], &x->meta->shape, at);
-    else result[UNIQUE_INVERSE] = expr_reshape(&c, result[UNIQUE_INVERSE], &x->meta->shape);
+    else if (wanted[UNIQUE_INVERSE]) result[UNIQUE_INVERSE] = expr_reshape(&c, result[UNIQUE_INVERSE], &x->meta->shape);
     for (int i = 0; i < 3; i++)
         if (wanted[i]) out[i] = fl_expr_take(&c, result[i]);
     fl_tensor_unref(order);
