@@ -414,6 +414,13 @@ refuses("porting", {
     {"flow has no 'Tensor'; it is called 'tensor' here", function() flow.Tensor(2) end},
     {"set_default_dtype: unknown dtype 'flaot64'; did you mean 'float64'?", function() flow.set_default_dtype("flaot64") end},
     {"nn has no 'Relu'; did you mean 'ReLU'?", function() nn.Relu() end},
+    {"nn has no 'relu'; did you mean 'ReLU', or flow.relu?", function() nn.relu(x) end},
+    {"nn has no 'cross_entropy'; write flow.cross_entropy", function() nn.cross_entropy(x, x) end},
+    {"nn has no 'clip_grad_norm_'; write flow.nn.utils.clip_grad_norm_", function() nn.clip_grad_norm_({x}, 1) end},
+    {"flow has no 'AdamW'; write flow.optim.AdamW", function() flow.AdamW {x} end},
+    {"flow has no 'Linear'; did you mean 'linear', or flow.nn.Linear?", function() flow.Linear(2, 2) end},
+    {"flow has no 'DataLoader'; write flow.data.loader(dataset, {batch_size = 64})", function() flow.DataLoader(x) end},
+    {"optim has no 'StepLR'; write flow.optim.lr_scheduler.StepLR", function() optim.StepLR(1) end},
     {"LSTM: proj_size must be smaller than hidden_size 4, got 4", function() nn.LSTM(3, 4, {proj_size = 4}) end},
     {"LSTM: x must be [steps, batch, 3] or [steps, 3], got [2, 2, 5]", function() nn.LSTM(3, 4):forward(flow.ones(2, 2, 5)) end},
     {"LSTM: hx must be {h0, c0}, got float32 tensor", function()

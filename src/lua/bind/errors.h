@@ -77,6 +77,7 @@ void fl_lua_set_object(lua_State *L, const char *what);
 ** scripts ported from PyTorch; NULL: elsewhere. */
 typedef struct fl_suggestion {
     const char *word, *place, *best;
+    const char *elsewhere; /* the path of the same name in another table; NULL: none is known */
     int distance;
 } fl_suggestion;
 void fl_suggest_offer(fl_suggestion *suggestion, const char *name);

@@ -160,6 +160,12 @@ static int unknown_name(lua_State *L, const char *key)
     }
     for (int i = 0; i < PUBLIC_MODULES; i++) fl_suggest_offer(&s, public_modules[i]);
     for (int i = 0; i < BORROWED; i++) fl_suggest_offer(&s, borrowed[i].name);
+    fl_lua_push_module(L, "elsewhere");
+    lua_getfield(L, -1, "find");
+    lua_pushstring(L, key);
+    lua_pushstring(L, s.place);
+    lua_call(L, 2, 1);
+    s.elsewhere = lua_tostring(L, -1);
     char hint[FL_SUGGEST_TEXT];
     FL_RAISE(L, "flow has no '%s'%s", key, fl_suggest_text(hint, &s));
 }

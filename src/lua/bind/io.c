@@ -220,10 +220,12 @@ static int io_terminal_width(lua_State *L)
     return 1;
 }
 
-/* _io.suggest(word, names[, place]) -> "; did you mean 'x'?" or "" */
+/* _io.suggest(word, names[, place[, elsewhere]]) -> "; did you mean 'x'?" or "" */
 static int io_suggest(lua_State *L)
 {
-    fl_suggestion s = {.word = luaL_checkstring(L, 1), .place = luaL_optstring(L, 3, NULL)};
+    fl_suggestion s = {.word = luaL_checkstring(L, 1),
+                       .place = luaL_optstring(L, 3, NULL),
+                       .elsewhere = luaL_optstring(L, 4, NULL)};
     luaL_checktype(L, 2, LUA_TTABLE);
     char text[FL_SUGGEST_TEXT];
     for (lua_Integer i = 1; lua_rawgeti(L, 2, i) == LUA_TSTRING; i++) {

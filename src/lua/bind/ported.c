@@ -108,6 +108,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"flow", "cuda", "write x:to(\"cuda\"); flow.device_count(\"cuda\") says how many GPUs there are"},
     {"flow", "functional", "functions are flow's own: flow.relu(x), flow.cross_entropy(x, y)"},
     {"flow", "utils", "write flow.data.loader(dataset, {batch_size = 64})"},
+    {"flow", "DataLoader", "write flow.data.loader(dataset, {batch_size = 64})"},
     {"flow", "distributed",
      "tensors are distributed by placement and sbp; see flow.rank() and flow.world_size()"},
     {"flow", "init", "write flow.nn.init"}, {"flow", "Module", "write flow.nn.Module"},

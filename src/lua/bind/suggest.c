@@ -21,10 +21,12 @@ void fl_suggest_offer(fl_suggestion *suggestion, const char *name)
 const char *fl_suggest_text(char *buffer, const fl_suggestion *suggestion)
 {
     const char *advice = suggestion->place ? fl_lua_advice(suggestion->place, suggestion->word) : NULL;
+    const char *best = suggestion->best, *elsewhere = suggestion->elsewhere;
     buffer[0] = 0;
-    if (advice && *advice) snprintf(buffer, FL_SUGGEST_TEXT, "; %s", advice);
-    else if (!advice && suggestion->best && suggestion->distance < 0)
-        snprintf(buffer, FL_SUGGEST_TEXT, "; it is called '%s' here", suggestion->best);
-    else if (!advice && suggestion->best) snprintf(buffer, FL_SUGGEST_TEXT, "; did you mean '%s'?", suggestion->best);
+    if (advice) snprintf(buffer, FL_SUGGEST_TEXT, "%s%s", *advice ? "; " : "", advice);
+    else if (best && suggestion->distance < 0) snprintf(buffer, FL_SUGGEST_TEXT, "; it is called '%s' here", best);
+    else if (best && elsewhere) snprintf(buffer, FL_SUGGEST_TEXT, "; did you mean '%s', or %s?", best, elsewhere);
+    else if (elsewhere) snprintf(buffer, FL_SUGGEST_TEXT, "; write %s", elsewhere);
+    else if (best) snprintf(buffer, FL_SUGGEST_TEXT, "; did you mean '%s'?", best);
     return buffer;
 }

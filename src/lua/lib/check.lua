@@ -64,9 +64,10 @@ end
 ---@param word any
 ---@param names string[]
 ---@param place string? where it was looked for, "nn" or "optim", for advice to scripts ported from PyTorch
+---@param elsewhere string? the path of the same name in another table
 ---@return string
-function M.suggest(word, names, place)
-    return io_.suggest(tostring(word), names, place)
+function M.suggest(word, names, place, elsewhere)
+    return io_.suggest(tostring(word), names, place, elsewhere)
 end
 
 local TEXT_LIMIT = 40       -- of what is shown of a string
@@ -142,7 +143,8 @@ function M.strict(name, t, hint)
         if type(key) ~= "string" then M.fail("%s has no [%s]%s", what, M.got(key), hint or "") end
         local names = M.sorted_keys(t)
         table.move(meta.__names or {}, 1, #(meta.__names or {}), #names + 1, names)
-        M.fail("%s has no %s%s", what, M.quote(key), M.suggest(key, names, name))
+        local elsewhere = require("flow.elsewhere").find(key, name)
+        M.fail("%s has no %s%s", what, M.quote(key), M.suggest(key, names, name, elsewhere))
     end
     owners[t] = name
     return setmetatable(t, meta)
