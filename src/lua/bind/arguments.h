@@ -35,6 +35,8 @@ void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usa
 
 /* An error unless the value at index is a table and each of its keys is one of `names` (NULL-terminated). */
 void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names);
+/* The same, and pushes the values in the order of the names, nil for those that are not there. */
+void fl_lua_push_options(lua_State *L, int index, const char *who, const char *const *names);
 
 /* ---- options of ops that make tensors (options.c) ---- */
 

@@ -295,39 +295,31 @@ static int tensor_split(lua_State *L)
 
 /* ---- global and local ---- */
 
-/* Field `name` of the options at index 2 on top of the stack; true when it is there. */
-static bool option(lua_State *L, const char *name)
+/* An SBP among the options that lie on the stack; false: it is not there. */
+static bool read_sbp(lua_State *L, fl_nd_sbp *out, int index, int ndim, const char *who)
 {
-    if (!lua_istable(L, 2)) {
-        lua_pushnil(L);
-        return false;
-    }
-    return lua_getfield(L, 2, name) != LUA_TNIL;
-}
-
-static bool option_sbp(lua_State *L, fl_nd_sbp *out, const char *name, int ndim, const char *who)
-{
-    bool given = option(L, name);
-    if (given) *out = fl_lua_check_sbp(L, lua_gettop(L), ndim, who);
-    lua_pop(L, 1);
+    bool given = !lua_isnil(L, index);
+    if (given) *out = fl_lua_check_sbp(L, index, ndim, who);
     return given;
 }
 
 /* x:to_global{placement =, sbp =, grad_sbp =, check =} */
 static int tensor_to_global(lua_State *L)
 {
+    enum { OPTIONS = 2, PLACEMENT, SBP, GRAD_SBP, CHECK };
     static const char *const names[] = {"placement", "sbp", "grad_sbp", "check", NULL};
     fl_tensor *x = fl_lua_check_tensor(L, 1, "to_global", "x");
     fl_lua_check_count(L, 2, "to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =}");
-    lua_settop(L, 2);
-    if (!lua_istable(L, 2)) FL_RAISE(L, "to_global: takes {placement =, sbp =}, got %s", fl_lua_type_name(L, 2));
-    fl_lua_check_keys(L, 2, "to_global", names);
+    lua_settop(L, OPTIONS);
+    if (!lua_istable(L, OPTIONS))
+        FL_RAISE(L, "to_global: takes {placement =, sbp =}, got %s", fl_lua_type_name(L, OPTIONS));
+    fl_lua_push_options(L, OPTIONS, "to_global", names);
     int ndim = x->meta->shape.ndim;
     bool local = x->meta->is_local;
-    const fl_placement *p = option(L, "placement") ? fl_lua_check_placement(L, 3, "to_global") : NULL;
+    const fl_placement *p = lua_isnil(L, PLACEMENT) ? NULL : fl_lua_check_placement(L, PLACEMENT, "to_global");
     fl_nd_sbp sbp, grad_sbp;
-    bool has_sbp = option_sbp(L, &sbp, "sbp", ndim, "to_global"),
-         has_grad = option_sbp(L, &grad_sbp, "grad_sbp", ndim, "to_global");
+    bool has_sbp = read_sbp(L, &sbp, SBP, ndim, "to_global"),
+         has_grad = read_sbp(L, &grad_sbp, GRAD_SBP, ndim, "to_global");
     if (local && (!p || !has_sbp))
         FL_RAISE(L, "to_global: a local tensor needs placement and sbp: x:to_global{placement = p, sbp = \"B\"}");
     if (!p) p = x->meta->placement;
@@ -337,7 +329,7 @@ static int tensor_to_global(lua_State *L)
         FL_RAISE(L,
                  local ? "to_global: grad_sbp is for global tensors"
                        : "to_global: grad_sbp must have as many entries as x.sbp");
-    bool check = option(L, "check") ? lua_toboolean(L, -1) : fl_comm_get() != NULL;
+    bool check = lua_isnil(L, CHECK) ? fl_comm_get() != NULL : lua_toboolean(L, CHECK);
     fl_box *box = fl_lua_new_box(L);
     if (local) FL_CHECK_OF(L, "to_global", fl_local_to_global(&box->tensor, x, p, sbp, check));
     else FL_CHECK_OF(L, "to_global", fl_to_global(&box->tensor, x, p, sbp, has_grad ? &grad_sbp : NULL));
@@ -354,9 +346,10 @@ static int tensor_to_local(lua_State *L)
     lua_settop(L, 2);
     if (!lua_isnil(L, 2) && !lua_istable(L, 2))
         FL_RAISE(L, "to_local: takes {grad_sbp =}, got %s", fl_lua_type_name(L, 2));
-    if (lua_istable(L, 2)) fl_lua_check_keys(L, 2, "to_local", names);
+    if (lua_istable(L, 2)) fl_lua_push_options(L, 2, "to_local", names);
+    else lua_pushnil(L);
     fl_nd_sbp grad_sbp;
-    bool has_grad = option_sbp(L, &grad_sbp, "grad_sbp", x->meta->shape.ndim, "to_local");
+    bool has_grad = read_sbp(L, &grad_sbp, 3, x->meta->shape.ndim, "to_local");
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, fl_to_local(&box->tensor, x, has_grad ? &grad_sbp : NULL));
     return 1;

@@ -146,11 +146,12 @@ void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usa
     if (FL_UNLIKELY(top > most)) FL_RAISE(L, "%s: too many arguments: %s", who, usage);
 }
 
-static bool is_one_of(const char *key, const char *const *names)
+/* The position of the key among the names, -1 when it is none of them. */
+static int position_of(const char *key, const char *const *names)
 {
-    for (; *names; names++)
-        if (strcmp(*names, key) == 0) return true;
-    return false;
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], key) == 0) return i;
+    return -1;
 }
 
 static void raise_unknown(lua_State *L, const char *who, const char *key, const char *const *names)
@@ -176,19 +177,46 @@ static const char *push_keys(lua_State *L, const char *const *names)
     return lua_tostring(L, -1);
 }
 
+/* The position of the option whose name is on top of the stack. */
+static int check_key(lua_State *L, const char *who, const char *const *names)
+{
+    if (lua_type(L, -1) != LUA_TSTRING)
+        FL_RAISE(L, "%s: options must have names, got a key of type %s", who, luaL_typename(L, -1));
+    int i = position_of(lua_tostring(L, -1), names);
+    if (i < 0) raise_unknown(L, who, lua_tostring(L, -1), names);
+    return i;
+}
+
+static void check_table(lua_State *L, int index, const char *who, const char *const *names)
+{
+    if (lua_istable(L, index)) return;
+    const char *got = fl_lua_type_name(L, index);
+    FL_RAISE(L, "%s: takes %s, got %s", who, push_keys(L, names), got);
+}
+
 void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *const *names)
 {
     index = lua_absindex(L, index);
-    if (!lua_istable(L, index)) {
-        const char *got = fl_lua_type_name(L, index);
-        FL_RAISE(L, "%s: takes %s, got %s", who, push_keys(L, names), got);
-    }
+    check_table(L, index, who, names);
     lua_pushnil(L);
     while (lua_next(L, index)) {
         lua_pop(L, 1);
-        if (lua_type(L, -1) != LUA_TSTRING)
-            FL_RAISE(L, "%s: options must have names, got a key of type %s", who, luaL_typename(L, -1));
-        const char *key = lua_tostring(L, -1);
-        if (!is_one_of(key, names)) raise_unknown(L, who, key, names);
+        check_key(L, who, names);
+    }
+}
+
+void fl_lua_push_options(lua_State *L, int index, const char *who, const char *const *names)
+{
+    index = lua_absindex(L, index);
+    check_table(L, index, who, names);
+    int first = lua_gettop(L) + 1, count = 0;
+    while (names[count]) count++;
+    lua_settop(L, first + count - 1);
+    lua_pushnil(L);
+    while (lua_next(L, index)) {
+        lua_insert(L, -2);
+        int i = check_key(L, who, names);
+        lua_insert(L, -2);
+        lua_replace(L, first + i);
     }
 }
