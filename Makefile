@@ -39,11 +39,16 @@ FLAGS_asan = -O1 -g -fsanitize=address,undefined -fno-omit-frame-pointer
 # Threads meet in the same places at every level of the CPU: one is enough.
 FLAGS_tsan = -O1 -g -fsanitize=thread -DFL_ONE_LEVEL
 FLAGS_checked = $(FLAGS_release)
+# Half the size, for programs that compute little: code of one level of the CPU, any that the architecture has.
+FLAGS_small = -Os -DNDEBUG -DFL_ONE_LEVEL
+HARDEN_small = $(HARDEN_release)
+HOT_small = $(HOT_release)
+LINK_small = $(LINK_release)
 CFLAGS_ALL = -std=gnu11 $(WARNINGS) $(FLAGS_$(CONFIG)) $(HARDEN_$(CONFIG)) $(SHARED_FLAGS) -fno-math-errno -fno-trapping-math -ffp-contract=off -fvisibility=hidden -fopenmp-simd -MMD -MP -Isrc -Isrc/core $(LUA_CFLAGS) $(CFLAGS)
 LDLIBS_ALL = $(JANSSON_LIB) -Wl,--exclude-libs,libjansson.a -lz -lm -ldl -lpthread
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
-LEVELS := base $(if $(filter x86_64,$(ARCH)),$(if $(filter tsan,$(CONFIG)),,avx2 avx512))
+LEVELS := base $(if $(filter x86_64,$(ARCH)),$(if $(filter tsan small,$(CONFIG)),,avx2 avx512))
 FLAGS_base =
 FLAGS_avx2 = -mavx2 -mfma -mf16c
 FLAGS_avx512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512
