@@ -191,7 +191,7 @@ void fl_tiles_consume(fl_tiles *tiles, int slot, int64_t row, fl_tiles_sink sink
 /* True if elements are converted through a buffer of the dtype. */
 static bool is_through(fl_dtype dtype) { return dtype == FL_INT64 || dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
 
-/* Converts n <= FL_TILE elements; strides in bytes. */
+/* Converts n <= FL_TILE elements, or one for all of them; strides in bytes. */
 static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, int64_t to_stride, const char *from,
                     fl_dtype from_dtype, int64_t from_stride, int64_t n)
 {
@@ -200,6 +200,10 @@ static void convert(const fl_copy_kernels *copy, char *to, fl_dtype to_dtype, in
     if (to_dtype == from_dtype) {
         if (to_stride == size && from_stride == size) memcpy(to, from, (size_t)(n * size));
         else copy->move[__builtin_ctzll((unsigned long long)size)](to, to_stride, from, from_stride, n);
+    } else if (from_stride == 0 && n > 1) {
+        int64_t value;
+        (*FL_BY_LEVEL(fl_convert_loops))[from_dtype][to_dtype](&value, from, 1);
+        copy->move[__builtin_ctzll((unsigned long long)size)](to, to_stride, (const char *)&value, 0, n);
     } else if (to_stride == size && from_stride == (int64_t)fl_dtype_size(from_dtype)) {
         (*FL_BY_LEVEL(fl_convert_loops))[from_dtype][to_dtype](to, from, n);
     } else if (is_through(to_dtype) && fl_copy_through_of(to_dtype) == middle && to_stride == size) {
