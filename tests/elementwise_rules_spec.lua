@@ -237,6 +237,50 @@ describe("NaN", function()
     end)
 end)
 
+describe("quotients of integers", function()
+    local RANGES = {int8 = {-128, 127}, uint8 = {0, 255}, int32 = {-0x80000000, 0x7fffffff}, int64 = {math.mininteger, math.maxinteger}}
+
+    -- Every pair of the corners, and pairs in between.
+    local function pairs_of(low, high)
+        local corners, x, y = {low, low + 1, high // 3, high // 2, high - 1, high, 1, 2, 3, 7}, {}, {}
+        if low < 0 then table.move({-1, -2, -3, -7}, 1, 4, #corners + 1, corners) end
+        local function add(a, b) if b ~= 0 then x[#x + 1], y[#y + 1] = a, b end end
+        for _, a in ipairs(corners) do
+            for _, b in ipairs(corners) do add(a, b) end
+        end
+        for i = 1, 2000 do add(math.random(low, high), math.random(low, high) >> i % 2 * 3 & 0x7fffffff) end
+        return x, y
+    end
+
+    for dtype, range in pairs(RANGES) do
+        it("are exact: " .. dtype, function()
+            local low, high = range[1], range[2]
+            local a, b = pairs_of(low, high)
+            local x, y = flow.tensor(a, {dtype = "int64"}):to(dtype), flow.tensor(b, {dtype = "int64"}):to(dtype)
+            a, b = x:totable(), y:totable()
+            local function wrapped(v) return dtype == "int64" and v or (v - low) % (high - low + 1) + low end
+            local quotients, rests, remainders = (x // y):totable(), x:fmod(y):totable(), (x % y):totable()
+            for i = 1, #a do
+                if b[i] ~= 0 then
+                    assert.are.equal(wrapped(a[i] // b[i]), quotients[i])
+                    assert.are.equal(wrapped(a[i] % b[i]), remainders[i])
+                    assert.are.equal(wrapped(math.fmod(a[i], b[i])), rests[i])
+                end
+            end
+        end)
+    end
+
+    it("by zero are an error", function()
+        for dtype in pairs(RANGES) do
+            for _, op in ipairs {"floor_divide", "remainder", "fmod"} do
+                local x, y = flow.ones({40}, {dtype = dtype}), flow.ones({40}, {dtype = dtype})
+                y[33] = 0
+                assert.are.equal(op .. ": division by zero", message(function() return flow[op](x, y) end))
+            end
+        end
+    end)
+end)
+
 -- Narrow floats: what the row gives for float32, rounded. Lengths fall on both sides of the blocks of the loops, of the
 -- operands that are done at once, and of tiles.
 describe("float16 and bfloat16", function()

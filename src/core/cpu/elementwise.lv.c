@@ -10,6 +10,9 @@
 #include "vmath.h"
 
 #define FL_FORMULA FL_VMATH
+/* Processors have no vectors of integer quotients; a quotient of integers below 2^53 that is no integer is far enough
+** from the next one to be on the right side of it as a double. */
+#define FL_QUOTIENT(x, y) ((T)(sizeof(T) <= sizeof(int32_t) ? (int32_t)((double)(x) / (double)(y)) : (x) / (y)))
 #define INDEPENDENT _Pragma("GCC ivdep")
 
 #define T float

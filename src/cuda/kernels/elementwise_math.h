@@ -100,6 +100,7 @@ SPECIAL2(igammac)
 #undef MATH2
 
 #define FL_FORMULA __device__ static inline
+#define FL_QUOTIENT(x, y) ((T)((x) / (y)))
 
 #define IS_FLOAT 1
 #define T float
