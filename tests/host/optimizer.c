@@ -2,8 +2,8 @@
 ** optimizer.c -- takes steps of optimizers over two parameters, of which the second one has no gradient in the second
 ** step, and a frozen one; prints their elements after each step, as tests/host/steps.lua does.
 **
-** Arguments: kind and options of each optimizer. With FIRST=sbp SECOND=sbp before them the parameters are global, on all
-** ranks that the launcher has started, and rank 0 prints.
+** Arguments: kind and options of each optimizer. With FIRST=sbp SECOND=sbp before them the parameters are global, on
+** all ranks that the launcher has started, and rank 0 prints.
 */
 #include <flow.h>
 

@@ -370,8 +370,8 @@ typedef struct flow_task {
     void *context;
     flow_tensor *const *reads, *const *writes;
     int read_count, write_count;
-    /* 1, 0 or -1. Tasks of equal priority begin in the order of pushes; of the first ones of each, those that could begin,
-    ** a thread takes the one of the highest priority. What reads and writes ask for is kept. */
+    /* 1, 0 or -1. Tasks of equal priority begin in the order of pushes; of the first ones of each, those that could
+    ** begin, a thread takes the one of the highest priority. What reads and writes ask for is kept. */
     int priority;
 } flow_task;
 

@@ -229,8 +229,8 @@ struct visited {
     fl_node *node;
 };
 
-/* Parts of a global sum may lie differently on the ranks, wait to be computed or be views on some of them: all ranks run
-** the same ops, so none of this decides. A local sum that waits takes one step more. */
+/* Parts of a global sum may lie differently on the ranks, wait to be computed or be views on some of them: all ranks
+** run the same ops, so none of this decides. A local sum that waits takes one step more. */
 static fl_tensor *usable(fl_tensor *sum, const fl_tensor *leaf)
 {
     if (sum->requires_grad || sum->meta->dtype != leaf->meta->dtype) return NULL;

@@ -234,8 +234,8 @@ static char *address(const fl_tiles *tiles, const fl_tile_slot *slot, const int6
     return slot->data + offset * (int64_t)fl_dtype_size(slot->stored);
 }
 
-/* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis; element i of
-** a linear pattern, the first of which is `first`, lies at i. */
+/* Gathers n elements from position `start` on into the buffer, or scatters them, run by run of the last axis; element i
+** of a linear pattern, the first of which is `first`, lies at i. */
 static void move_runs(const fl_tiles *tiles, const fl_tile_slot *slot, const int64_t *start, int64_t first, int64_t n,
                       char *buffer, bool scatter)
 {

@@ -235,8 +235,8 @@ FL_VMATH float fl_erf_f32(float x)
     return a > 0.925f ? far : fl_erf_near_f32(x);
 }
 
-/* The share of the normal distribution below x, within 6e-8; below -5.6, where it is less, 0. Of |x| the smaller part is
-** 2^-Q(|x|) / 2. */
+/* The share of the normal distribution below x, within 6e-8; below -5.6, where it is less, 0. Of |x| the smaller part
+** is 2^-Q(|x|) / 2. */
 FL_VMATH float fl_normal_cdf_f32(float x)
 {
     float a = fl_abs_f32(x), q = 1.3034817e-7f;

@@ -13,8 +13,8 @@
 /* Whether ops are looked at: from the start, but for what must have values on the CPU though it is drawn or filled. */
 void fl_planned_look_on(bool on);
 
-/* The call of an op in a planned world, in place or not. `dispatch` runs it, where it is to run, with these operands and
-** attributes or with others that stand in for them. */
+/* The call of an op in a planned world, in place or not. `dispatch` runs it, where it is to run, with these operands
+** and attributes or with others that stand in for them. */
 fl_status fl_planned_dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
                               bool in_place,
                               fl_status (*dispatch)(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,

@@ -15,8 +15,8 @@
 ** FLOW_ENGINE=queued: its ops use all cores anyway, so a hand-over to another thread would only cost
 ** its microseconds. FLOW_ENGINE=naive runs every op on the caller, waiting for what it needs.
 **
-** Lanes may share a thread, which gives tasks priorities: each lane keeps its order, so that its counter still says what is
-** complete, and of their first tasks that could run the thread takes that of the lane named first.
+** Lanes may share a thread, which gives tasks priorities: each lane keeps its order, so that its counter still says
+** what is complete, and of their first tasks that could run the thread takes that of the lane named first.
 **
 ** This header is for who pushes functions; control.h for who starts, watches and ends the engine.
 */

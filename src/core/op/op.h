@@ -161,8 +161,8 @@ typedef struct fl_grad {
     const bool *need; /* which inputs need a gradient */
     fl_tensor **gin;  /* results, owned by the caller; NULL: zero */
     /* The tensor that the gradient of operand i may be added into in place if it has the same meta, borrowed; NULL:
-    ** none. It has the operand's shape and dtype; of a global operand it may be partial. sum_of itself may be NULL. Once
-    ** the gradient has been added, its bit is set in `added`, and gin[i] stays NULL. */
+    ** none. It has the operand's shape and dtype; of a global operand it may be partial. sum_of itself may be NULL.
+    ** Once the gradient has been added, its bit is set in `added`, and gin[i] stays NULL. */
     fl_tensor *(*sum_of)(const struct fl_grad *g, int i);
     void *sums; /* of sum_of */
     uint32_t added;

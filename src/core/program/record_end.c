@@ -5,7 +5,6 @@
 #include "dispatch/autocast.h"
 #include "recording.h"
 
-
 #include <stdlib.h>
 
 /* ---- gradients of leaves ---- */

@@ -73,8 +73,8 @@ static int folder_close(lua_State *L)
     return 0;
 }
 
-/* _io.entries(who, folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil, message
-** when the folder cannot be read. */
+/* _io.entries(who, folder) -> files, folders: two lists of names, unordered, without hidden ones and links; nil,
+** message when the folder cannot be read. */
 static int io_entries(lua_State *L)
 {
     const char *path = fl_lua_check_path(L, 2, luaL_checkstring(L, 1));
