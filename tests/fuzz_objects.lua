@@ -281,7 +281,7 @@ local good = {
     ["flow.sync"] = function() end, ["flow.memory"] = function() return {reset_peak = true} end, ["flow.device_count"] = function() return "cpu" end,
     ["flow.get_num_threads"] = function() end, ["flow.is_tensor"] = function() return 1 end, ["flow.is_grad_enabled"] = function() end,
     ["flow.default_generator"] = function() end, ["flow.engine.stats"] = function() end, ["flow.infer_cache.stats"] = function() end,
-    ["flow.infer_cache.clear"] = function() end, ["flow.save"] = function() return "good.safetensors", {x = flow.ones(2), n = 3} end,
+    ["flow.infer_cache.clear"] = function() end, ["flow.save"] = function() return folder .. "/good.safetensors", {x = flow.ones(2), n = 3} end,
     ["flow.load"] = function() return stored_file, {lazy = true} end, ["flow.explain"] = function() return function() return flow.ones(2) + 1 end end,
     ["flow.show"] = function() return flow.ones(2, 3) end, ["flow.get_float32_matmul_precision"] = function() end,
     ["flow.chunk"] = function() return flow.ones(4), 2, 0 end, ["flow.split"] = function() return flow.ones(4), 2, 0 end,
@@ -331,9 +331,9 @@ for name, how in pairs {
 } do good["flow." .. name] = how end
 good.forward = function(_, entry) return layer_input(entry.object and entry.object.name) end
 good.register_forward_hook, good.register_forward_pre_hook = call_of(same), call_of(same)
-good.to_empty, good.infer, good.save, good.load = call_of "cpu", call_of {{4, 3}}, call_of "store.safetensors", call_of "store.safetensors"
+good.to_empty, good.infer, good.save, good.load = call_of "cpu", call_of {{4, 3}}, call_of(folder .. "/store.safetensors"), call_of(folder .. "/store.safetensors")
 good.get = call_of(1)
-good.update, good.svg = call_of(1, "text"), call_of "program.svg"
+good.update, good.svg = call_of(1, "text"), call_of(folder .. "/program.svg")
 for _, name in ipairs {"parameters", "named_parameters", "buffers", "named_buffers", "children", "named_children", "modules", "named_modules", "count_parameters",
     "state_dict", "eval", "zero_grad", "describe", "extra", "step", "next", "state", "wait", "done", "barrier", "close", "remove", "dot", "memory",
     "backward", "take", "clear", "rate", "seconds"} do good[name] = function() end end
