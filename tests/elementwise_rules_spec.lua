@@ -221,9 +221,11 @@ describe("NaN", function()
 
     it("gets no gradient, and what is replaced neither", function()
         local leaf = x:clone():requires_grad_()
-        leaf:nan_to_num():sum():backward()
-        assert.are.same({0, 0, 0, 1}, leaf.grad:totable())
-        leaf.grad = nil
+        for _, numbers in ipairs {{}, {0, inf}, {0, 5, -7}} do     -- nor does an infinity that stays one
+            leaf:nan_to_num(table.unpack(numbers)):sum():backward()
+            assert.are.same({0, 0, 0, 1}, leaf.grad:totable())
+            leaf.grad = nil
+        end
         leaf:nansum():backward()
         assert.are.same({0, 1, 1, 1}, leaf.grad:totable())
     end)
