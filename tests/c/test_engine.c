@@ -283,7 +283,7 @@ static void lanes_are_bounded(void)
         reads[all.read_count++] = &v[lane];
         CHECK(push_gate(lane, &gate, NO_VARS, VARS(&v[lane])) == FL_OK);
     }
-    CHECK_TEXT(fl_message(), "engine: there are 72 lanes already, no room for 'more'");
+    CHECK_TEXT(fl_message(), "engine: there are 96 lanes already, no room for 'more'");
     CHECK(all.read_count > 40 && fl_engine_push(&all) == FL_OK); /* it waits for as many lanes */
     sleep_ms(20);
     CHECK(get(&count) == 0);

@@ -53,7 +53,7 @@ void fl_engine_wait_idle(fl_var *var);
 /* The lane of stamps that no executor completes: `write` says that the value is not computed yet, a read that values
 ** not computed yet are computed from this one. Both complete when fl_var_computer is called with them, which whoever
 ** makes such stamps sets. */
-enum { FL_LANE_DEFERRED = 72 }; /* after those of the host and of 16 devices with 4 queues each */
+enum { FL_LANE_DEFERRED = 96 }; /* after 32 of the host and those of 16 devices with 4 queues each */
 static inline bool fl_stamp_is_deferred(fl_stamp stamp) { return stamp >> 56 == FL_LANE_DEFERRED; }
 static inline bool fl_var_is_deferred(const fl_var *var) { return fl_stamp_is_deferred(var->write); }
 
