@@ -154,26 +154,25 @@ describe("all ranks add alike", function()
     -- A collective tells whether the ranks ran the same ops.
     local function meet(x) return x:to_global{sbp = "B"}:sum():item() end
 
-    it("where only some parts of .grad are contiguous", function()
-        local x, w = numbers({9, 16}, "float32", 1, "B"), numbers({rows, 16}, "float32", 2, "S(0)"):requires_grad_()
-        w.grad = numbers({16, rows}, "float32", 3, "S(1)"):t()
-        local want = w.grad + total(linear, w, x, 1)
-        local loss = weighted(linear(x, w), 1)
+    local function check_added(loss, w, want)
         local report = flow.explain(function() loss:backward() end)
         assert.is_truthy(adds(report), tostring(report))
         same_bits(want, w.grad, "the sum")
         meet(w.grad)
+    end
+
+    it("where only some parts of .grad are contiguous", function()
+        local x, w = numbers({9, 16}, "float32", 1, "B"), numbers({rows, 16}, "float32", 2, "S(0)"):requires_grad_()
+        w.grad = numbers({16, rows}, "float32", 3, "S(1)"):t()
+        local want = w.grad + total(linear, w, x, 1)
+        check_added(weighted(linear(x, w), 1), w, want)
     end)
 
     it("where only the first has a part", function()
         local x, w = numbers({9, 16}, "float32", 1, "B"), numbers({1, 16}, "float32", 2, "S(0)"):requires_grad_()
         local want = total(linear, w, x, 3)
         for i = 1, 2 do weighted(linear(x, w), i):backward() end
-        local loss = weighted(linear(x, w), 3)
-        local report = flow.explain(function() loss:backward() end)
-        assert.is_truthy(adds(report), tostring(report))
-        same_bits(want, w.grad, "the sum")
-        meet(w.grad)
+        check_added(weighted(linear(x, w), 3), w, want)
     end)
 
     it("where .grad is a view on some of them", function()
