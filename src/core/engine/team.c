@@ -1,8 +1,9 @@
 /*
 ** team.c -- parallel loops on a team of our own: fork and join in well under a microsecond.
 **
-** A loop is one shared job: whoever is there takes pieces of it, large ones first. The caller never waits
-** for a worker that has not begun, so on a busy machine it does the work alone instead of waiting for a core.
+** A loop is one shared job, cut into a share for each thread: the same part of the elements each time, so that what one
+** loop wrote lies in the cache of the core that reads it in the next. Who is done with his own share takes pieces of the
+** others'. The caller never waits for a worker that has not begun, so on a busy machine it does the work alone.
 ** Waiting is spinning, then yielding, then sleeping. One loop runs on the team at a time; a loop that finds
 ** it taken (inside another loop, or on another thread) runs serially.
 */
@@ -28,13 +29,18 @@ enum { MAX_THREADS = 256, SERIAL_NS = 6000, SPINS = 3000, YIELDS = 60 };
 ** the generation they were called for; only then may they look at the rest. */
 static struct {
     _Alignas(64) uint64_t state;
-    uint32_t awaited;          /* the caller sleeps on the lower half of state */
-    _Alignas(64) int64_t next; /* first index nobody has taken */
+    uint32_t awaited;             /* the caller sleeps on the lower half of state */
+    _Alignas(64) int open_shares; /* those of which something is left */
     _Alignas(64) fl_team_body body;
     void *context;
     int64_t count;
     int threads;
 } job;
+
+/* First index of a thread's share that nobody has taken. */
+static struct {
+    _Alignas(64) int64_t next;
+} shares[MAX_THREADS];
 
 #define OPEN ((uint64_t)1 << 31)
 
@@ -76,18 +82,28 @@ static void change(uint32_t *word, uint32_t value, uint32_t *sleeping)
 
 /* ---- workers ---- */
 
-/* Takes pieces until none is left: three quarters of an even share of the rest each time. */
-static void take_pieces(void)
+static int64_t share_begin(int thread) { return job.count * thread / job.threads; }
+
+/* Takes pieces of a share until none is left: the owner three quarters of the rest each time, others half of it. */
+static void take_share(int owner, bool is_own)
 {
-    int64_t count = job.count, threads = job.threads, at = __atomic_load_n(&job.next, __ATOMIC_RELAXED);
-    while (at < count) {
-        int64_t piece = (count - at) * 3 / (4 * threads);
-        if (piece < 1) piece = 1;
-        if (!__atomic_compare_exchange_n(&job.next, &at, at + piece, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    int64_t end = share_begin(owner + 1), at = __atomic_load_n(&shares[owner].next, __ATOMIC_RELAXED);
+    while (at < end) {
+        int64_t left = end - at, piece = left - left / (is_own ? 4 : 2);
+        if (!__atomic_compare_exchange_n(&shares[owner].next, &at, at + piece, true, __ATOMIC_RELAXED,
+                                         __ATOMIC_RELAXED))
             continue;
+        if (piece == left) __atomic_fetch_sub(&job.open_shares, 1, __ATOMIC_RELAXED);
         job.body(job.context, at, at + piece);
-        at = __atomic_load_n(&job.next, __ATOMIC_RELAXED);
+        at = __atomic_load_n(&shares[owner].next, __ATOMIC_RELAXED);
     }
+}
+
+static void take_shares(int thread)
+{
+    take_share(thread, true);
+    for (int i = 1; i < job.threads && __atomic_load_n(&job.open_shares, __ATOMIC_RELAXED) > 0; i++)
+        take_share((thread + i) % job.threads, false);
 }
 
 static bool join_job(uint32_t wanted)
@@ -114,7 +130,7 @@ static void *work(void *argument)
         wait_change(&w->call, seen, &w->asleep);
         seen = __atomic_load_n(&w->call, __ATOMIC_ACQUIRE);
         if (!join_job(seen)) continue;
-        take_pieces();
+        take_shares((int)(w - workers));
         leave_job();
     }
     return NULL;
@@ -224,9 +240,10 @@ void fl_team_for(int64_t count, double cost_ns, fl_team_body body, void *context
     job.context = context;
     job.count = count;
     job.threads = threads;
-    __atomic_store_n(&job.next, 0, __ATOMIC_RELAXED);
+    job.open_shares = threads;
+    for (int i = 0; i < threads; i++) shares[i].next = share_begin(i);
     call_workers(threads);
-    take_pieces();
+    take_shares(0);
     close_job();
     __atomic_clear(&taken, __ATOMIC_RELEASE);
 }
