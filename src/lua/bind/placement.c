@@ -180,16 +180,20 @@ void fl_lua_check_fit(lua_State *L, fl_nd_sbp sbp, const fl_placement *placement
     if (status != FL_OK) fl_lua_error(L, fl_fail_prefix(status, "%s: ", who));
 }
 
+/* Raises: the text is no sbp. */
+static void refuse_sbp(lua_State *L, const char *text, int ndim, const char *who)
+{
+    int axis, end = 0;
+    if (ndim > 0 && sscanf(text, "S(-%d)%n", &axis, &end) == 1 && end > 0 && text[end] == 0)
+        FL_RAISE(L, "%s: sbp %s: the tensor has %d ax%ss; write \"S(-%d)\" to \"S(%d)\"", who, text, ndim,
+                 ndim == 1 ? "i" : "e", ndim, ndim - 1);
+    FL_RAISE(L, "%s: '%s' is not an sbp; an sbp is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\"", who, text);
+}
+
 static fl_sbp parse_sbp(lua_State *L, const char *text, int ndim, const char *who)
 {
     fl_sbp sbp;
-    int axis, end = 0;
-    if (!fl_sbp_parse(&sbp, text, ndim) && ndim > 0 && sscanf(text, "S(-%d)%n", &axis, &end) == 1 && end > 0
-        && text[end] == 0)
-        FL_RAISE(L, "%s: sbp %s: the tensor has %d ax%ss; write \"S(-%d)\" to \"S(%d)\"", who, text, ndim,
-                 ndim == 1 ? "i" : "e", ndim, ndim - 1);
-    if (!fl_sbp_parse(&sbp, text, ndim))
-        FL_RAISE(L, "%s: '%s' is not an sbp; an sbp is \"S(0)\", \"B\", \"P\", \"P(max)\" or \"P(min)\"", who, text);
+    if (!fl_sbp_parse(&sbp, text, ndim)) refuse_sbp(L, text, ndim, who);
     return sbp;
 }
 

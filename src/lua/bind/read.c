@@ -150,7 +150,7 @@ void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usa
 static int position_of(const char *key, const char *const *names)
 {
     for (int i = 0; names[i]; i++)
-        if (strcmp(names[i], key) == 0) return i;
+        if (names[i][0] == key[0] && strcmp(names[i], key) == 0) return i;
     return -1;
 }
 
@@ -177,13 +177,14 @@ static const char *push_keys(lua_State *L, const char *const *names)
     return lua_tostring(L, -1);
 }
 
-/* The position of the option whose name is on top of the stack. */
+/* The position of the option whose name and value are on top of the stack. */
 static int check_key(lua_State *L, const char *who, const char *const *names)
 {
-    if (lua_type(L, -1) != LUA_TSTRING)
-        FL_RAISE(L, "%s: options must have names, got a key of type %s", who, luaL_typename(L, -1));
-    int i = position_of(lua_tostring(L, -1), names);
-    if (i < 0) raise_unknown(L, who, lua_tostring(L, -1), names);
+    if (lua_type(L, -2) != LUA_TSTRING)
+        FL_RAISE(L, "%s: options must have names, got a key of type %s", who, luaL_typename(L, -2));
+    const char *key = lua_tostring(L, -2);
+    int i = position_of(key, names);
+    if (i < 0) raise_unknown(L, who, key, names);
     return i;
 }
 
@@ -200,8 +201,8 @@ void fl_lua_check_keys(lua_State *L, int index, const char *who, const char *con
     check_table(L, index, who, names);
     lua_pushnil(L);
     while (lua_next(L, index)) {
-        lua_pop(L, 1);
         check_key(L, who, names);
+        lua_pop(L, 1);
     }
 }
 
@@ -213,10 +214,5 @@ void fl_lua_push_options(lua_State *L, int index, const char *who, const char *c
     while (names[count]) count++;
     lua_settop(L, first + count - 1);
     lua_pushnil(L);
-    while (lua_next(L, index)) {
-        lua_insert(L, -2);
-        int i = check_key(L, who, names);
-        lua_insert(L, -2);
-        lua_replace(L, first + i);
-    }
+    while (lua_next(L, index)) lua_replace(L, first + check_key(L, who, names));
 }

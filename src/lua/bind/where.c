@@ -15,9 +15,8 @@ bool fl_lua_find_line(lua_State *L, lua_Debug *found)
     lua_Debug ar;
     bool any = false;
     for (int level = 0; lua_getstack(L, level, &ar); level++) {
-        lua_getinfo(L, "l", &ar);
+        lua_getinfo(L, "Sl", &ar);
         if (ar.currentline <= 0) continue;
-        lua_getinfo(L, "S", &ar);
         if (!any || !fl_lua_is_own(&ar)) *found = ar;
         any = true;
         if (!fl_lua_is_own(&ar)) return true;
