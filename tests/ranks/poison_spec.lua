@@ -60,6 +60,48 @@ describe("a part that is missing on one rank", function()
         end)
     end
 
+    it("is known on all where it was met before, contiguous or not", function()
+        local x
+        queued(function()
+            x = missing(16):view(4, 4)
+            pcall(flow.sync)
+        end)
+        for _, part in ipairs {x, x:t()} do
+            local ok, message = pcall(function()
+                return flow._testing.from_part(part, {4 * ranks.world, 4}, everywhere, "S(0)"):to_global{sbp = "B"}:to_local():totable()
+            end)
+            assert.is_false(ok)
+            assert.matches(origin, message)
+        end
+    end)
+
+    -- shown in the meeting, packed, in pieces: by size
+    for _, n in ipairs {2000, 60000, 600000} do
+        it(("of %d numbers is missing on all where its file is cut before a collective reads it"):format(n), function()
+            local path = ("%s/lost.%d.npy"):format(os.getenv "RANKS_FOLDER", ranks.rank)
+            local rows = n // ranks.world // 4 * ranks.world
+            local function mapped()
+                flow.data.save_npy(path, flow.ones(rows, 4))
+                local t = flow.data.npy(path, {map = true})
+                assert.are.equal(1, t[0][0]:item())
+                if ranks.rank == last then assert(os.execute("truncate -s 4096 " .. path)) end
+                return t
+            end
+            local function check(from, to)
+                local shape = {from == "S(0)" and rows * ranks.world or rows, 4}
+                local x = flow._testing.from_part(mapped(), shape, everywhere, from)
+                local ok, message = pcall(function() return x:to_global{sbp = to}:to_local():sum():item() end)
+                assert.is_false(ok, from .. " -> " .. to)
+                assert.matches(("rank %d: npy %%(.*%%): .*lost%%.%d%%.npy: the file has become shorter"):format(last, last), message)
+            end
+            check("S(0)", "B")
+            check("S(0)", "S(1)")
+            check("P", "B")
+            check("P", "S(0)")
+            os.remove(path)
+        end)
+    end
+
     it("is reported where copies are compared", function()
         queued(function()
             local ok, message = pcall(function() return missing(3):to_global{placement = everywhere, sbp = "B", check = true} end)

@@ -1,9 +1,11 @@
 /*
-** pack.c -- parts without gaps: a move reads whole parts, so one with gaps is copied first.
+** pack.c -- parts as a move reads them: whole, without gaps, in memory that is not lost meanwhile. Others are copied
+** first.
 */
 #include "pack.h"
 #include "cpu/cpu.h"
 #include "engine/engine.h"
+#include "file/mapping.h"
 #include "memory/device.h"
 #include "region.h"
 
@@ -26,6 +28,7 @@ static fl_status run_packing(void *payload)
     return p->device->copy_view(&out, &in);
 }
 
+/* A missing part is packed all the same: its collective has to be entered, so that all members learn of it. */
 static fl_status push_packing(fl_tensor *out, fl_tensor *in)
 {
     struct packing p = {.index = in->storage->device_index,
@@ -47,14 +50,14 @@ static fl_status push_packing(fl_tensor *out, fl_tensor *in)
                     .read_count = 1,
                     .write_count = 1,
                     .lane = p.device ? p.device->lane(p.index, FL_QUEUE_COMPUTE) : FL_LANE_CPU,
-                    .flags = FL_TASK_CHEAP};
+                    .flags = FL_TASK_CHEAP | FL_TASK_NO_SKIP};
     return fl_engine_push(&task);
 }
 
 fl_status fl_pack_part(fl_tensor **out, fl_tensor *x)
 {
     fl_tensor *packed;
-    if (x->contiguous) {
+    if (x->contiguous && !fl_mapping_is_watched(x->storage->data)) {
         *out = fl_tensor_ref(x);
         return FL_OK;
     }

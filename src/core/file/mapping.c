@@ -131,6 +131,12 @@ void fl_mapping_watch(fl_mapping *mapping, fl_var *var, fl_poison *poison)
     __atomic_store_n(&mapping->range->var, var, __ATOMIC_RELEASE);
 }
 
+bool fl_mapping_is_watched(const void *data)
+{
+    const struct fl_mapped_range *range = range_of((uintptr_t)data);
+    return range && __atomic_load_n(&range->var, __ATOMIC_ACQUIRE);
+}
+
 bool fl_mapping_broken(const fl_mapping *mapping)
 {
     return mapping->range && __atomic_load_n(&mapping->range->broken, __ATOMIC_ACQUIRE);
