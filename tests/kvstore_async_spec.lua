@@ -207,6 +207,25 @@ describe("a dist_async store", function()
         ]])
     end)
 
+    with_ranks("is not sent what a file has lost", function()
+        succeeds(2, 1, [[
+            local flow = require "flow"
+            local kv = flow.kvstore.create "dist_async"
+            local path = os.tmpname()
+            flow.data.save_npy(path, flow.ones(60000))
+            local gone = flow.data.npy(path, {map = true})
+            os.execute("truncate -s 4096 " .. path)
+            kv:init("w", flow.zeros(60000))
+            local done, message = pcall(function() kv:push("w", gone) flow.sync() end)
+            assert(not done and message:find("the file has become shorter", 1, true), message)
+            flow.sync()
+            local out = flow.ones(60000)
+            kv:pull("w", out)
+            assert(out:abs():max():item() == 0)
+            os.remove(path)
+        ]])
+    end)
+
     with_ranks("reports an error of the updater with its line, and ends", function()
         fails("rank 2: script.lua:4: mul: y must be a tensor or a number, got nil", 3, [[
             local flow = require "flow"

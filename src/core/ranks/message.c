@@ -11,6 +11,8 @@
 #include "comm.h"
 #include "engine/control.h"
 #include "engine/engine.h"
+#include "engine/loss.h"
+#include "file/mapping.h"
 #include "journal.h"
 #include "shared.h"
 
@@ -90,6 +92,7 @@ struct job {
     fl_group *peer; /* the other rank alone */
     fl_collective site;
     char *body, *out;
+    const fl_var *body_var;
     uint64_t out_bytes;
     bool answered;
     char **answer; /* where the head of the answer goes, NULL: nowhere */
@@ -139,14 +142,31 @@ static fl_status take_answer(const struct job *job)
     return job->answer ? keep_answer(job, &answer) : FL_OK;
 }
 
+static fl_status send_message(struct job *job, char *body, fl_wait *wait)
+{
+    int to = job->peer->ranks[0];
+    FL_TRY(send_piece(to, &job->envelope, ENVELOPE_BYTES + job->envelope.head_bytes, wait));
+    return move_body(send_body_piece, to, body, job->envelope.body_bytes, wait);
+}
+
+/* A body whose file may be cut while it is sent is copied first: nothing is sent where a part is lost. */
+static fl_status send_copied(struct job *job, fl_wait *wait)
+{
+    char *copy = malloc(job->envelope.body_bytes + 1);
+    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", job->site.name);
+    memcpy(copy, job->body, job->envelope.body_bytes);
+    fl_status status = fl_loss_check(job->body_var);
+    if (status == FL_OK) status = send_message(job, copy, wait);
+    if (!broken) free(copy); /* else the transport may read it still */
+    return status;
+}
+
 static fl_status run_job(void *payload)
 {
     struct job *job = payload;
-    int to = job->peer->ranks[0];
     fl_wait wait = wait_of(job);
     FL_TRY(usable(job->site.name));
-    FL_TRY(send_piece(to, &job->envelope, ENVELOPE_BYTES + job->envelope.head_bytes, &wait));
-    FL_TRY(move_body(send_body_piece, to, job->body, job->envelope.body_bytes, &wait));
+    FL_TRY(fl_mapping_is_watched(job->body) ? send_copied(job, &wait) : send_message(job, job->body, &wait));
     return job->answered ? take_answer(job) : FL_OK;
 }
 
@@ -182,6 +202,7 @@ static fl_status job_open(struct job *job, const fl_outgoing *message, fl_tensor
     job->envelope.body_bytes = message->body ? bytes_of(message->body) : 0;
     if (message->head_bytes) memcpy(job->envelope.head, message->head, message->head_bytes);
     if (message->body && !(job->body = fl_tensor_data(message->body))) return fl_tensor_wait(message->body);
+    if (message->body) job->body_var = &message->body->storage->var;
     job->out_bytes = out ? bytes_of(out) : 0;
     if (out && !(job->out = fl_tensor_data(out))) return fl_tensor_wait(out);
     return FL_OK;
