@@ -398,6 +398,26 @@ static fl_status run_watched(const struct run *run, fl_step *step)
     return status;
 }
 
+static fl_var *outside_var(const fl_program *program, const fl_program_operand *operand)
+{
+    const fl_slot *s = operand->slot < 0 ? NULL : &program->slots[operand->slot];
+    return s && fl_slot_is_outside(s) ? &s->tensor->storage->var : NULL;
+}
+
+/* An error if memory that the step read was lost meanwhile. What it wrote outside of the program is missing then; what
+** later steps would update stays as it was. (Steps of a device are tasks, for which the engine does that.) */
+static fl_status check_losses(const fl_program *program, const fl_step *step)
+{
+    const fl_program_operand *o, *end = step->operands + step->nin + step->nout;
+    fl_status status = FL_OK;
+    fl_var *read = NULL, *written;
+    for (o = step->operands; o < end && status == FL_OK && !step->device; o++)
+        if (!o->whole && (read = outside_var(program, o))) status = fl_loss_check(read);
+    for (o = step->operands; o < end && status != FL_OK; o++)
+        if (o->written && (written = outside_var(program, o))) fl_loss_pass(written, read);
+    return status;
+}
+
 static bool is_watched(void) { return fl_chain_reports() || fl_fault_armed; }
 
 static fl_status run_range(const struct run *run, int from, int past)
@@ -406,6 +426,7 @@ static fl_status run_range(const struct run *run, int from, int past)
     bool watched = is_watched();
     for (int i = from; i < past; i++) {
         fl_status status = FL_UNLIKELY(watched) ? run_watched(run, &p->steps[i]) : run_step(run, &p->steps[i]);
+        if (FL_UNLIKELY(fl_loss_any()) && status == FL_OK) status = check_losses(p, &p->steps[i]);
         if (FL_UNLIKELY(status != FL_OK)) return fail_at(&p->steps[i], status);
     }
     return FL_OK;
@@ -528,16 +549,6 @@ static fl_status give_results(const fl_program *program, fl_tensor **results)
     return FL_OK;
 }
 
-/* An error if memory of what the run took was lost meanwhile. */
-static fl_status check_losses(const fl_program *program)
-{
-    for (int i = 0; i < program->slot_count; i++) {
-        const fl_slot *s = &program->slots[i];
-        if (fl_slot_is_outside(s) && s->first >= 0) FL_TRY(fl_loss_check(&s->tensor->storage->var));
-    }
-    return FL_OK;
-}
-
 bool fl_program_is_busy(const fl_program *program) { return program->busy; }
 
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
@@ -550,7 +561,6 @@ fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor 
     if (status == FL_OK) status = take_outside(program, args);
     if (status == FL_OK) status = take_block(program);
     if (status == FL_OK) status = run_steps(&run);
-    if (status == FL_OK && fl_loss_any()) status = check_losses(program);
     if (status == FL_OK) fl_engine_direct_ops += program->host_ops;
     if (status == FL_OK) status = set_gradients(program);
     if (status == FL_OK) status = give_results(program, results);
