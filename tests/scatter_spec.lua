@@ -47,6 +47,30 @@ describe("scatter", function()
         end
     end)
 
+    it("reads an expanded index as one that is written out", function()
+        for _, dtype in ipairs{"float32", "bfloat16", "int64"} do
+            for axis, kept in ipairs{{5, 1}, {1, 7}} do
+                local rows = flow.randint(0, 4, kept, {dtype = axis == 1 and "int64" or "int32"})
+                local index, src = rows:expand(5, 7), flow.randint(-9, 9, {5, 7}):to(dtype)
+                local x = flow.ones({5, 7}, {dtype = dtype})
+                for _, name in ipairs{"scatter", "scatter_add"} do
+                    for along = 0, 1 do
+                        local what = ("%s of %s along %d"):format(name, dtype, along)
+                        assert.is_true(ref.same_bits(x[name](x, along, index:clone(), src), x[name](x, along, index, src)), what)
+                    end
+                end
+                for along = 0, 1 do
+                    local whole, written = flow.ones({5, 7}, {requires_grad = true}), flow.ones({5, 7}, {requires_grad = true})
+                    whole:gather(along, index):sum():backward()
+                    written:gather(along, index:clone()):sum():backward()
+                    assert.is_true(ref.same_bits(written.grad, whole.grad), "gradient of gather along " .. along)
+                end
+            end
+        end
+        assert.has_error(function() flow.zeros(3, 4):scatter_add(0, flow.tensor{{1}, {3}, {5}}:expand(3, 4), flow.ones(3, 4)) end,
+            "scatter_add: index[1, 0] is 3, but this axis of x has 3 positions (0 to 2)")
+    end)
+
     it("writes a number", function()
         for n, case in ipairs(cases) do
             for _, dtype in ipairs(ref.dtypes) do

@@ -7,23 +7,22 @@
 
 #include <stdio.h>
 
-fl_status fl_indices_open(const int64_t **out, const fl_kernel *kernel, int operand)
+fl_status fl_indices_array(const int64_t **out, const fl_view *v, const char *who, int slot)
 {
-    const fl_view *v = &kernel->in[operand];
     if (v->contiguous && v->dtype == FL_INT64) {
         *out = v->data;
         return FL_OK;
     }
-    int64_t strides[FL_MAX_NDIM], *copy = fl_scratch(FL_STAGE_SCRATCH, sizeof(int64_t) * (size_t)v->numel + 64);
-    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", kernel->name, (long long)v->numel);
-    fl_shape_strides(strides, v->size, v->ndim);
-    fl_view array = *v;
-    array.data = copy;
-    array.dtype = FL_INT64;
-    array.contiguous = true;
-    array.stride = strides;
+    int64_t strides[FL_MAX_NDIM], *copy = fl_scratch(slot, sizeof(int64_t) * (size_t)v->numel + 64);
+    if (!copy) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld indices", who, (long long)v->numel);
+    fl_view array = fl_view_array(v, copy, FL_INT64, strides);
     *out = copy;
     return fl_cpu_copy(&array, v);
+}
+
+fl_status fl_indices_open(const int64_t **out, const fl_kernel *kernel, int operand)
+{
+    return fl_indices_array(out, &kernel->in[operand], kernel->name, FL_STAGE_SCRATCH);
 }
 
 /* "[2, 0]", the logical position of local element i; "" for a 0-d operand. */

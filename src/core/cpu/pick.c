@@ -165,7 +165,7 @@ fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count)
 /* ---- elements ---- */
 
 /* Walks the elements of `index` in order: for each, where the element of `target` lies that has the same position but
-** for the axis. Offsets are in elements of target; -1: the part does not hold it. */
+** for the axis. Offsets are in elements of target. */
 struct walk {
     const fl_view *index, *target;
     const int64_t *values, *strides; /* strides of the target */
@@ -182,13 +182,6 @@ static int64_t walk_base(const struct walk *walk, int64_t i)
         if (a != walk->axis) base += (at + walk->index->start[a] - walk->target->start[a]) * walk->strides[a];
     }
     return base;
-}
-
-static int64_t walk_to(const struct walk *walk, int64_t base, int64_t i)
-{
-    if (walk->target->ndim == 0) return 0;
-    int64_t at = walk->values[i] - walk->target->start[walk->axis];
-    return at < 0 || at >= walk->target->size[walk->axis] ? -1 : base + at * walk->strides[walk->axis];
 }
 
 /* Elements along the last axis of the index, and how far the target moves for each. */
@@ -257,37 +250,6 @@ fl_status fl_cpu_gather(fl_kernel *kernel, int axis)
     int64_t step, row = walk_row(&g.w, &step);
     fl_team_for(index->numel / row, 10 + 2 * (double)row, gather_rows, &g);
     return FL_OK;
-}
-
-fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis)
-{
-    fl_stage s;
-    const fl_view *out = &kernel->out[0], *index = &kernel->in[1];
-    if (out->numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_dtype dtype = fl_dtype_is_float(s.dtype) ? s.dtype : FL_INT64;
-    int64_t strides[FL_MAX_NDIM], step;
-    fl_shape_strides(strides, out->size, out->ndim);
-    struct walk w = {.index = index, .target = out, .values = s.in[1], .strides = strides, .axis = axis};
-    fl_index_rule rule = {.who = "scatter_add",
-                          .param = "index",
-                          .owner = "this axis of x",
-                          .noun = "positions",
-                          .limit = out->ndim ? out->logical[w.axis] : 1};
-    FL_TRY(fl_indices_check(w.values, index, &rule));
-    memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(dtype));
-    int64_t row = walk_row(&w, &step);
-    for (int64_t first = 0; first < index->numel; first += row) {
-        int64_t base = walk_base(&w, first);
-        for (int64_t i = first; i < first + row; i++, base += step) {
-            int64_t at = walk_to(&w, base, i);
-            if (at < 0) continue;
-            if (dtype == FL_FLOAT64) ((double *)s.out[0])[at] += ((const double *)s.in[0])[i];
-            else if (dtype == FL_INT64) ((uint64_t *)s.out[0])[at] += ((const uint64_t *)s.in[0])[i]; /* wraps */
-            else ((float *)s.out[0])[at] += ((const float *)s.in[0])[i];
-        }
-    }
-    return fl_stage_close(&s);
 }
 
 /* ---- one element per line ---- */

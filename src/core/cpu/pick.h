@@ -17,9 +17,6 @@ fl_status fl_cpu_add_along(fl_kernel *kernel, int axis, int64_t count);
 /* out[0] = the elements of in[0] that in[1] names along the axis. Checks the index. */
 fl_status fl_cpu_gather(fl_kernel *kernel, int axis);
 
-/* out[0] = the sums of in[0]'s elements, each at the place along the axis that in[1] names. Checks the index. */
-fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis);
-
 /* out = from every line of x along the axis the element at the line's index, 0 where that is not on the line. index has
 ** x's shape without the axis, or with size 1 there. */
 fl_status fl_cpu_axis_gather(const fl_view *out, const fl_view *x, const fl_view *index, int axis);

@@ -3,7 +3,9 @@
 */
 #include "scatter.h"
 #include "base/axes.h"
+#include "copy.h"
 #include "indices.h"
+#include "stage.h"
 
 enum { BESIDE = 64, BESIDE_SLICES = 2048 }; /* lines beside each other that are one unit of work */
 
@@ -71,14 +73,17 @@ static inline __attribute__((always_inline)) void write_lines(const struct write
 {
     const int64_t first = j->first, held = j->held, place = j->place, n = inner->size;
     const int64_t out_step = inner->stride[0], src_step = inner->stride[1], position_step = inner->stride[2];
-    const bool row = position_step == 0 && out_step == (int64_t)item && src_step == (int64_t)item;
+    const bool row = position_step == 0 && out_step == (int64_t)item, whole = src_step == (int64_t)item;
+    const fl_copy_kernels *copy = FL_BY_LEVEL(fl_copy_kernels);
     for (int64_t i = 0; i < outer->size; i++) {
         char *out = j->out + offset[0] + i * outer->stride[0];
         const char *src = j->src + offset[1] + i * outer->stride[1],
                    *positions = j->positions + offset[2] + i * outer->stride[2];
-        if (row) {
+        if (row) { /* of src, or all of it one value */
             int64_t at = *(const int64_t *)positions - first;
-            if ((uint64_t)at < (uint64_t)held) memcpy(out + at * place, src, (size_t)n * item);
+            if ((uint64_t)at >= (uint64_t)held) continue;
+            if (whole) memcpy(out + at * place, src, (size_t)n * item);
+            else copy->move[__builtin_ctz((unsigned)item)](out + at * place, (int64_t)item, src, src_step, n);
             continue;
         }
         for (int64_t c = 0; c < n; c++) {
@@ -185,19 +190,37 @@ static void run(struct write_job *job)
                 write_units, job);
 }
 
-/* A job on the operands; its positions have been checked. */
-static fl_status open_job(struct write_job *job, fl_kernel *kernel, int axis, const char *who, const void *src,
-                          fl_scatter_mode mode)
+/* Positions that repeat along an axis (its stride is 0) are read and checked once. strides: over all of the index. */
+static fl_status open_positions(const int64_t **positions, int64_t *strides, const fl_view *index,
+                                const fl_index_rule *rule)
 {
-    const fl_view *out = &kernel->out[0];
+    fl_view once = *index;
+    int64_t sizes[FL_MAX_NDIM];
+    once.size = sizes;
+    for (int a = 0; a < index->ndim; a++) {
+        bool repeats = index->stride[a] == 0 && index->size[a] > 1;
+        sizes[a] = repeats ? 1 : index->size[a];
+        if (repeats) once.numel /= index->size[a];
+    }
+    FL_TRY(fl_indices_array(positions, &once, rule->who, FL_KERNEL_SCRATCH));
+    FL_TRY(fl_indices_check(*positions, &once, rule));
+    fl_shape_strides(strides, sizes, index->ndim);
+    for (int a = 0; a < index->ndim; a++)
+        if (sizes[a] != index->size[a]) strides[a] = 0;
+    return FL_OK;
+}
+
+/* A job that writes into out at positions, strides: over all of the index, which have been checked. */
+static fl_status open_job(struct write_job *job, int64_t *strides, const fl_view *out, const fl_view *index, int axis,
+                          const char *who, const void *src, fl_scatter_mode mode)
+{
     const int64_t *positions;
-    FL_TRY(fl_indices_open(&positions, kernel, 1));
     fl_index_rule rule = {.who = who,
                           .param = "index",
                           .owner = "this axis of x",
                           .noun = "positions",
                           .limit = out->ndim ? out->logical[axis] : 1};
-    FL_TRY(fl_indices_check(positions, &kernel->in[1], &rule));
+    FL_TRY(open_positions(&positions, strides, index, &rule));
     *job = (struct write_job){.out = out->data,
                               .src = src,
                               .positions = (const char *)positions,
@@ -207,25 +230,45 @@ static fl_status open_job(struct write_job *job, fl_kernel *kernel, int axis, co
     return FL_OK;
 }
 
+static fl_status scatter(const fl_view *out, const fl_view *index, int axis, const char *who, const void *src,
+                         const int64_t *src_strides, fl_scatter_mode mode)
+{
+    struct write_job job;
+    int64_t strides[FL_MAX_NDIM];
+    FL_TRY(open_job(&job, strides, out, index, axis, who, src, mode));
+    if (arrange(&job, out, &(struct origin){index, src_strides, strides}, axis)) run(&job);
+    return FL_OK;
+}
+
 fl_status fl_cpu_scatter(fl_kernel *kernel, int axis, const void *src, const int64_t *src_strides, fl_scatter_mode mode)
 {
     static const char *const names[] = {"scatter", "scatter_add", "scatter_reduce", "scatter_reduce", "scatter_reduce"};
-    const fl_view *index = &kernel->in[1];
-    struct write_job job;
-    int64_t strides[FL_MAX_NDIM];
-    FL_TRY(open_job(&job, kernel, axis, names[mode], src, mode));
-    fl_shape_strides(strides, index->size, index->ndim);
-    if (arrange(&job, &kernel->out[0], &(struct origin){index, src_strides, strides}, axis)) run(&job);
-    return FL_OK;
+    return scatter(&kernel->out[0], &kernel->in[1], axis, names[mode], src, src_strides, mode);
+}
+
+fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis)
+{
+    enum { SRC = 1 << 0, INDEX = 1 << 1 };
+    fl_stage s;
+    int64_t strides[FL_MAX_NDIM], src_strides[FL_MAX_NDIM];
+    const fl_view *out = &kernel->out[0], *src = &kernel->in[0];
+    if (out->numel == 0) return FL_OK;
+    fl_dtype dtype = fl_dtype_is_float(out->dtype) ? fl_dtype_compute(out->dtype) : FL_INT64;
+    FL_TRY(fl_stage_open(&s, kernel, INDEX | (src->dtype == dtype ? SRC : 0)));
+    fl_view sums = fl_view_array(out, s.out[0], dtype, strides);
+    memset(s.out[0], 0, (size_t)out->numel * fl_dtype_size(dtype));
+    fl_stage_strides(src_strides, &s, 0);
+    FL_TRY(scatter(&sums, &kernel->in[1], axis, "scatter_add", s.in[0], src_strides, FL_SCATTER_ADD));
+    return fl_stage_close(&s);
 }
 
 fl_status fl_cpu_scatter_slices(fl_kernel *kernel, int axis, fl_scatter_mode mode)
 {
     const fl_view *src = &kernel->in[2];
     struct write_job job;
-    int64_t strides[FL_MAX_NDIM] = {0};
-    FL_TRY(open_job(&job, kernel, axis, "index_add", src->data, mode));
-    strides[axis] = 1;
+    int64_t own[FL_MAX_NDIM], strides[FL_MAX_NDIM] = {0};
+    FL_TRY(open_job(&job, own, &kernel->out[0], &kernel->in[1], axis, "index_add", src->data, mode));
+    strides[axis] = kernel->in[1].ndim ? own[0] : 0;
     if (arrange(&job, &kernel->out[0], &(struct origin){src, src->stride, strides}, axis)) run(&job);
     return FL_OK;
 }

@@ -23,6 +23,9 @@ typedef enum fl_scatter_mode {
 fl_status fl_cpu_scatter(fl_kernel *kernel, int axis, const void *src, const int64_t *src_strides,
                          fl_scatter_mode mode);
 
+/* out[0] = the sums of in[0]'s elements, each at the place along the axis that in[1] names. */
+fl_status fl_cpu_gather_add(fl_kernel *kernel, int axis);
+
 /* Into out[0]: the slices of in[2] along the axis, each at the position that in[1], with one axis or none, names. */
 fl_status fl_cpu_scatter_slices(fl_kernel *kernel, int axis, fl_scatter_mode mode);
 

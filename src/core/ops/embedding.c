@@ -8,6 +8,7 @@
 #include "op/indexing.h"
 #include "cpu/indices.h"
 #include "cpu/pick.h"
+#include "cpu/scatter.h"
 #include "ops.h"
 
 /* ---- inference ---- */

@@ -234,6 +234,19 @@ static fl_tensor *sums_at(fl_expr *expr, fl_tensor *weights, fl_tensor *position
     return EXPR_CALL(expr, &a, index_select_backward, fl_of(weights), fl_of(positions));
 }
 
+/* How often each of 0 .. size - 1 is among the positions. */
+static fl_tensor *counts_at(fl_expr *expr, fl_tensor *positions, int64_t size)
+{
+    fl_attrs a;
+    fl_tensor *one = expr_range(expr, positions, 1, 1, 1);
+    if (expr->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(gather_backward));
+    fl_attr_set(&a, FL_INDEXED_AXIS, 0);
+    fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, &size, 1);
+    return EXPR_CALL(expr, &a, gather_backward, fl_of(expr_expanded(expr, one, &positions->meta->shape)),
+                     fl_of(positions));
+}
+
 /* The smallest and the largest of a list, which has elements, as the host knows them. */
 static fl_status range_of(int64_t range[2], fl_tensor *x)
 {
@@ -266,15 +279,13 @@ static fl_status body_bincount(fl_tensor **out, const fl_operand *in, int nin, c
     if (weights && !fl_shape_equal(&weights->meta->shape, &x->meta->shape))
         return fl_fail(FL_ERR_SHAPE, "bincount: weights must have the shape of x, they are %s",
                        fl_shape_text(text, &weights->meta->shape));
-    if (x->meta->numel > 0) FL_TRY(range_of(range, x));
+    fl_tensor *positions = expr_cast(&c, x, FL_INT64);
+    if (positions && x->meta->numel > 0) c.status = range_of(range, positions);
+    FL_TRY(c.status == FL_OK ? FL_OK : fl_expr_end(&c));
     if (range[0] < 0) return fl_fail(FL_ERR_VALUE, "bincount: x has the negative element %lld", (long long)range[0]);
     if (range[1] >= size) size = range[1] + 1;
-    fl_tensor *positions = expr_cast(&c, x, FL_INT64);
-    bool counts = !weights; /* in float64, which is exact up to 2^53 */
-    if (counts) weights = expr_cast(&c, EXPR_CALL(&c, NULL, ones_like, fl_of(positions)), FL_FLOAT64);
-    else if (weights->meta->dtype != FL_FLOAT32) weights = expr_cast(&c, weights, FL_FLOAT64);
-    fl_tensor *sums = sums_at(&c, weights, positions, size);
-    *out = fl_expr_take(&c, counts ? expr_cast(&c, sums, FL_INT64) : sums);
+    if (weights && weights->meta->dtype != FL_FLOAT32) weights = expr_cast(&c, weights, FL_FLOAT64);
+    *out = fl_expr_take(&c, weights ? sums_at(&c, weights, positions, size) : counts_at(&c, positions, size));
     return fl_expr_end(&c);
 }
 
