@@ -157,7 +157,9 @@ describe("distributions", function()
         local c = D.constraints
         local function allowed(name, x) return tostring(c[name].check(x):to("uint8"):totable() == 1) end
         for _, dtype in ipairs {"float64", "bfloat16", "int32", "bool"} do
-            assert.are.equal("true", allowed("positive_definite", flow.eye(2):to(dtype)), dtype)
+            for _, name in ipairs {"positive_definite", "positive_semidefinite", "symmetric", "square"} do
+                assert.are.equal("true", allowed(name, flow.eye(2):to(dtype)), name .. dtype)
+            end
         end
         assert.are.equal("false", allowed("positive_definite", flow.tensor {{1, 2}, {2, 1}}))
         assert.are.equal("false", allowed("positive_definite", flow.tensor {{1.0, 0.5}, {0.0, 1.0}}))

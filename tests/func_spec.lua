@@ -82,6 +82,10 @@ describe("flow.autograd", function()
         assert.is_true(F.jacobian(square, x, {create_graph = true}).requires_grad)
         local rows = F.hessian(function(a, b) return (a * b):sum() end, {x, x})
         assert.are.same({{1, 0}, {0, 1}}, rows[1][2]:totable())
+        for _, inputs in ipairs {x, {x}} do
+            assert.are.equal("autograd.functional.hessian: the function must return a tensor with one element, got [2]",
+                message(function() F.hessian(square, inputs) end))
+        end
         assert.are.equal("autograd.functional.vjp: v may be left out where the result has one element only",
             message(function() F.vjp(square, x) end))
         assert.are.equal("autograd.backward: tensor 1 is [2]; grad_tensors must have its gradient",

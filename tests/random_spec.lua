@@ -17,6 +17,8 @@ describe("randint", function()
         assert.are.equal(8, flow.randint_like(flow.ones(2), 4, 5):sum():item())
         assert.are.equal("float64", flow.randint_like(flow.ones(2), 4, {dtype = "float64"}).dtype)
         assert.is_false(flow.has "x:randint")
+        assert.are.equal("randint_like: too many arguments: randint_like(x, low: int, high: int, options)",
+            support.placed_message_of(function() flow.randint_like(flow.ones(2), 4, flow.nn.Linear(2, 2)) end))
     end)
 end)
 

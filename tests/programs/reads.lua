@@ -42,6 +42,7 @@ function kinds.sample(d)
         for i, size in ipairs(t.shape) do shape[i] = resized(size) end
         local dtype = floats[t.dtype] and cast or t.dtype
         local existing = floats[t.dtype] and chance(50) and d:shaped(shape, dtype, place)
+        if d.gradients and op.name == "bce_backward" then existing = nil end -- slopes of what is no probability are 1e12
         return existing or d:input {shape = shape, dtype = dtype, kind = "sample", op = op.name, sample = n, at = args.at[t], place = place}
     end
     if op.name == "arg_find" then return kinds.arg_find(d, place, name_of(args[1]), args) end

@@ -155,6 +155,11 @@ const char *fl_lua_type_name(lua_State *L, int index)
     if (fl_lua_box(L, index)) return "tensor";
     if (lua_type(L, index) == LUA_TNONE) return "nothing";
     if (lua_type(L, index) == LUA_TNUMBER && lua_tonumber(L, index) != lua_tonumber(L, index)) return "nan";
+    if (lua_istable(L, index) && luaL_getmetafield(L, index, "__name") != LUA_TNIL) { /* an object's class */
+        const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "table";
+        lua_pop(L, 1); /* the class keeps the string */
+        return name;
+    }
     return luaL_typename(L, index);
 }
 

@@ -275,7 +275,15 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call)
     return text;
 }
 
-static bool is_empty_table(lua_State *L, int index) { return lua_istable(L, index) && lua_rawlen(L, index) == 0; }
+/* Modules and other objects, whose keys are tables, are not empty. */
+static bool is_empty_table(lua_State *L, int index)
+{
+    if (!lua_istable(L, index) || lua_rawlen(L, index) != 0) return false;
+    lua_pushnil(L);
+    if (!lua_next(L, index)) return true;
+    lua_pop(L, 2);
+    return false;
+}
 
 /* A list that is the last parameter may be written as so many arguments: f("ij,jk", x, y). */
 static bool is_spread(lua_State *L, const fl_signature *signature, int i, int index)

@@ -103,7 +103,8 @@ static int randint_like(lua_State *L)
     int given = lua_gettop(L);
     bool is_high = given >= 2 && given <= 3 && lua_isnumber(L, 2) && (given == 2 || lua_istable(L, 3));
     if (is_high && given == 3) {
-        is_high = lua_getfield(L, 3, "high") == LUA_TNIL;
+        lua_pushliteral(L, "high");
+        is_high = lua_rawget(L, 3) == LUA_TNIL; /* a module, which is no table of options, may refuse the name */
         lua_pop(L, 1);
     }
     return call_from(L, 2, is_high);

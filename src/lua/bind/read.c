@@ -109,6 +109,8 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
         if (lua_type(L, -2) == LUA_TSTRING)
             FL_RAISE(L, "%s: %s is a list, but has the key '%s'; put options in a separate table", who, name,
                      lua_tostring(L, -2));
+        if (lua_type(L, -2) != LUA_TNUMBER) /* of a module, whose keys are tables */
+            FL_RAISE(L, "%s: %s must be a list of whole numbers, got %s", who, name, fl_lua_type_name(L, index));
         lua_pop(L, 1);
     }
     return (int)count;

@@ -77,12 +77,25 @@ function F.jacobian(f, inputs, opts)
     return finish(opts.create_graph, g, table.unpack(list))
 end
 
+-- f, which must return a tensor with one element.
+local function of_one_element(who, f)
+    return function(...)
+        local y = f(...)
+        if not check.is_tensor(y) or y:numel() ~= 1 then
+            check.fail("autograd.functional.%s: the function must return a tensor with one element, got %s", who,
+                check.is_tensor(y) and check.shape(y) or check.got(y))
+        end
+        return y
+    end
+end
+
 ---The second derivatives of f, whose result has one element: of several arguments a list of lists.
 ---@param f function
 ---@param inputs any a tensor or a list
 ---@param opts {create_graph: boolean, strict: boolean, vectorize: boolean}
 function F.hessian(f, inputs, opts)
     local list, single = arguments("hessian", inputs, opts.create_graph)
+    f = of_one_element("hessian", f)
     if single then return finish(opts.create_graph, func.hessian(f), list[1]) end
     local rows = {}
     for i = 1, #list do

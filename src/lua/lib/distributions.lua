@@ -107,8 +107,12 @@ check.define_type("constraint", "a constraint", is_constraint)
 local function is_float(x) return x.dtype:find "float" ~= nil end
 local function whole(x) return x:eq(is_float(x) and x:floor() or x) end
 
+-- A matrix as linear algebra takes it.
+local function as_matrix(x) return x.dtype == "float64" and x or x:to "float32" end
+
 -- True for each of the matrices that is equal to its transpose, but for rounding.
 local function symmetric(x)
+    x = as_matrix(x)
     if x:size(-1) ~= x:size(-2) then return x:ne(x):any(-1):any(-1):logical_and(false) end
     return (x - x:transpose(-1, -2)):abs():le(1e-6):all(-1):all(-1)
 end
@@ -146,12 +150,13 @@ constraints.square = constraint("a square matrix", function(x)
 end, 2)
 constraints.symmetric = constraint("a symmetric matrix", symmetric, 2)
 constraints.positive_semidefinite = constraint("a positive semidefinite matrix", function(x)
+    x = as_matrix(x)
     local good = symmetric(x)
     if x:size(-1) ~= x:size(-2) then return good end
     return good:logical_and((flow.linalg.eigvalsh(x)):ge(-1e-6):all(-1))
 end, 2)
 constraints.positive_definite = constraint("a positive definite matrix", function(x)
-    if x.dtype ~= "float64" then x = x:to "float32" end
+    x = as_matrix(x)
     local good = symmetric(x)
     if x:size(-1) ~= x:size(-2) then return good end
     local _, info = flow.linalg.cholesky_ex(x)
