@@ -42,6 +42,7 @@ refuses("sizes", {
     {"zeros: size must hold whole numbers, number 2 is nil", function() flow.zeros {2, nil, 3} end},
     {"zeros: size must hold whole numbers, number 1 is table", function() flow.zeros(cycle) end},
     {"zeros: size is a list, but has the key 'dtype'; put options in a separate table", function() flow.zeros {2, 3, dtype = "int64"} end},
+    {"index_put: index 2 must be of integers or bool, got float32", function() flow.index_put(x, {flow.tensor {0}, flow.ones(1)}, 1) end},
     {"zeros: size must be a list of whole numbers, got Linear", function() flow.zeros(nn.Linear(1, 1)) end},
     {"zeros: too many arguments: zeros(size: sizes, options)", function() flow.zeros(3, nn.Linear(1, 1)) end},
     {"relu: too many arguments: relu(x)", function() flow.relu(x, nn.Linear(1, 1)) end},

@@ -21,6 +21,14 @@ function kinds.arg_find(d, place, x, args)
     return d:emit(("op.arg_find(%s, %s, %s, %s, %s)"):format(x, value[1], axis or "nil", keepdim, largest), place, {op = "arg_find"})
 end
 
+-- Ops with slopes that are rounding alone, or not unique, on other numbers than those of their samples: of what is no
+-- probability; of a matrix whose rows repeat.
+local steep = {}
+for name in ("bce_backward svd qr linalg.svd linalg.svdvals linalg.qr linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.pinv " ..
+    "linalg_pseudoinverse linalg.lstsq linalg_least_squares"):gmatch "%S+" do
+    steep[name] = true
+end
+
 -- A sample of any op, changed.
 function kinds.sample(d)
     local op = pick(catalog.usable)
@@ -42,7 +50,7 @@ function kinds.sample(d)
         for i, size in ipairs(t.shape) do shape[i] = resized(size) end
         local dtype = floats[t.dtype] and cast or t.dtype
         local existing = floats[t.dtype] and chance(50) and d:shaped(shape, dtype, place)
-        if d.gradients and op.name == "bce_backward" then existing = nil end -- slopes of what is no probability are 1e12
+        if d.gradients and steep[op.name] then existing = nil end
         return existing or d:input {shape = shape, dtype = dtype, kind = "sample", op = op.name, sample = n, at = args.at[t], place = place}
     end
     if op.name == "arg_find" then return kinds.arg_find(d, place, name_of(args[1]), args) end

@@ -124,6 +124,7 @@ local function pairs_of(who, indices)
     local given, axis = {}, 0
     for i, t in ipairs(flow.is_tensor(indices) and {indices} or indices) do
         if not flow.is_tensor(t) then check.fail("%s: index %d must be a tensor, got %s", who, i, check.got(t)) end
+        if t.dtype:find "float" then check.fail("%s: index %d must be of integers or bool, got %s", who, i, t.dtype) end
         given[#given + 1], given[#given + 2] = axis, t
         axis = axis + (t.dtype == "bool" and t.ndim or 1)
     end
