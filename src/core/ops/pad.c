@@ -1,8 +1,9 @@
 /*
-** pad.c -- pad: elements put around x along any of its last axes: a constant around all axes at once, other elements
-** axis by axis.
+** pad.c -- pad: elements put around x along any of its last axes, all axes at once; on devices those that are not a
+** constant axis by axis.
 */
 #include "op/views.h"
+#include "cpu/pad.h"
 #include "resample.h"
 
 enum { PAD_SIZES, PAD_MODE, PAD_VALUE };
@@ -111,7 +112,25 @@ fl_status fl_move_pad(fl_kernel *kernel, const fl_mover *mover)
     return in->numel ? mover->copy(&inside, in) : FL_OK;
 }
 
-static fl_status kernel_constant(fl_kernel *kernel) { return fl_move_pad(kernel, &fl_cpu_mover); }
+/* before[a]: of axis a. */
+static void padding_before(int64_t *before, const fl_attr *pad, int ndim)
+{
+    memset(before, 0, sizeof *before * FL_MAX_NDIM);
+    for (int i = 0; i < pad->count / 2; i++) before[ndim - 1 - i] = pad->list[2 * i];
+}
+
+/* Long rows are copied and filled as blocks. */
+static fl_status kernel_constant(fl_kernel *kernel)
+{
+    enum { LONG_ROW = 2048 }; /* bytes */
+    const fl_view *out = &kernel->out[0];
+    int64_t before[FL_MAX_NDIM], value[1];
+    bool is_long = out->ndim == 0 || out->size[out->ndim - 1] * (int64_t)fl_dtype_size(out->dtype) >= LONG_ROW;
+    if (is_long || !out->contiguous) return fl_move_pad(kernel, &fl_cpu_mover);
+    padding_before(before, &kernel->attrs->at[CONSTANT_SIZES], out->ndim);
+    fl_attr_bytes(value, out->dtype, &kernel->attrs->at[CONSTANT_VALUE]);
+    return fl_cpu_pad(out, &kernel->in[0], before, FL_PAD_VALUE, value);
+}
 
 /* The part of the gradient that lies where x does. */
 static fl_status grad_constant(fl_grad *g)
@@ -143,7 +162,102 @@ FL_OP(pad_constant) = {
                "flow.randn(2, 3, 4), {0, 0, 1, 1}", "flow.randn(2, 0), {0, 1, 1, 0}"),
 };
 
-/* ---- one axis ---- */
+/* ---- elements of x around it, on the host: all axes at once ---- */
+
+enum { EDGES_SIZES, EDGES_MODE };
+
+static fl_status infer_edges(fl_infer *infer)
+{
+    const fl_attr *pad = &infer->attrs->at[EDGES_SIZES];
+    int64_t mode = infer->attrs->at[EDGES_MODE].integer;
+    FL_TRY(infer_constant(infer));
+    if (mode < MODE_REFLECT || mode > MODE_CIRCULAR)
+        return fl_infer_fail(infer, FL_ERR_VALUE, "there is no mode %lld", (long long)mode);
+    for (int i = 0; i < pad->count / 2; i++)
+        FL_TRY(check_axis(&infer->in[0].shape, infer->in[0].shape.ndim - 1 - i, pad->list[2 * i], pad->list[2 * i + 1],
+                          mode));
+    return FL_OK;
+}
+
+/* Axes that do not grow may be split; values are only moved. */
+static void sbp_edges(fl_sigs *sigs)
+{
+    const fl_attr *pad = &sigs->attrs->at[EDGES_SIZES];
+    uint32_t grown = 0;
+    for (int i = 0; i < pad->count; i++)
+        if (pad->list[i]) grown |= 1u << (sigs->in_logical[0].ndim - 1 - i / 2);
+    fl_sbp_except(sigs, grown);
+    fl_sbp_moves(sigs, false);
+}
+
+static fl_status kernel_edges(fl_kernel *kernel)
+{
+    static const fl_pad_rule rules[] = {FL_PAD_VALUE, FL_PAD_REFLECT, FL_PAD_REPLICATE, FL_PAD_CIRCULAR};
+    int64_t before[FL_MAX_NDIM];
+    padding_before(before, &kernel->attrs->at[EDGES_SIZES], kernel->out[0].ndim);
+    return fl_cpu_pad(&kernel->out[0], &kernel->in[0], before, rules[kernel->attrs->at[EDGES_MODE].integer], NULL);
+}
+
+/* The transpose along an axis that has n elements without its padding. */
+static fl_tensor *expr_circular_back(fl_expr *expr, fl_tensor *g, int axis, int64_t n, int64_t before, int64_t after)
+{
+    fl_tensor *sum = expr_narrowed(expr, g, axis, before, n);
+    if (before)
+        sum = expr_add(expr, sum,
+                       expr_set_in_zeros(expr, expr_narrowed(expr, g, axis, 0, before), axis, n - before, n));
+    if (after)
+        sum = expr_add(expr, sum, expr_set_in_zeros(expr, expr_narrowed(expr, g, axis, before + n, after), axis, 0, n));
+    return sum;
+}
+
+static fl_tensor *expr_mirrored_back(fl_expr *expr, fl_tensor *g, int axis, int64_t n, int64_t before, int64_t mode)
+{
+    fl_attrs a;
+    if (expr->status != FL_OK) return NULL;
+    fl_attrs_init(&a, FL_OP_REF(resample_back));
+    fl_attr_set(&a, FL_RESAMPLE_AXIS, axis);
+    fl_attr_set(&a, FL_RESAMPLE_SIZE, g->meta->shape.dims[axis]);
+    fl_attr_set(&a, FL_RESAMPLE_RULE, mode == MODE_REFLECT ? FL_RESAMPLE_REFLECT : FL_RESAMPLE_REPLICATE);
+    fl_attr_set_number(&a, FL_RESAMPLE_SCALE, 1);
+    fl_attr_set(&a, FL_RESAMPLE_BEFORE, before);
+    fl_attr_set(&a, FL_RESAMPLE_LENGTH, n);
+    return EXPR_CALL(expr, &a, resample_back, fl_of(g));
+}
+
+/* Every element has the sum of the gradients of its copies, axis by axis. */
+static fl_status grad_edges(fl_grad *g)
+{
+    fl_expr c = {0};
+    const fl_attr *pad = &g->attrs->at[EDGES_SIZES];
+    const fl_shape *x = &g->in_meta[0]->shape;
+    int64_t mode = g->attrs->at[EDGES_MODE].integer;
+    fl_tensor *sum = g->gout[0];
+    for (int i = 0; i < pad->count / 2; i++) {
+        int axis = x->ndim - 1 - i;
+        int64_t before = pad->list[2 * i], after = pad->list[2 * i + 1], n = x->dims[axis];
+        if (before == 0 && after == 0) continue;
+        sum = mode == MODE_CIRCULAR ? expr_circular_back(&c, sum, axis, n, before, after)
+                                    : expr_mirrored_back(&c, sum, axis, n, before, mode);
+    }
+    g->gin[0] = fl_expr_take(&c, sum);
+    return fl_expr_end(&c);
+}
+
+FL_OP(pad_edges) = {
+    .name = "pad_edges",
+    .sig = "pad_edges(x, pad: ints, mode: int)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .doc = "x with elements of its own before and after it, two numbers for each axis, the last axis first.",
+    .infer = infer_edges,
+    .sbp = sbp_edges,
+    .cpu = kernel_edges,
+    .grad = grad_edges,
+    FL_SAMPLES("flow.randn(3, 4), {1, 2}, 1", "flow.randn(2, 3, 4), {2, 1, 0, 2}, 2",
+               "flow.randn(2, 3, 4), {4, 1, 1, 3}, 3", "flow.randn(2, 3, 4), {0, 0, 2, 1}, 1"),
+};
+
+/* ---- the same on devices: one axis ---- */
 
 /* x and its last elements before, its first ones after it. */
 static fl_tensor *expr_circular(fl_expr *expr, fl_tensor *x, int axis, int64_t before, int64_t after)
@@ -182,7 +296,7 @@ static fl_tensor *expr_padded_axis(fl_expr *expr, fl_tensor *x, int axis, int64_
                          before);
 }
 
-static fl_tensor *expr_padded(fl_expr *expr, fl_tensor *x, const fl_attr *pad, int64_t mode)
+static fl_tensor *expr_padded_axes(fl_expr *expr, fl_tensor *x, const fl_attr *pad, int64_t mode)
 {
     for (int i = 0; i < pad->count / 2; i++) {
         int axis = expr->status == FL_OK ? x->meta->shape.ndim - 1 - i : 0;
@@ -191,15 +305,42 @@ static fl_tensor *expr_padded(fl_expr *expr, fl_tensor *x, const fl_attr *pad, i
     return x;
 }
 
-/* All axes at once. */
-static fl_tensor *expr_constant(fl_expr *expr, fl_tensor *x, const fl_attr *pad, const fl_attr *value)
+/* ---- pad ---- */
+
+/* Cuts x where padding is negative. sizes: what is left to be added; returned in *any: whether that is anything. */
+static fl_tensor *expr_cut_axes(fl_expr *expr, int64_t *sizes, bool *any, fl_tensor *x, const fl_attr *pad)
 {
-    int64_t sizes[2 * FL_MAX_NDIM], any = 0;
-    fl_attrs a;
+    *any = false;
     for (int i = 0; i < pad->count / 2 && expr->status == FL_OK; i++)
         x = expr_cut(expr, x, x->meta->shape.ndim - 1 - i, pad->list[2 * i], pad->list[2 * i + 1]);
-    for (int i = 0; i < pad->count; i++) any |= sizes[i] = pad->list[i] > 0 ? pad->list[i] : 0;
-    if (expr->status != FL_OK || any == 0) return x;
+    for (int i = 0; i < pad->count; i++) {
+        sizes[i] = pad->list[i] > 0 ? pad->list[i] : 0;
+        *any |= sizes[i] > 0;
+    }
+    return x;
+}
+
+static fl_tensor *expr_edges(fl_expr *expr, fl_tensor *x, const fl_attr *pad, int64_t mode)
+{
+    int64_t sizes[2 * FL_MAX_NDIM];
+    bool any;
+    fl_attrs a;
+    if (x->meta->placement->type == FL_CUDA) return expr_padded_axes(expr, x, pad, mode);
+    x = expr_cut_axes(expr, sizes, &any, x, pad);
+    if (expr->status != FL_OK || !any) return x;
+    fl_attrs_init(&a, FL_OP_REF(pad_edges));
+    fl_attr_set_list(&a, EDGES_SIZES, sizes, pad->count);
+    fl_attr_set(&a, EDGES_MODE, mode);
+    return EXPR_CALL(expr, &a, pad_edges, fl_of(x));
+}
+
+static fl_tensor *expr_constant(fl_expr *expr, fl_tensor *x, const fl_attr *pad, const fl_attr *value)
+{
+    int64_t sizes[2 * FL_MAX_NDIM];
+    bool any;
+    fl_attrs a;
+    x = expr_cut_axes(expr, sizes, &any, x, pad);
+    if (expr->status != FL_OK || !any) return x;
     fl_attrs_init(&a, FL_OP_REF(pad_constant));
     fl_attr_set_list(&a, CONSTANT_SIZES, sizes, pad->count);
     a.at[CONSTANT_VALUE] = *value;
@@ -214,7 +355,7 @@ static fl_status body_pad(fl_tensor **out, const fl_operand *in, int nin, const 
     FL_TRY(check_pad(in, nin, attrs));
     fl_tensor *x = in[0].tensor,
               *y = mode == MODE_CONSTANT ? expr_constant(&c, x, pad, &attrs->at[PAD_VALUE])
-                                         : expr_padded(&c, x, pad, mode);
+                                         : expr_edges(&c, x, pad, mode);
     if (y == x) y = EXPR_CALL(&c, NULL, clone, fl_of(x));
     *out = fl_expr_take(&c, y);
     return fl_expr_end(&c);
