@@ -102,7 +102,6 @@ VERSION := $(shell sed -n 's/^\#define FL_VERSION "\(.*\)"/\1/p' src/core/base/v
 SONAME = libflow.so.0
 LIBRARIES = $(OUT)/libflow.so $(OUT)/libflow.a $(OUT)/flow.so
 LDLIBS_SHARED = -ljansson -lz -lm -ldl -lpthread
-LDLIBS_STATIC = $(if $(filter %.a,$(JANSSON_LIB)),,-ljansson) -lz -lm -ldl -lpthread
 TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%) $(OUT)/tests/test_states
 # The tests of threads and of shared memory, which is what ThreadSanitizer is for (run-san.sh).
@@ -131,10 +130,10 @@ $(OUT)/libflow.so: $(CORE_O)
 $(OUT)/flow.so: $(MODULE_O) $(CORE_O)
 	$(CC) $(FLAGS_$(CONFIG)) -shared $(LINK_$(CONFIG)) $(LINK_SHARED) -o $@ $(MODULE_O) $(CORE_O) $(LDLIBS_SHARED)
 # One object, because nothing refers to most of them: the linker collects the ops. Of its names a program sees those of
-# the C interface, and what plug-ins need.
+# the C interface, and what plug-ins need. It may become part of a shared object, as Debian's libjansson.a may not.
 $(OUT)/libflow.a: $(CORE_O)
 	rm -f $@
-	$(CC) -r -nostdlib -o $(OUT)/libflow.o $(CORE_O) $(filter %.a,$(JANSSON_LIB))
+	$(CC) -r -nostdlib -o $(OUT)/libflow.o $(CORE_O)
 	objcopy -w --localize-hidden --keep-global-symbol='fl_*' --keep-global-symbol='flow_*' $(OUT)/libflow.o
 	$(AR) rcs $@ $(OUT)/libflow.o
 
@@ -299,7 +298,7 @@ Description: tensors with gradients, on one rank or many
 Version: $(VERSION)
 Cflags: -I$${includedir}
 Libs: -L$${libdir} -lflow
-Libs.private: -rdynamic $(LDLIBS_STATIC)
+Libs.private: -rdynamic $(LDLIBS_SHARED)
 endef
 export FLOW_PC
 # What ops in shared objects include (src/core/ops/own_ops.h): into include/flowlua.

@@ -19,7 +19,8 @@ local function compile(source, flags, compiler)
 end
 
 local shared = ("-Isrc/core/api -L%s -lflow -Wl,-rpath,$PWD/%s"):format(build, build)
-local static = ("-Isrc/core/api %s/libflow.a -rdynamic -lz -lm -ldl -lpthread"):format(build)
+local needed = "-rdynamic -ljansson -lz -lm -ldl -lpthread"    -- by libflow.a; flow.pc has it
+local static = ("-Isrc/core/api %s/libflow.a %s"):format(build, needed)
 
 local function with(what, name, f)
     if needs(what) then it(name, f) else it(name, function() pending("needs a release build and " .. (what or "cc")) end) end
@@ -33,6 +34,34 @@ describe("libflow", function()
             assert.are.equal("y = 2.00 x -1.00\n", (process.output(compile("examples/c/train.c", linked[2]))))
             assert.are.equal("mean colour 63 70 75, last byte of a row 100\nthe picture is free again\n",
                 (process.output(compile("examples/c/buffers.c", linked[2]))))
+        end)
+    end
+
+    with(nil, "is a part of a shared object of the host's: libflow.a", function()
+        local own = folder .. "/libown.so"
+        local source = process.write(folder .. "/own.c", process.read "examples/c/train.c":gsub("int main%(void%)", "int train(void)"))
+        compile(source, ("-shared -fPIC -Isrc/core/api %s/libflow.a %s -o %s"):format(build, needed, own))
+        local main = process.write(folder .. "/main.c", "int train(void);\nint main(void) { return train(); }\n")
+        assert.are.equal("y = 2.00 x -1.00\n", (process.output(compile(main, ("%s -Wl,-rpath,%s"):format(own, folder)))))
+    end)
+
+    for _, linked in ipairs {{"libflow.so", shared}, {"libflow.a", static}} do
+        with(nil, "takes ops from a shared object: " .. linked[1], function()
+            local path = folder .. "/rms.so"
+            assert.are.equal("", (process.output(("env -u MAKEFLAGS -u MAKELEVEL make -s -C examples/ops NVCC= OUT=%s 2>&1"):format(folder))))
+            local other = process.write(folder .. "/other.c", "int other = 1;\n")
+            compile(other, "-shared -fPIC -o " .. folder .. "/other.so")
+            local program = compile("tests/host/load_ops.c", linked[2])
+            assert.are.equal(table.concat({
+                "flow_load_ops: flow_open was not called, or flow_close since",
+                "rms(x, weight, ~eps: float = 1e-6)",
+                "flow_load_ops: '" .. folder .. "/other.so' has no 'fl_ops_library_entry'",
+                "rms(x, weight, ~eps: float = 1e-6)",
+                "flow_load_ops: the path is empty",
+                "flow_load_ops: path is NULL",
+                "0.8485 1.4000",
+                "rms: weight must have as many elements as the last axis of x",
+            }, "\n") .. "\n", (process.output(("%s %s %s/other.so"):format(program, path, folder))))
         end)
     end
 

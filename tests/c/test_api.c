@@ -230,7 +230,7 @@ static void test_results_left_out(void)
     flow_unref(got[0]);
     flow_unref(got[1]);
     FAILS(flow_call(got, 2, "unique", FLOW_ARGS(flow_of(x))), FLOW_ERR_VALUE,
-          "unique: with these arguments it has 1 results, 2 were asked for");
+          "unique: with these arguments it has 1 result, 2 were asked for");
     flow_unref(x);
     CHECK(flow_tensor_count() == 0);
 }
@@ -264,7 +264,7 @@ static void test_out(void)
     FAILS(CALL(1, "neg", flow_of(x), flow_named("outt", flow_of(v))), FLOW_ERR_VALUE,
           "neg: it has no argument 'outt'; did you mean 'out'?");
     FAILS(CALL(2, "neg", flow_of(x), flow_named("out", flow_of(c))), FLOW_ERR_VALUE,
-          "neg: it has 1 results, 2 were asked for");
+          "neg: it has 1 result, 2 were asked for");
 #undef CALL
     flow_unref(x);
     flow_unref(c);
@@ -393,7 +393,7 @@ static void test_bad_calls(void)
         FLOW_ARGS(flow_int(3), flow_named("dtyp", flow_text("int64"))));
 #undef BAD
     FAILS(flow_call((flow_tensor *[2]){NULL}, 2, "add", FLOW_ARGS(flow_of(x), flow_of(x))), FLOW_ERR_VALUE,
-          "add: it has 1 results, 2 were asked for");
+          "add: it has 1 result, 2 were asked for");
     CHECK(flow_call(&y, 1, "matmul", FLOW_ARGS(flow_of(x), flow_of(x))) == FLOW_ERR_SHAPE);
     FAILS(flow_call(&y, -1, "neg", FLOW_ARGS(flow_of(x))), FLOW_ERR_VALUE, "neg: the number of out is -1");
     FAILS(flow_call(&y, 1, "neg", NULL, -1), FLOW_ERR_VALUE, "neg: the number of args is -1");
@@ -437,6 +437,53 @@ static void test_gradients(void)
     CHECK(flow_backward(y, y) == FLOW_ERR_STATE);
     flow_unref(y);
     flow_unref(x);
+    CHECK(flow_tensor_count() == 0);
+}
+
+/* Of x and w, z = sum(x * x * w). */
+static void test_gradients_as_values(void)
+{
+    float read[6];
+    flow_tensor *x = make(&matrix, six), *w = make(&matrix, six), *other = make(&matrix, six), *y, *z, *sum,
+                *out[2] = {0};
+    OK(flow_require_grad(x, true));
+    OK(flow_require_grad(w, true));
+    OK(flow_require_grad(other, true));
+    OK(flow_call(&y, 1, "mul", FLOW_ARGS(flow_of(x), flow_of(x))));
+    OK(flow_call(&z, 1, "mul", FLOW_ARGS(flow_of(y), flow_of(w))));
+    OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(z))));
+    flow_tensor *const both[] = {x, w}, *const unused[] = {x, other}, *const none[] = {x, NULL};
+
+    FAILS(flow_gradients(out, sum, NULL, none, 2, 0), FLOW_ERR_VALUE, "flow_gradients: tensor 1 of xs is NULL");
+    FAILS(flow_gradients(out, sum, NULL, both, 0, 0), FLOW_ERR_VALUE,
+          "flow_gradients: xs must hold tensors, count is 0");
+    FAILS(flow_gradients(out, sum, NULL, both, 2, 8), FLOW_ERR_VALUE,
+          "flow_gradients: options are FLOW_RETAIN_GRAPH, FLOW_CREATE_GRAPH and FLOW_ALLOW_UNUSED, got 8");
+    FAILS(flow_backward_with(sum, NULL, FLOW_ALLOW_UNUSED), FLOW_ERR_VALUE,
+          "flow_backward_with: options are FLOW_RETAIN_GRAPH and FLOW_CREATE_GRAPH, got 4");
+    CHECK(flow_gradients(out, sum, NULL, unused, 2, FLOW_RETAIN_GRAPH) == FLOW_ERR_STATE && !out[0] && !out[1]);
+
+    OK(flow_gradients(out, sum, NULL, unused, 2, FLOW_RETAIN_GRAPH | FLOW_ALLOW_UNUSED));
+    OK(flow_read(out[0], read, sizeof read));
+    CHECK(read[2] == 2 * 3 * 3 && !out[1]);
+    flow_unref(out[0]);
+
+    OK(flow_gradients(out, z, w, both, 2, FLOW_CREATE_GRAPH)); /* 2 x w^2 and x^2 w */
+    OK(flow_backward_with(out[0], other, FLOW_RETAIN_GRAPH));  /* of 2 x w^2, times x: 2 x w^2 and 4 x^2 w */
+    OK(flow_backward_with(out[0], other, 0));
+    flow_unref(out[0]);
+    flow_unref(out[1]);
+    OK(flow_grad(&out[0], x));
+    OK(flow_read(out[0], read, sizeof read));
+    CHECK(read[2] == 2 * 2 * 27);
+    flow_unref(out[0]);
+
+    OK(flow_gradients(out, sum, NULL, both, 2, 0));
+    flow_unref(out[0]);
+    flow_unref(out[1]);
+    CHECK(flow_gradients(out, sum, NULL, both, 2, 0) == FLOW_ERR_STATE); /* the graph is gone */
+    flow_tensor *all[] = {x, w, other, y, z, sum};
+    for (int i = 0; i < 6; i++) flow_unref(all[i]);
     CHECK(flow_tensor_count() == 0);
 }
 
@@ -638,6 +685,7 @@ int main(void)
     RUN(test_methods);
     RUN(test_bad_calls);
     RUN(test_gradients);
+    RUN(test_gradients_as_values);
     RUN(test_optimizers);
     RUN(test_global_tensors);
     RUN(test_files);

@@ -381,14 +381,15 @@ static fl_status run(flow_tensor **out, int count, const fl_call_entry *entry, c
     fl_tensor *results[FL_MAX_OUT] = {NULL};
     int nout = entry->in_place ? 1 : entry->op->nout;
     if (count > nout)
-        return fl_fail(FL_ERR_VALUE, "%s: it has %d results, %d were asked for", entry->name, nout, count);
+        return fl_fail(FL_ERR_VALUE, "%s: it has %d result%s, %d were asked for", entry->name, nout,
+                       nout == 1 ? "" : "s", count);
     FL_TRY(entry->in_place ? fl_dispatch_inplace(results, entry->op, in, nin, attrs)
                            : fl_dispatch(results, entry->op, in, nin, attrs));
     fl_status status = FL_UNLIKELY(attrs->requires_grad) ? fl_autograd_set_requires_grad(results[0], true) : FL_OK;
     const int made = without_absent(results, nout);
     if (status == FL_OK && count > made)
-        status = fl_fail(FL_ERR_VALUE, "%s: with these arguments it has %d results, %d were asked for", entry->name,
-                         made, count);
+        status = fl_fail(FL_ERR_VALUE, "%s: with these arguments it has %d result%s, %d were asked for", entry->name,
+                         made, made == 1 ? "" : "s", count);
     for (int i = 0; i < made; i++)
         if (i < count && status == FL_OK) out[i] = fl_api_out(results[i]);
         else fl_tensor_unref(results[i]);
@@ -398,7 +399,7 @@ static fl_status run(flow_tensor **out, int count, const fl_call_entry *entry, c
 /* The result goes into binding->out, which is given with one reference more. */
 static fl_status run_into(flow_tensor **out, int count, const struct binding *binding)
 {
-    if (count > 1) return fl_fail(FL_ERR_VALUE, "%s: it has 1 results, %d were asked for", binding->who, count);
+    if (count > 1) return fl_fail(FL_ERR_VALUE, "%s: it has 1 result, %d were asked for", binding->who, count);
     FL_TRY(fl_dispatch_into(binding->out, binding->entry->op, binding->in, binding->nin, &binding->attrs));
     if (count) out[0] = fl_api_out(fl_tensor_ref(binding->out));
     return FL_OK;

@@ -36,9 +36,9 @@ static const struct {
     {"load", "flow_file_read"},
 };
 
-enum { TABLE_BITS = 11, TABLE_SIZE = 1 << TABLE_BITS };
-static fl_call_entry *table[TABLE_SIZE];
-static int entries;
+/* At most half full; its size is a power of two. */
+static fl_call_entry **table;
+static size_t table_size, entries;
 
 /* Ops that calls from scripts become: they check what they get. Others without a name in scripts trust callers. */
 static bool may_call(const fl_op *op, bool of_program)
@@ -112,7 +112,6 @@ static fl_status new_method(fl_call_entry **out, const fl_call_method *method)
         return fl_fail(FL_ERR_MEMORY, "%s: out of memory", method->name);
     }
     e->method = method;
-    entries++;
     *out = e;
     return FL_OK;
 }
@@ -131,7 +130,7 @@ static fl_status new_entry(fl_call_entry **out, const char *name, bool of_progra
     size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)s->attr_count;
     if (e) e->defaults = malloc(bytes);
     if (e) e->name = strdup(name);
-    if (!e || !e->defaults || !e->name || entries > TABLE_SIZE / 2) {
+    if (!e || !e->defaults || !e->name) {
         if (e) free(e->defaults), free(e->name);
         free(e);
         return fl_fail(FL_ERR_MEMORY, "%s: out of memory", op->name);
@@ -144,23 +143,43 @@ static fl_status new_entry(fl_call_entry **out, const char *name, bool of_progra
     e->plain = is_plain(s);
     e->of_program = of_program;
     e->form = form;
-    entries++;
     *out = e;
+    return FL_OK;
+}
+
+/* Where the entry of a name is, or belongs. */
+static fl_call_entry **place_of(const char *name, bool of_program)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    size_t at = (hash ^ hash >> 15) & (table_size - 1);
+    while (table[at] && (table[at]->of_program != of_program || strcmp(table[at]->name, name) != 0))
+        at = (at + 1) & (table_size - 1);
+    return &table[at];
+}
+
+static fl_status grow_table(void)
+{
+    size_t old_size = table_size, size = old_size ? 2 * old_size : 1024;
+    fl_call_entry **old = table, **grown = calloc(size, sizeof *grown);
+    if (!grown) return fl_fail(FL_ERR_MEMORY, "flow_call: out of memory");
+    table = grown;
+    table_size = size;
+    for (size_t i = 0; i < old_size; i++)
+        if (old[i]) *place_of(old[i]->name, old[i]->of_program) = old[i];
+    free(old);
     return FL_OK;
 }
 
 fl_status fl_call_entry_find(fl_call_entry **out, const char *name, bool of_program)
 {
-    uint32_t hash = 2166136261u;
-    for (const char *c = name; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-    size_t at = (hash ^ hash >> 15) % TABLE_SIZE;
-    for (; table[at]; at = (at + 1) % TABLE_SIZE)
-        if (table[at]->of_program == of_program && strcmp(table[at]->name, name) == 0) {
-            *out = table[at];
-            return FL_OK;
-        }
-    FL_TRY(new_entry(out, name, of_program));
-    table[at] = *out;
+    if (FL_UNLIKELY(2 * entries >= table_size)) FL_TRY(grow_table());
+    fl_call_entry **place = place_of(name, of_program);
+    if (!*place) {
+        FL_TRY(new_entry(place, name, of_program));
+        entries++;
+    }
+    *out = *place;
     return FL_OK;
 }
 
@@ -172,4 +191,25 @@ const char *flow_signature(const char *op)
     if (form || method) return form ? form->sig : method->sig;
     const fl_op *found = op ? find_op(&in_place, op, false) : NULL;
     return found ? found->sig : NULL;
+}
+
+/* ---- ops in shared objects ---- */
+
+static fl_status load_ops(const char *path)
+{
+    const fl_ops_library *library;
+    bool known;
+    FL_TRY(fl_ops_open(&library, &known, path));
+    if (known) return FL_OK;
+    for (const fl_op *const *op = library->first; op < library->last; op++)
+        if (flow_signature((*op)->name)) return fl_fail(FL_ERR_VALUE, "%s: there is an op of this name", (*op)->name);
+    return fl_ops_register(library);
+}
+
+flow_status flow_load_ops(const char *path)
+{
+    FL_API_ENTER("flow_load_ops");
+    FL_API_TRY(fl_api_need(path, "flow_load_ops", "path"));
+    fl_status status = *path ? load_ops(path) : fl_fail(FL_ERR_VALUE, "the path is empty");
+    return status == FL_OK ? FLOW_OK : (flow_status)fl_fail_prefix(status, "flow_load_ops: ");
 }

@@ -70,12 +70,12 @@ typedef struct flow_config {
 ** flow_close. This process is rank 0 of 1 until flow_join. */
 FLOW_API flow_status flow_open(const flow_config *config);
 
-/* Joins other processes, before any tensor exists; all of them call it. comm: a pointer to the MPI_Comm whose processes
-** are the ranks; the host has called MPI_Init, and calls MPI_Finalize after flow_close. libflow works on a duplicate.
-** NULL: all processes that the launcher started (mpirun, srun --mpi=pmix): MPI is begun, and ended by flow_close,
-** unless the host has begun it. Without a launcher the world stays as it is; a launcher whose processes cannot be
-** joined is an error. Where MPI allows one thread at a time (less than MPI_THREAD_MULTIPLE), it is called only inside
-** of calls of this interface. */
+/* Joins other processes, before any tensor exists; all of them call it. After flow_close and flow_open it may join the
+** same ones again, and no others. comm: a pointer to the MPI_Comm whose processes are the ranks; the host has called
+** MPI_Init, and calls MPI_Finalize after flow_close. libflow works on a duplicate. NULL: all processes that the
+** launcher started (mpirun, srun --mpi=pmix): MPI is begun, and ended by flow_close, unless the host has begun it.
+** Without a launcher the world stays as it is; a launcher whose processes cannot be joined is an error. Where MPI
+** allows one thread at a time (less than MPI_THREAD_MULTIPLE), it is called only inside of calls of this interface. */
 FLOW_API flow_status flow_join(const void *comm);
 
 /* Waits for all that runs, stops threads, leaves the ranks. Tensors that the host still holds may be given back
@@ -199,6 +199,10 @@ FLOW_API flow_status flow_call(flow_tensor **out, int count, const char *op, con
 /* "sum(x, axis: axes = nil, keepdim: bool = false)"; NULL: there is no such op. */
 FLOW_API const char *flow_signature(const char *op);
 
+/* Ops of a shared object (docs/own_ops.md) are called by their names from now on, until the process ends. All of them
+** are taken, or none. Loading the same object again is fine. */
+FLOW_API flow_status flow_load_ops(const char *path);
+
 static inline flow_arg flow_arg_make(flow_kind kind, int count)
 {
     flow_arg arg;
@@ -278,8 +282,15 @@ FLOW_API flow_status flow_to_device(flow_tensor **out, flow_tensor *tensor, cons
 /* ---- gradients ---- */
 
 FLOW_API flow_status flow_require_grad(flow_tensor *leaf, bool value);
-/* Adds the gradients of all leaves below. grad: of `tensor`; NULL where that has one element. */
+/* Adds the gradients of all leaves below. grad: of `tensor`; NULL where that has one element. The graph is freed. */
 FLOW_API flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad);
+/* The options that scripts have: the graph stays for another pass; so it does, and the gradients have gradients, too;
+** an x that was not used gets NULL in place of an error. Added together; 0: none. */
+enum { FLOW_RETAIN_GRAPH = 1, FLOW_CREATE_GRAPH = 2, FLOW_ALLOW_UNUSED = 4 };
+FLOW_API flow_status flow_backward_with(flow_tensor *tensor, flow_tensor *grad, int options);
+/* The gradients of `tensor` with respect to xs, out[i] of xs[i], which are returned and added to none. */
+FLOW_API flow_status flow_gradients(flow_tensor **out, flow_tensor *tensor, flow_tensor *grad, flow_tensor *const *xs,
+                                    int count, int options);
 /* *out NULL: there is none. */
 FLOW_API flow_status flow_grad(flow_tensor **out, flow_tensor *leaf);
 /* NULL drops it. */

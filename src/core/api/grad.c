@@ -14,12 +14,45 @@ flow_status flow_require_grad(flow_tensor *leaf, bool value)
     return fl_api_leave(fl_autograd_set_requires_grad(fl_api_in(leaf), value));
 }
 
-flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad)
+flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad) { return flow_backward_with(tensor, grad, 0); }
+
+static fl_status check_options(int options, int known, const char *who, const char *names)
+{
+    if ((options & ~known) == 0) return FL_OK;
+    return fl_fail(FL_ERR_VALUE, "%s: options are %s, got %d", who, names, options);
+}
+
+flow_status flow_backward_with(flow_tensor *tensor, flow_tensor *grad, int options)
 {
     FL_API_ENTER("flow_backward");
     FL_API_TRY(fl_api_need(tensor, "flow_backward", "tensor"));
+    FL_API_TRY(check_options(options, FLOW_RETAIN_GRAPH | FLOW_CREATE_GRAPH, "flow_backward_with",
+                             "FLOW_RETAIN_GRAPH and FLOW_CREATE_GRAPH"));
     fl_tensor *ys[] = {fl_api_in(tensor)}, *grads[] = {fl_api_in(grad)};
-    return fl_api_leave(fl_autograd_backward(ys, grads, 1, false, false));
+    return fl_api_leave(fl_autograd_backward(ys, grads, 1, options & FLOW_RETAIN_GRAPH, options & FLOW_CREATE_GRAPH));
+}
+
+flow_status flow_gradients(flow_tensor **out, flow_tensor *tensor, flow_tensor *grad, flow_tensor *const *xs, int count,
+                           int options)
+{
+    FL_API_ENTER("flow_gradients");
+    FL_API_TRY(fl_api_need(out, "flow_gradients", "out"));
+    FL_API_TRY(fl_api_need(tensor, "flow_gradients", "tensor"));
+    FL_API_TRY(fl_api_need(xs, "flow_gradients", "xs"));
+    FL_API_TRY(check_options(options, FLOW_RETAIN_GRAPH | FLOW_CREATE_GRAPH | FLOW_ALLOW_UNUSED, "flow_gradients",
+                             "FLOW_RETAIN_GRAPH, FLOW_CREATE_GRAPH and FLOW_ALLOW_UNUSED"));
+    if (count < 1)
+        return (flow_status)fl_fail(FL_ERR_VALUE, "flow_gradients: xs must hold tensors, count is %d", count);
+    for (int i = 0; i < count; i++)
+        if (!xs[i]) return (flow_status)fl_fail(FL_ERR_VALUE, "flow_gradients: tensor %d of xs is NULL", i);
+    fl_tensor **found = malloc((size_t)count * sizeof *found);
+    if (!found) return (flow_status)fl_fail(FL_ERR_MEMORY, "flow_gradients: out of memory");
+    fl_tensor *ys[] = {fl_api_in(tensor)}, *grads[] = {fl_api_in(grad)};
+    fl_status status = fl_autograd_grad(found, ys, grads, 1, (fl_tensor *const *)xs, count, options & FLOW_RETAIN_GRAPH,
+                                        options & FLOW_CREATE_GRAPH, options & FLOW_ALLOW_UNUSED);
+    for (int i = 0; i < count && status == FL_OK; i++) out[i] = fl_api_out(found[i]);
+    free(found);
+    return fl_api_leave(status);
 }
 
 flow_status flow_grad(flow_tensor **out, flow_tensor *leaf)

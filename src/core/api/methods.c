@@ -73,7 +73,8 @@ static fl_status narrow(flow_tensor **out, const struct cut *cut, int64_t start,
 
 static fl_status too_few(const struct cut *cut, int64_t pieces, int wanted)
 {
-    return fl_fail(FL_ERR_VALUE, "%s: it has %lld results, %d were asked for", cut->op, (long long)pieces, wanted);
+    return fl_fail(FL_ERR_VALUE, "%s: it has %lld result%s, %d were asked for", cut->op, (long long)pieces,
+                   pieces == 1 ? "" : "s", wanted);
 }
 
 /* The first `count` pieces: sizes[i] long, or without sizes each `length` long, the last one perhaps shorter. */
@@ -182,7 +183,7 @@ static fl_status call_to(flow_tensor **out, int count, const flow_arg *args, int
     if (!dtype_name && !device) return fl_fail(FL_ERR_VALUE, "to: a dtype or a device is missing");
     fl_dtype dtype = fl_api_in(found[0]->value.tensor)->meta->dtype;
     if (dtype_name) FL_TRY(fl_api_dtype(&dtype, "to", dtype_name));
-    if (count > 1) return fl_fail(FL_ERR_VALUE, "to: it has 1 results, %d were asked for", count);
+    if (count > 1) return fl_fail(FL_ERR_VALUE, "to: it has 1 result, %d were asked for", count);
     if (device) FL_TRY((fl_status)flow_to_device(&there, found[0]->value.tensor, device));
     fl_status status = cast_to(&result, fl_api_in(there ? there : found[0]->value.tensor), dtype);
     fl_tensor_unref(fl_api_in(there));

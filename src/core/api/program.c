@@ -356,8 +356,8 @@ flow_status flow_program_run(flow_tensor **out, int nout, const flow_program *pr
     if (count > 0) FL_API_TRY(fl_api_need(inputs, "flow_program_run", "inputs"));
     if (nout > 0) FL_API_TRY(fl_api_need(out, "flow_program_run", "out"));
     if (nout < 0 || nout > program->output_count)
-        return (flow_status)fl_fail(FL_ERR_VALUE, "flow_program_run: the program has %d results, %d were asked for",
-                                    program->output_count, nout);
+        return (flow_status)fl_fail(FL_ERR_VALUE, "flow_program_run: the program has %d result%s, %d were asked for",
+                                    program->output_count, program->output_count == 1 ? "" : "s", nout);
     fl_status status = begin_run(&run, program);
     if (status == FL_OK) status = take_inputs(&run, inputs, count);
     if (status == FL_OK) status = run_steps(&run, "flow_program_run");
