@@ -127,6 +127,29 @@ describe("other losses", function()
         flow.binary_cross_entropy_with_logits(x, y, nil, "sum"):backward()
         near(-0.5, x.grad[0], 1e-6)
     end)
+
+    -- As that of clamp at its bounds; PyTorch 2.15 has these numbers.
+    it("have no gradient where a margin is met exactly", function()
+        local function slopes(f, ...)
+            local inputs = {...}
+            for i, input in ipairs(inputs) do inputs[i] = flow.tensor(input, {requires_grad = true}) end
+            return flow.grad(f(table.unpack(inputs)):sum(), inputs)
+        end
+        local function same(want, f, ...)
+            for i, got in ipairs(slopes(f, ...)) do assert.are.same(want[i], got:totable()) end
+        end
+        local F = flow.nn.functional
+        local function distance(a, b) return (a - b):abs():sum(-1) end
+        same({{0.0, 0.0, -1.0}, {0.0, 0.0, 1.0}}, function(a, b) return flow.margin_ranking_loss(a, b, flow.ones(3), 1, "none") end, {1.0, 2.0, 0.0}, {0.0, 0.0, 0.0})
+        same({{0.0, 0.0, -1.0}}, function(a) return flow.hinge_embedding_loss(a, -flow.ones(3), 1, "none") end, {1.0, 2.0, 0.0})
+        same({{{0.0, 0.0}}, {{0.0, 0.0}}}, function(a, b) return flow.cosine_embedding_loss(a, b, flow.tensor {-1}) end, {{1.0, 0.0}}, {{0.0, 1.0}})
+        same({{{-1.0, 0.0, 1.0}}}, function(a) return flow.multi_margin_loss(a, flow.tensor {0}) * 3 end, {{1.0, 0.0, 0.5}})
+        same({{{-1.0, 0.0, 1.0}}}, function(a) return flow.multilabel_margin_loss(a, flow.tensor {{0, -1, 0}}) * 3 end, {{1.0, 0.0, 0.5}})
+        for _, loss in ipairs {
+            function(a, p, n) return flow.triplet_margin_loss(a, p, n, {eps = 0}) end,
+            function(a, p, n) return F.triplet_margin_with_distance_loss(a, p, n, {distance_function = distance}) end,
+        } do same({{{0.0, 0.0}}, {{0.0, 0.0}}, {{0.0, 0.0}}}, loss, {{1.0, 0.0}}, {{1.0, 1.0}}, {{1.0, 2.0}}) end
+    end)
 end)
 
 describe("softmax", function()

@@ -217,7 +217,7 @@ FL_COMPOSITE(hinge_embedding_loss, "hinge_embedding_loss(input, target, ~margin:
              "input where target is 1, the larger of 0 and margin - input where it is -1.");
 
 FL_COMPOSITE(margin_ranking_loss, "margin_ranking_loss(input1, input2, target, ~margin: float = 0, " REDUCTION ")",
-             "reduced(hinge(margin - target * (input1 - input2)), reduction)",
+             "reduced(relu(margin - target * (input1 - input2)), reduction)",
              WIDE_SAMPLES("flow.randn(4), flow.randn(4), flow.randn(4):sign()",
                           "flow.randn(3, 4), flow.randn(3, 4), flow.randn(3, 4):sign(), 0.5, 'none'"),
              "The larger of 0 and margin - target * (input1 - input2).");
@@ -233,7 +233,7 @@ FL_COMPOSITE(triplet_margin_loss,
              "near = pairwise_distance(anchor, positive, p, eps);"
              "away = pairwise_distance(anchor, negative, p, eps);"
              "least = choose(swap, minimum(away, pairwise_distance(positive, negative, p, eps)), away);"
-             "reduced(hinge(near - least + margin), reduction)",
+             "reduced(relu(near - least + margin), reduction)",
              WIDE_SAMPLES("flow.randn(3, 4), flow.randn(3, 4), flow.randn(3, 4)",
                           "flow.randn(3, 4), flow.randn(3, 4), flow.randn(3, 4), 0.5, 1, 1e-6, true, 'none'"),
              "The larger of 0 and margin + |anchor - positive| - |anchor - negative|.");
@@ -249,7 +249,7 @@ FL_COMPOSITE(
     cosine_embedding_loss, "cosine_embedding_loss(input1, input2, target, ~margin: float = 0, " REDUCTION ")",
     "squares = (sum(square(input1), -1) + 1e-12) * (sum(square(input2), -1) + 1e-12);"
     "cosine = sum(input1 * input2, -1) / sqrt(squares);"
-    "reduced(where(eq(target, 1), 1 - cosine, 0) + where(eq(target, -1), hinge(cosine - margin), 0), reduction)",
+    "reduced(where(eq(target, 1), 1 - cosine, 0) + where(eq(target, -1), relu(cosine - margin), 0), reduction)",
     WIDE_SAMPLES("flow.randn(3, 4), flow.randn(3, 4), flow.tensor{1, -1, 1}",
                  "flow.randn(4), flow.randn(4), flow.tensor(-1), 0.1, 'sum'"),
     "1 - cosine of the angle between the inputs where target is 1, the larger of 0 and cosine - margin where it "
