@@ -61,6 +61,11 @@ describe("flow.load_ops", function()
         fails("load_ops: './nothing.so' cannot be opened: cannot open shared object file", flow.load_ops, "nothing.so")
         local text = write("text.so", "no shared object")
         fails("'" .. text .. "' cannot be opened: ", flow.load_ops, text)
+        local pipe = text:gsub("text", "pipe")
+        assert(os.execute("mkfifo " .. pipe))
+        for _, name in ipairs {"/dev/zero", "/dev", pipe} do
+            fails(("load_ops: '%s' cannot be opened: not a regular file"):format(name), flow.load_ops, name)
+        end
         local other = compile("other", "int other = 1;")
         fails("'" .. other .. "' has no 'fl_ops_library_entry'", flow.load_ops, other)
         local odd = compile("odd", "__attribute__((visibility(\"default\"))) const char fl_ops_library_entry[64] = \"odd\";")

@@ -467,7 +467,11 @@ describe("the picture of a program", function()
                 assert.is_true(a[3] <= b[1] or b[3] <= a[1] or a[4] <= b[2] or b[4] <= a[2], i .. " and " .. k)
             end
         end
-        assert.is_truthy(error_of(p.svg, p, "/nowhere/x.svg"):find("^svg: /nowhere/x.svg: No such file or directory"))
+        for name, problem in pairs {
+            ["/nowhere/x.svg"] = "/nowhere/x.svg: No such file or directory",
+            ["/dev/null"] = "/dev/null exists and is not a regular file",
+            ["x\0.svg"] = "the path 'x' continues after a NUL; a path cannot contain one",
+        } do assert.are.equal("svg: " .. problem, error_of(p.svg, p, name)) end
     end)
 end)
 

@@ -64,7 +64,7 @@
 #include "base/suggest.h"
 #include "base/utf8.h"
 
-/* Files: safetensors, IDX, JSON, NumPy's, tables of text; paths that may be opened. */
+/* Files: safetensors, IDX, JSON, NumPy's, tables of text; paths that may be opened, files that are replaced. */
 #include "file/csv.h"
 #include "file/idx.h"
 #include "file/json.h"
@@ -72,6 +72,7 @@
 #include "file/npy.h"
 #include "file/npy_write.h"
 #include "file/open.h"
+#include "file/replace.h"
 #include "file/safetensors.h"
 #include "file/zip.h"
 #include "dispatch/stored.h"

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Folder of the running program, without the slash at its end. */
@@ -132,6 +133,9 @@ fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, con
 fl_status fl_plugin_open_file(void **library, void **entry, const char *path, const char *symbol)
 {
     char folder[FL_PLUGIN_PATH];
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would block */
+        return fl_fail(FL_ERR_MISSING, "'%s' cannot be opened: not a regular file", path);
     own_folder(folder); /* the core is in the global scope from here on */
     void *opened = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!opened) {

@@ -75,24 +75,13 @@ static fl_status encode(struct writer *w, const fl_pixels *p, int quality)
     return FL_OK;
 }
 
-static fl_status write_bytes(const char *path, const struct writer *w)
-{
-    fl_replacement file;
-    fl_status status = fl_replacement_init(&file, "save_jpeg", path);
-    if (status == FL_OK) status = fl_replacement_create(&file);
-    if (status == FL_OK) status = fl_replacement_write(&file, w->bytes, (int64_t)w->size, 0);
-    if (status == FL_OK) status = fl_replacement_commit(&file);
-    fl_replacement_drop(&file);
-    return status;
-}
-
 fl_status fl_jpeg_write(const char *path, const fl_pixels *pixels, int quality)
 {
     if (fl_on_demand_open(&library) != FL_OK) return fl_fail_prefix(FL_ERR_MISSING, "save_jpeg: ");
     struct writer *w = calloc(1, sizeof *w);
     if (!w) return fl_fail(FL_ERR_MEMORY, "save_jpeg: out of memory");
     fl_status status = encode(w, pixels, quality);
-    if (status == FL_OK) status = write_bytes(path, w);
+    if (status == FL_OK) status = fl_file_replace("save_jpeg", path, w->bytes, (int64_t)w->size);
     if (w->created) lib.jpeg_destroy_compress(&w->info);
     free(w->bytes);
     free(w);

@@ -221,3 +221,14 @@ void fl_replacement_drop(fl_replacement *file)
     free(file->path);
     *file = (fl_replacement){.fd = -1};
 }
+
+fl_status fl_file_replace(const char *who, const char *path, const void *data, int64_t bytes)
+{
+    fl_replacement file;
+    fl_status status = fl_replacement_init(&file, who, path);
+    if (status == FL_OK) status = fl_replacement_create(&file);
+    if (status == FL_OK) status = fl_replacement_write(&file, data, bytes, 0);
+    if (status == FL_OK) status = fl_replacement_commit(&file);
+    fl_replacement_drop(&file);
+    return status;
+}

@@ -49,6 +49,9 @@ fl_status fl_replacement_commit(fl_replacement *file);
 /* Ends it, and removes the temporary file unless it was put in its place or is another's. */
 void fl_replacement_drop(fl_replacement *file);
 
+/* A file of these bytes in the place of `path`: all of the above in one. */
+fl_status fl_file_replace(const char *who, const char *path, const void *data, int64_t bytes);
+
 /* "who: path: the system's message" */
 fl_status fl_replacement_fail(const fl_replacement *file, int error);
 

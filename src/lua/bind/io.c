@@ -55,6 +55,16 @@ static int io_reader(lua_State *L)
     return 1;
 }
 
+/* _io.write(who, path, text): a file of these bytes, in the place of what is there */
+static int io_write(lua_State *L)
+{
+    size_t size;
+    const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);
+    const char *text = luaL_checklstring(L, 3, &size);
+    FL_CHECK(L, fl_file_replace(who, path, text, (int64_t)size));
+    return 0;
+}
+
 /* _io.exists(who, path) -> is there anything of this name? An error where that cannot be seen. */
 static int io_exists(lua_State *L)
 {
@@ -246,19 +256,10 @@ static int io_called(lua_State *L)
 }
 
 static const luaL_Reg functions[] = {
-    {"idx", io_idx},
-    {"reader", io_reader},
-    {"exists", io_exists},
-    {"entries", io_entries},
-    {"clean", io_clean},
-    {"hash", io_hash},
-    {"characters", io_characters},
-    {"shuffled", io_shuffled},
-    {"clock", io_clock},
-    {"called", io_called},
-    {"terminal_width", io_terminal_width},
-    {"suggest", io_suggest},
-    {NULL, NULL},
+    {"idx", io_idx},           {"reader", io_reader}, {"write", io_write},   {"exists", io_exists},
+    {"entries", io_entries},   {"clean", io_clean},   {"hash", io_hash},     {"characters", io_characters},
+    {"shuffled", io_shuffled}, {"clock", io_clock},   {"called", io_called}, {"terminal_width", io_terminal_width},
+    {"suggest", io_suggest},   {NULL, NULL},
 };
 
 void fl_lua_open_io(lua_State *L, int flow)

@@ -300,11 +300,7 @@ end
 ---Draws the program into an SVG file.
 ---@param path string
 function Program:svg(path)
-    local file, message = io.open(path, "wb")
-    if not file then check.fail("svg: %s", message) end
-    local ok, problem = file:write(M.svg(self))
-    local closed, trouble = file:close()
-    if not ok or not closed then check.fail("svg: %s: %s", io_.clean(path), problem or trouble) end
+    io_.write("svg", path, M.svg(self))
 end
 
 check.methods(Program, "p", {"dot()", "svg(path: string)"}, program.is_program)
