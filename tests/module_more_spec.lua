@@ -154,6 +154,7 @@ describe("containers", function()
             {function() dict:set("a", 3) end, "ModuleDict:set: 'a' must be a module, got 3"},
             {function() dict:update {a = nn.ReLU} end, "ModuleDict:update: 'a' must be a module, got class ReLU; write nn.ReLU()"},
             {function() nn.ModuleDict {a = {bias = 1}} end, "ModuleDict: 'a' must be a module, got table"},
+            {function() nn.ModuleDict(nn.ReLU()) end, "ModuleDict: takes a table by names, got ReLU; write {name = ...}"},
             {function() dict:set("keys", nn.ReLU()) end, "ModuleDict:set: 'keys' is a method of dictionaries; an entry needs another name"},
             {function() weights:set("get", flow.ones(2)) end, "ParameterDict:set: 'get' is a method of dictionaries; an entry needs another name"},
             {function() weights:set("train", flow.ones(2)) end, "set: register_parameter: 'train' is a method of modules; a field needs another name"},

@@ -40,6 +40,16 @@ describe("a function of an op", function()
             print(flow.cosh(), type(f))]]))
     end)
 
+    it("is listed once", function()
+        for _, holder in ipairs {flow, flow._methods, flow._op, nn, flow.data, flow.linalg} do
+            local seen = {}
+            for _, name in ipairs(lazy_names.of(holder)) do
+                assert.is_nil(seen[name], name)
+                seen[name] = true
+            end
+        end
+    end)
+
     it("is there for pairs before it was read", function()
         for _, holder in ipairs {"flow", "flow._methods", "flow._op"} do
             assert.are.equal("function\tfunction\n", output(([[
@@ -118,12 +128,13 @@ describe("names from PyTorch", function()
     end)
 
     it("and what is meant are told apart from what merely looks alike", function()
-        local names = {"std", "sum", "log", "MSELoss", "matmul", "relu", "tanh", "elu", "index_select"}
+        local names = {"std", "sum", "log", "MSELoss", "matmul", "relu", "tanh", "elu", "index_select", "cov", "conv2d", "conv1d", "AvgPool2d"}
         for word, want in pairs {
             stft = "", long = "; did you mean 'log'?", BCELoss = "", som = "; did you mean 'sum'?", smu = "; did you mean 'sum'?",
             matmull = "; did you mean 'matmul'?", mamtul = "; did you mean 'matmul'?", Matmul = "; did you mean 'matmul'?",
             atmul = "; did you mean 'matmul'?", selu = "", celu = "", rely = "; did you mean 'relu'?", sin = "", x = "",
             indexselect = "; did you mean 'index_select'?", index_put = "", [""] = "",
+            conv = "; did you mean 'conv1d'?", AvgPool = "; did you mean 'AvgPool2d'?", con = "", c = "",
         } do
             assert.are.equal(want, flow._io.suggest(word, names), word)
         end

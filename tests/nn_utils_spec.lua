@@ -181,6 +181,22 @@ describe("fused layers", function()
             message(function() nn.utils.fuse_linear_bn_eval(nn.Linear(2, 2), nn.BatchNorm1d(2)) end))
     end)
 
+    it("gradients are limited in lists of tensors alone", function()
+        local net, utils = nn.Linear(1, 1), nn.utils
+        for name, arguments in pairs {
+            clip_grad_norm_ = {1, 3}, clip_grad_value_ = {1}, clip_grads_with_norm_ = {1, flow.tensor(2.0)}, get_total_norm = {3},
+        } do
+            assert.are.equal(name .. ": takes a list of parameters, got Linear; write net:parameters()",
+                message(function() utils[name](net, table.unpack(arguments)) end))
+            assert.are.equal(name .. ": parameter 2 must be a tensor, got 3",
+                message(function() utils[name]({net.bias, 3}, table.unpack(arguments)) end))
+        end
+        assert.are.equal("clip_grad_norm_: takes a list of parameters, got Linear; write net:parameters()",
+            message(function() utils.clip_grad_norm_(net, 1) end))
+        assert.are.equal("clip_grad_norm_: max_norm must be a number >= 0, got -1",
+            message(function() utils.clip_grad_norm_(net:parameters(), -1) end))
+    end)
+
     it("gradients are scaled by a norm that was computed", function()
         local p = nn.Parameter(flow.zeros(2))
         p.grad = flow.tensor {3.0, 4}

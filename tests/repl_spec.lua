@@ -67,6 +67,12 @@ describe("the session", function()
         assert.truthy(text:find "^> nn.Linear\nLinear%(inputs: integer >= 1, outputs: [^\n]*%)\n    y = x W%^T %+ b\n", text)
     end)
 
+    it("shows the names in a module", function()
+        local names = session "data\nflow\nprint(flow.optim)\n"
+        assert.truthy(names:find("^> data\n    [^{}]* csv [^{}]* tokenizer[^{}]*\n> flow\ncreation:\n    arange "), names)
+        assert.truthy(names:find("\n> print%(flow.optim%)\ntable: 0x%x+\n"), names)
+    end)
+
     it("leaves what a script before it has set", function()
         local name = process.temporary "data, quit = 1, 2"
         local text = process.output(("printf 'data\\nquit\\nnn == flow.nn\\n' | %s -i %s"):format(flowlua, name))

@@ -1,5 +1,6 @@
 /*
-** suggest.c -- distances of names: one for a letter too many or missing, swapped or mistyped, two for another letter.
+** suggest.c -- distances of names: one for a letter too many or missing, swapped or mistyped, two for another letter,
+** none for a missing number of dimensions.
 */
 #include "suggest.h"
 
@@ -62,8 +63,16 @@ static int distance_limit(const char *word, const char *name)
     return limit < 1 ? 1 : limit > 3 ? 3 : limit;
 }
 
+/* Is the name the word and a number of dimensions, as conv2d is conv? */
+static bool adds_dimensions(const char *word, const char *name)
+{
+    size_t n = strlen(word);
+    return n > 1 && strncmp(word, name, n) == 0 && name[n] >= '1' && name[n] <= '9' && strcmp(name + n + 1, "d") == 0;
+}
+
 int fl_suggest_distance(const char *word, const char *name)
 {
+    if (adds_dimensions(word, name)) return 0;
     int distance = edit_distance(word, name);
     return distance > distance_limit(word, name) ? -1 : distance;
 }

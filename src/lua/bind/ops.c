@@ -205,8 +205,11 @@ void fl_lua_append_op_names(lua_State *L, fl_lua_holder holder)
         append(L, aliases[i].name, "");
         if (methods && works_in_place(fl_op_find_own(aliases[i].op))) append(L, aliases[i].name, "_");
     }
-    for (int i = 0; fl_lua_overload_name(i); i++)
-        if (fl_lua_overload_has(i, methods)) append(L, fl_lua_overload_name(i), "");
+    for (int i = 0; fl_lua_overload_name(i); i++) {
+        const fl_op *same = fl_op_find_own(fl_lua_overload_name(i));
+        if (fl_lua_overload_has(i, methods) && !(same && is_member(same, holder)))
+            append(L, fl_lua_overload_name(i), "");
+    }
 }
 
 void fl_lua_make_members(lua_State *L, int table, fl_lua_holder holder)

@@ -295,15 +295,29 @@ function print_help(...)
     end
 end
 
+-- What `printer` prints about x as one text; nil when it returns false.
+local function text_by(printer, x)
+    local outer = lines
+    lines = {}
+    local text = printer(x) ~= false and table.concat(lines, "\n") or nil
+    lines = outer
+    return text
+end
+
 ---The help text of a function or class of flow; nil for any other value.
 ---@param x any
 ---@return string?
-function M.of_callable(x)
-    local outer = lines
-    lines = {}
-    local text = print_callable(x) and table.concat(lines, "\n") or nil
-    lines = outer
-    return text
+function M.of_callable(x) return text_by(print_callable, x) end
+
+---The same also for a module, such as flow.nn: the names in it.
+---@param x any
+---@return string?
+function M.of_part(x)
+    for name, module in next, package.loaded do
+        local is_it = type(x) == "table" and rawequal(module, x) and name:find "^flow%f[.%z]"
+        if is_it then return text_by(print_help, x) end
+    end
+    return M.of_callable(x)
 end
 
 ---Prints help about a function, a module, a tensor, or the functions that mention a word, on rank 0.

@@ -116,10 +116,10 @@ local function dim_kind(text)
     return (text:gsub("(%l+%d*%[[%d, ]*%] on .*)$", "\27[2m%1\27[0m"))
 end
 
----Prints values as the session does, on rank 0. A function or class of flow alone prints its help.
+---Prints values as the session does, on rank 0. A function, class or module of flow alone prints its help.
 ---@param colours boolean does the terminal show them?
 function M.show(colours, ...)
-    local text = select("#", ...) == 1 and help.of_callable(...) or texts_of(colours and dim_kind, ...)
+    local text = select("#", ...) == 1 and help.of_part(...) or texts_of(colours and dim_kind, ...)
     local ok, message = pcall(flow.print, text)
     if not ok then error(("error calling 'print' (%s)"):format(message), 0) end
 end

@@ -454,13 +454,13 @@ local SHOWN = 8             -- problems that a message lists
 
 -- What keeps `state` from being loaded into `own`, as a list of sentences.
 local function state_problems(own, state, lacking, unexpected)
-    local problems, names = {}, check.sorted_keys(own)
+    local problems = {}
     for _, name in ipairs(lacking) do
         problems[#problems + 1] = ("'%s' is missing%s"):format(name, check.suggest(name, unexpected))
     end
     for _, name in ipairs(unexpected) do
         problems[#problems + 1] = ("%s is unexpected%s"):format(
-            type(name) == "string" and check.quote(name) or check.got(name), check.suggest(name, names))
+            type(name) == "string" and check.quote(name) or check.got(name), check.suggest(name, lacking))
     end
     for name, t in own do
         local problem = state[name] ~= nil and misfit(t, state[name])

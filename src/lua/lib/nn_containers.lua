@@ -11,6 +11,9 @@ local Module = module.Module
 
 -- Entries given as {name = value} (in the order of names), or as a list of {name, value}.
 local function entries(who, given)
+    if module.is_module(given) then
+        check.fail("%s: takes a table by names, got %s; write {name = ...}", who, check.got(given))
+    end
     local list = {}
     if #given > 0 then
         for i, pair in ipairs(given) do

@@ -3,18 +3,21 @@
 local flow = require "flow"
 local check = require "flow.check"
 local module = require "flow.module"
+local groups = require "flow.optim_groups"
 local totals = require "flow.optim_totals"
 
 local M = {}
 
-local function list_of(parameters) return check.is_tensor(parameters) and {parameters} or parameters end
+local function list_of(who, tensors)
+    return check.is_tensor(tensors) and {tensors} or groups.tensor_list(who, tensors)
+end
 
 ---Scales the gradients so that the norm of all of them together is at most max_norm; returns the norm before.
 ---@param parameters any a list of them, or one
 ---@param max_norm number
 ---@param norm_type number? default 2
 function M.clip_grad_norm_(parameters, max_norm, norm_type)
-    parameters = list_of(parameters)
+    parameters = list_of("clip_grad_norm_", parameters)
     if norm_type == 2 then return flow.optim.clip_grad_norm(parameters, max_norm) end
     local _ <close> = flow.no_grad()
     local grads = {}
@@ -33,7 +36,7 @@ end
 ---@param norm_type number? default 2
 function M.get_total_norm(tensors, norm_type)
     local _ <close> = flow.no_grad()
-    tensors = list_of(tensors)
+    tensors = list_of("get_total_norm", tensors)
     return #tensors > 0 and totals.norm(tensors, norm_type) or flow.tensor(0.0)
 end
 
@@ -44,7 +47,7 @@ end
 function M.clip_grads_with_norm_(parameters, max_norm, total_norm)
     local _ <close> = flow.no_grad()
     local scale = (max_norm / (total_norm + 1e-6)):clamp(nil, 1)
-    for _, p in ipairs(list_of(parameters)) do
+    for _, p in ipairs(list_of("clip_grads_with_norm_", parameters)) do
         if p.grad then p.grad:mul_(scale) end
     end
 end
@@ -54,7 +57,7 @@ end
 ---@param limit number
 function M.clip_grad_value_(parameters, limit)
     local _ <close> = flow.no_grad()
-    for _, p in ipairs(list_of(parameters)) do
+    for _, p in ipairs(list_of("clip_grad_value_", parameters)) do
         if p.grad then p.grad:clamp_(-limit, limit) end
     end
 end
@@ -63,7 +66,7 @@ end
 ---@param parameters any[]
 function M.parameters_to_vector(parameters)
     local flat = {}
-    for i, p in ipairs(parameters) do flat[i] = p:flatten() end
+    for i, p in ipairs(list_of("parameters_to_vector", parameters)) do flat[i] = p:flatten() end
     return flow.cat(flat, 0)
 end
 
@@ -73,6 +76,7 @@ end
 function M.vector_to_parameters(vector, parameters)
     local _ <close> = flow.no_grad()
     local at, count = 0, 0
+    parameters = list_of("vector_to_parameters", parameters)
     for _, p in ipairs(parameters) do count = count + p:numel() end
     if count ~= vector:numel() then
         check.fail("vector_to_parameters: vector must have %d elements, got %s", count, check.shape(vector))
@@ -202,7 +206,7 @@ function M.remove_spectral_norm(net, name)
 end
 
 check.takes(M, {
-    "clip_grad_norm_(parameters: any, max_norm: number, norm_type: number = 2)",
+    "clip_grad_norm_(parameters: any, max_norm: number >= 0, norm_type: number = 2)",
     "get_total_norm(tensors: any, norm_type: number = 2)",
     "clip_grads_with_norm_(parameters: any, max_norm: number, total_norm: tensor)",
     "clip_grad_value_(parameters: any, limit: number)", "parameters_to_vector(parameters: table)",

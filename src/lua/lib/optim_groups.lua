@@ -39,11 +39,21 @@ local function entries_of(who, params)
     return list
 end
 
----Lists of parameters. Frozen ones may be among them: what has no gradient is left alone.
-function M.parameter_list(who, params)
+---Tensors in a list without gaps.
+---@param who string
+---@return any[] list
+function M.tensor_list(who, params)
     local list = entries_of(who, params)
     for i, p in ipairs(list) do
         if not check.is_tensor(p) then check.fail("%s: parameter %d must be a tensor, got %s", who, i, check.got(p)) end
+    end
+    return list
+end
+
+---Lists of parameters. Frozen ones may be among them: what has no gradient is left alone.
+function M.parameter_list(who, params)
+    local list = M.tensor_list(who, params)
+    for i, p in ipairs(list) do
         if not p.dtype:find("float") then
             check.fail("%s: parameter %d is of dtype %s; only floating-point tensors have gradients", who, i, p.dtype)
         elseif not p.is_leaf then
