@@ -81,6 +81,36 @@ describe("a loader of items", function()
     end)
 end)
 
+describe("a loader of items, one of which fails on one rank", function()
+    if ranks.world == 1 then return end
+
+    it("lets no rows of different batches meet", function()
+        local all = flow.placement.all "cpu"
+        local last = ranks.world - 1
+        local loader = data.loader(data.tensors(flow.arange(6 * ranks.world)), {
+            batch_size = 2 * ranks.world, placement = all, sbp = "S(0)", workers = 1, args = {2 * last},
+            transform = function(item, _, bad)
+                if item[1] == bad then error "broken" end
+                return item
+            end,
+        })
+        local ok, batch = pcall(loader.next, loader)
+        assert.are.equal(ranks.rank ~= last, ok)
+        if not ok then
+            assert.matches(("loader: item %d: .*data_loader_spec%%.lua:%%d+: broken$"):format(2 * last), batch)
+            batch = loader:next()
+        end
+        local message
+        ok, message = pcall(function() return batch[1]:to_global{sbp = "B"}:to_local():sum():item() end)
+        assert.is_false(ok)
+        assert.matches("the ranks run different programs: rank 0 %S+ a loader's batch, rank " .. last
+            .. " %S+ a loader's batch that failed there", message)
+        loader:load_state {epoch = 0, position = 2, items = 4 * ranks.world, seed = 0, begun = 1}
+        local rows = loader:next()[1]:to_global{sbp = "B"}:to_local()
+        assert.are.same(flow.arange(4 * ranks.world, 6 * ranks.world):totable(), rows:totable())
+    end)
+end)
+
 describe("a loader of images, one of which is damaged", function()
     local folder
 

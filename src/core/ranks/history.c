@@ -175,6 +175,17 @@ void fl_history_remember(uint64_t context, fl_history_words *words, const void *
     __atomic_store_n(&fl_history_lines[line], trusted ? context : context ^ 1, __ATOMIC_RELEASE);
 }
 
+static void word_point(char *buffer, const void *what) { snprintf(buffer, FL_PAST_WHAT, "%s", (const char *)what); }
+
+fl_status fl_history_point(const int *ranks, int count, const char *what, uint64_t number)
+{
+    fl_history *h;
+    FL_TRY(fl_history_get(&h, ranks, count));
+    if (!h || fl_comm_refusal) return FL_OK;
+    fl_history_note(h, fl_hash_bytes(FL_HASH_START, what, strlen(what)), fl_hash_mix(0, number), word_point, what);
+    return FL_OK;
+}
+
 /* ---- looking back ---- */
 
 /* What is at the place of op number n (from 0), unless it is forgotten or being written. */

@@ -429,11 +429,22 @@ static int io_whole(lua_State *L)
     return 1;
 }
 
+/* _io.point(placement, ok, epoch, items): all ranks of the placement are at the batch that follows so many items of the
+** epoch; ok: this rank has its rows */
+static int io_point(lua_State *L)
+{
+    const fl_placement *p = fl_lua_check_placement(L, 1, "loader");
+    const char *what = lua_toboolean(L, 2) ? "a loader's batch" : "a loader's batch that failed there";
+    uint64_t number = fl_hash_mix((uint64_t)luaL_checkinteger(L, 3), (uint64_t)luaL_checkinteger(L, 4));
+    FL_CHECK(L, fl_history_point(p->ranks, p->count, what, number));
+    return 0;
+}
+
 void fl_lua_open_loader(lua_State *L, int io)
 {
     static const luaL_Reg functions[] = {{"make", io_make},   {"crew", io_crew},   {"random", io_random},
                                          {"ready", io_ready}, {"given", io_given}, {"whole", io_whole},
-                                         {NULL, NULL}};
+                                         {"point", io_point}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {"drop", batch_drop}, {NULL, NULL}};
     fl_lua_open_arrays(L);
     fl_lua_open_item_random(L);

@@ -3,7 +3,8 @@
 -- The loader's order depends on its seed and the epoch alone: where a pass stands is (epoch, items given), whatever
 -- else draws random numbers and however many ranks there are, and can be saved and taken up again, also by other ranks
 -- and in batches of another size. With a placement a batch is global, and each rank asks the dataset for its own rows
--- alone; nothing is communicated.
+-- alone; nothing is communicated. Which batch a rank has is in its history, so that ranks with rows of different
+-- batches, as when an item failed on one of them, find it out when they meet.
 --
 -- A pass asks for batches ahead of the one that it gives (data_batch.lua makes them), in their order. An error of a
 -- batch is raised when its turn comes.
@@ -232,6 +233,7 @@ local function give(self, pass, batch)
     if ok then ok, result = pcall(batches.finish, self, batch) end
     if not ok and batches.is_interrupt(result) then error(result, 0) end
     table.remove(pass.ahead, 1)
+    if self.placement then io_.point(self.placement, ok, pass.epoch, pass.items) end
     note(self, pass, batch.real)
     note_skipped(self, batch)
     if not ok then error(result, 0) end
