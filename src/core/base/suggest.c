@@ -1,13 +1,14 @@
 /*
 ** suggest.c -- distances of names: one for a letter too many or missing, swapped or mistyped, two for another letter,
-** none for a missing number of dimensions.
+** none for a missing number of dimensions; farther than all of these, a name that begins as the word does and goes on,
+** or the other way round.
 */
 #include "suggest.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-enum { WORD_LIMIT = 40, FAR = 99 };
+enum { WORD_LIMIT = 40, FAR = 99, PREFIX = 50, SHORT_PREFIX = 3 };
 
 static char folded(char c) { return (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); }
 
@@ -70,9 +71,24 @@ static bool adds_dimensions(const char *word, const char *name)
     return n > 1 && strncmp(word, name, n) == 0 && name[n] >= '1' && name[n] <= '9' && strcmp(name + n + 1, "d") == 0;
 }
 
+/* Where one of both begins with the other, the letters of the name beyond the word, or twice those of the word beyond
+** the name; FAR where neither does, or where they share so little that anything could have been meant:
+** "mean_squared_error" is not a spelling of "mean". */
+static int letters_beyond_prefix(const char *word, const char *name)
+{
+    int n = (int)strlen(word), m = (int)strlen(name), shared = n < m ? n : m;
+    bool enough = n < m ? n >= SHORT_PREFIX : 2 * m >= n;
+    if (!enough || n >= WORD_LIMIT || m >= WORD_LIMIT) return FAR;
+    for (int i = 0; i < shared; i++)
+        if (folded(word[i]) != folded(name[i])) return FAR;
+    return n > m ? 2 * (n - m) : m - n;
+}
+
 int fl_suggest_distance(const char *word, const char *name)
 {
     if (adds_dimensions(word, name)) return 0;
     int distance = edit_distance(word, name);
-    return distance > distance_limit(word, name) ? -1 : distance;
+    if (distance <= distance_limit(word, name)) return distance;
+    int beyond = letters_beyond_prefix(word, name);
+    return beyond == FAR ? -1 : PREFIX + beyond;
 }
