@@ -161,6 +161,14 @@ local operators = {
     [">="] = "ge", ["=="] = "eq", ["~="] = "ne", ["^"] = "pow",
 }
 
+-- What a formula has in the place of other functions and signs.
+local instead = {
+    max = "maximum(x, y)", min = "minimum(x, y)", ["%"] = "remainder(x, y)", ["="] = "==", ["!"] = "~=",
+    ["and"] = "logical_and(x, y)", ["or"] = "logical_or(x, y)", ["not"] = "logical_not(x)",
+}
+
+local function advice(word) return instead[word] and "; write " .. instead[word] or "" end
+
 -- The next token: its kind ("name", "number", "end" or the sign itself), its text, where it begins.
 local function peek(reader)
     if reader.token then return reader.token, reader.word, reader.start end
@@ -189,7 +197,7 @@ end
 
 local function expect(reader, sign)
     local kind, word, at = take(reader)
-    if kind ~= sign then fail(reader, at, "%s is expected, got %s", sign, check.quote(word)) end
+    if kind ~= sign then fail(reader, at, "%s is expected, got %s%s", sign, check.quote(word), advice(word)) end
 end
 
 local sum, comparison, signed
@@ -200,12 +208,18 @@ local function names_of_rows()
     return names
 end
 
+local function unknown_function(reader, name, at)
+    if not instead[name] and type(flow._op[name]) == "function" and not name:find "_backward" then
+        fail(reader, at, "%s is not elementwise; an op with forward may call it", check.quote(name))
+    end
+    local other = instead[name] and advice(name) or check.suggest(name, names_of_rows())
+    fail(reader, at, "unknown function %s%s", check.quote(name), other)
+end
+
 local function read_call(reader, name, at)
     local row, args = row_of(name), {}
     if name == "zeros_like" and reader.inner then row = row_of "neg" end
-    if not row or row.hidden and not reader.inner then
-        fail(reader, at, "unknown function %s%s", check.quote(name), check.suggest(name, names_of_rows()))
-    end
+    if not row or row.hidden and not reader.inner then unknown_function(reader, name, at) end
     if peek(reader) ~= ")" then
         repeat
             args[#args + 1] = comparison(reader)
@@ -306,7 +320,9 @@ local function read(pool, who, text, lookup, names, inner)
         depth = 0}
     local node = comparison(reader)
     local kind, word, at = take(reader)
-    if kind ~= "end" then fail(reader, at, "an operator is expected, got %s", check.quote(word)) end
+    if kind ~= "end" then
+        fail(reader, at, "an operator is expected, got %s%s", check.quote(word), advice(word))
+    end
     return node
 end
 
@@ -438,10 +454,11 @@ local function used_names(result, formula)
     return operands, attrs
 end
 
----Reads a formula. who: for messages; operands, attrs: names; operands nil: the names that are no attributes.
+---Reads a formula. who: for messages; operands, attrs: names; operands nil: the names that are no attributes, and each
+---attribute must occur, or its name may be misspelt.
 ---@return flow.formula
 function M.read(who, text, operands, attrs)
-    local pool, nodes, names = new_pool(), {}, {}
+    local pool, nodes, names, mentioned = new_pool(), {}, {}, {}
     local found = operands or {}
     local function add(kind, name)
         nodes[name] = intern(pool, kind .. " " .. name, {kind = kind, name = name})
@@ -454,8 +471,15 @@ function M.read(who, text, operands, attrs)
             add("operand", name)
             found[#found + 1] = name
         end
+        mentioned[name] = true
         return nodes[name]
     end, names)
+    for _, name in ipairs(attrs) do
+        if not operands and not mentioned[name] then
+            check.fail("%s: formula '%s': does not use the attribute '%s'%s", who, shown(text), name,
+                check.suggest(name, found))
+        end
+    end
     local list, count = needed(result)
     if not fits(list, count) then
         check.fail("%s: formula '%s': has %d steps, one kernel runs %d", who, shown(text), count, MOST_ROWS)
