@@ -258,6 +258,8 @@ describe("flow.op", function()
             {forward = same, infer = function(t) return t, t end}, x)
         fails("it must return a gradient for each of the 1 operand, got 2",
             function() try({forward = same, backward = function(_, g) return g, g end}, leaf):sum():backward() end)
+        fails("it returned nothing; it must return a gradient for each of the 1 operand, nil for none",
+            function() try({forward = same, backward = function() end}, leaf):sum():backward() end)
         assert.is_false(try({forward = same, backward = false}, leaf).requires_grad)
         local shared = try({forward = function(t) return t end}, x)
         shared:add_(1)

@@ -337,6 +337,9 @@ static void take_gradients(lua_State *L, fl_grad *g, int first)
 {
     const fl_signature *s = fl_op_signature(g->op);
     int given = lua_gettop(L) - first + 1, at = 0;
+    if (given == 0)
+        FL_RAISE(L, "it returned nothing; it must return a gradient for each of the %d operand%s, nil for none",
+                 s->tensor_count, fl_own_plural(s->tensor_count));
     if (given > s->tensor_count)
         FL_RAISE(L, "it must return a gradient for each of the %d operand%s, got %d", s->tensor_count,
                  fl_own_plural(s->tensor_count), given);

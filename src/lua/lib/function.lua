@@ -91,9 +91,11 @@ local function backward_of(def, ctx, count, places)
         rawset(ctx, "needs", wanted)
         local given = table.pack(def.backward(ctx, table.unpack(gradients)))
         ctx.saved = nil
-        if given.n > count then
-            check.fail("it must return a gradient for each of the %d arguments of forward, got %d", count,
-                given.n)
+        if given.n == 0 then
+            check.fail("it returned nothing; it must return a gradient for each argument of forward, nil for none")
+        elseif given.n > count then
+            check.fail("it must return a gradient for each of the %d argument%s of forward, got %d", count,
+                count == 1 and "" or "s", given.n)
         end
         local list = {}
         for i, place in ipairs(places) do list[i] = given[place] end

@@ -139,7 +139,7 @@ function M.gradcheck(f, inputs, opts)
 end
 
 check.takes(M, {
-    "gradcheck(f: function, inputs: tensor or list, {eps: number = 1e-5, tolerance: number = 2e-5, " ..
+    "gradcheck(f: function, inputs: tensor or list, {eps: number >= 1e-12 = 1e-5, tolerance: number >= 0 = 2e-5, " ..
         "order: integer 1..2 = 1, most: integer >= 1 = 16, what: string = gradcheck})",
 })
 
