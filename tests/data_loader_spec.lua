@@ -408,6 +408,17 @@ describe("a state", function()
             data.loader(set):load_state({epoch = 0, position = 1, items = 60, seed = 0})
         end)
     end)
+
+    it("of a shuffled dataset of another size is refused", function()
+        local state = data.loader(set, {shuffle = true}):state()
+        local larger = data.tensors(flow.arange(51))
+        fails("load_state: the state is of an order of 50 items; this dataset has 51", function()
+            data.loader(larger, {shuffle = true}):load_state(state)
+        end)
+        local appended = data.loader(larger)            -- the items keep their places
+        appended:load_state(state)
+        assert.are.equal(0, appended:next()[1][0]:item())
+    end)
 end)
 
 describe("options", function()

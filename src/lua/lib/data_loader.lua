@@ -301,10 +301,11 @@ end
 
 ---The position of the pass that gave the last batch, in whatever loop. To resume an outer loop, take the state before
 ---an inner loop over the same loader begins.
----@return {epoch: integer, position: integer, items: integer, seed: integer, begun: integer}
+---@return {epoch: integer, position: integer, items: integer, seed: integer, begun: integer, size: integer}
 function Loader:state()
     return {
         epoch = self.epoch, position = self.position, items = self.items, seed = seed_of(self), begun = self.begun,
+        size = #self.dataset,
     }
 end
 
@@ -318,17 +319,22 @@ end
 ---Continues where `state` was taken; the dataset and the order must be the same, but ranks and batch_size need not. The
 ---next loop, or next(), continues that pass; later ones begin the epochs after it. The order is the saved one, whatever
 ---flow.manual_seed was called with.
----@param state {epoch: integer, position: integer, items: integer?, seed: integer, begun: integer?}
+---@param state {epoch: integer, position: integer, items: integer?, seed: integer, begun: integer?, size: integer?}
 function Loader:load_state(state)
-    local o = check.options("load_state", state,
-        {epoch = check.none, position = check.none, items = check.none, seed = check.none, begun = check.none})
+    local o = check.options("load_state", state, {
+        epoch = check.none, position = check.none, items = check.none, seed = check.none, begun = check.none,
+        size = check.none,
+    })
     local epoch = check.integer("load_state", "epoch", o.epoch, 0)
     local position = check.integer("load_state", "position", o.position, 0)
     local seed = check.integer("load_state", "seed", o.seed, math.mininteger)
     local begun = o.begun == nil and epoch + 1 or o.begun
     begun = check.integer("load_state", "begun", begun, position > 0 and epoch + 1 or epoch)
     local items = o.items and check.integer("load_state", "items", o.items, 0)
-    if items and items > #self.dataset then
+    local size = o.size and check.integer("load_state", "size", o.size, 0)
+    if size and size ~= #self.dataset and self.shuffle then
+        check.fail("load_state: the state is of an order of %d items; this dataset has %d", size, #self.dataset)
+    elseif items and items > #self.dataset then
         check.fail("load_state: the state stands at item %d of a dataset; this one has %d", items, #self.dataset)
     end
     if items then
