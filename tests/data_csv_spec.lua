@@ -162,6 +162,8 @@ describe("data.csv", function()
         {"a\n1\nx\27\n", "3:1: column 'a' holds 'x\\x1b', not a whole number", {types = {a = "int64"}}},
         {"a,b\n1,\"2\n\"\n", "2:4: column 'b' holds '2\\x0a', not a number", {types = {b = "float32"}}},
         {"a\n1.5\n", "2:1: column 'a' holds '1.5', not a whole number", {types = {a = "int64"}}},
+        {"a\n-9223372036854775809\n", "2:1: column 'a' holds '-9223372036854775809', not a whole number of 64 bits",
+            {types = {a = "int64"}}},
         {"a\nyes\n", "2:1: column 'a' holds 'yes', not true or false", {types = {a = "bool"}}},
         {"t\n2023-02-29\n", "2:1: column 't' holds '2023-02-29', not a time, as 2024-01-31 or 2024-01-31T23:59:59Z", {types = {t = "time"}}},
         {"a,b\n1,NA\n", "2:3: column 'b' holds nothing here; give it a fill, or no type", {types = {b = "int64"}}},

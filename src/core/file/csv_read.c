@@ -59,11 +59,18 @@ fl_status fl_csv_fail_quote(const fl_csv *csv, int64_t offset)
                    csv->text->path, line, column);
 }
 
-static const char *type_words(const fl_csv_column *column)
+static bool is_digits(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    return *text && !text[strspn(text, "0123456789")];
+}
+
+/* What the cell is not. */
+static const char *type_words(const fl_csv_column *column, const char *cell)
 {
     switch (column->type) {
     case FL_CSV_BOOL: return "true or false";
-    case FL_CSV_INT: return "a whole number";
+    case FL_CSV_INT: return is_digits(cell) ? "a whole number of 64 bits" : "a whole number";
     case FL_CSV_TIME: return "a time, as 2024-01-31 or 2024-01-31T23:59:59Z";
     default: return "a number";
     }
@@ -86,7 +93,7 @@ static fl_status fault_fail(const struct job *job, const struct fault *f)
                        "csv: %s:%" PRId64 ":%" PRId64 ": column '%s' holds nothing here; give it a fill, or no type",
                        path, line, column, name);
     return fl_fail(FL_ERR_IO, "csv: %s:%" PRId64 ":%" PRId64 ": column '%s' holds '%s', not %s", path, line, column,
-                   name, f->text, type_words(&job->columns[f->column]));
+                   name, f->text, type_words(&job->columns[f->column], f->text));
 }
 
 static bool fault_set(const struct work *w, int kind, const char *at, int64_t found)
