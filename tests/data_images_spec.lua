@@ -425,6 +425,8 @@ describe("data.images", function()
         assert.are.equal("get: position -4 is outside 0 to 2", message_of(dataset.get, dataset, -4))
         assert.are.equal("Images has no 'size'",
             message_of(function() return dataset.size end))
+        assert.are.equal("Images without a size has no 'batch'",
+            message_of(function() return data.images(path).batch end))
     end)
 end)
 

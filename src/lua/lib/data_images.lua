@@ -320,5 +320,5 @@ check.methods(Images, "dataset", {"get(position: integer, pass: table?)",
     "batch(positions: positions, pass: table?)"})
 check.methods(Items, "dataset", {"get(position: integer, pass: table?)"})
 check.strict("Images", Images, "; write dataset:batch(positions)")
-check.strict("Images", Items, "; write dataset:get(position)")
+check.strict("Images without a size", Items, "; write dataset:get(position)")
 return images
