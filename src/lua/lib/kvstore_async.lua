@@ -131,11 +131,10 @@ function Async:_rows(entry, index)
     index = index:to("cpu"):to("int64"):contiguous()
     local numbers, count = index:totable(), entry.shape[1]
     for place, row in ipairs(numbers) do
-        if row < -count or row >= count then
+        if row < 0 or row >= count then
             check.fail("row_sparse_pull: row %d is %d, but key %s has %d rows", place - 1, row,
                 Store._show(entry.key), count)
         end
-        if row < 0 then numbers[place] = row + count end
     end
     if not entry.parts[1].start then return fetch_rows(entry, entry.parts[1], index) end
     local shape = values.sizes(entry.shape)

@@ -217,6 +217,9 @@ function Store:init(key, value)
         one.entry = {
             key = one.key, text = describe(t), shape = t.shape, dtype = t.dtype, device = t.device, residuals = {},
         }
+        if t.dtype == "bool" then
+            check.fail("init: key %s is %s, and a store adds up numbers", show(one.key), one.entry.text)
+        end
         if self.shared or self.make then check_floats("init", one.entry, "an optimizer updates") end
         if self.threshold then check_floats("init", one.entry, "compression takes") end
     end
