@@ -59,9 +59,10 @@ static fl_status start_and_wait(const struct payload *payload)
 static fl_status check_reads(const struct payload *payload)
 {
     char text[1024];
-    for (int i = 0; i < payload->read_count; i++)
-        if (fl_var_error(text, sizeof text, payload->reads[i])) return fl_fail(FL_ERR_STATE, "%s", text);
-    return FL_OK;
+    fl_status status = FL_OK;
+    for (int i = 0; i < payload->read_count && status == FL_OK; i++)
+        status = fl_var_error(text, sizeof text, payload->reads[i]);
+    return status == FL_OK ? FL_OK : fl_fail(status, "%s", text);
 }
 
 static fl_status run_task(void *given)

@@ -393,7 +393,7 @@ void fl_move_entry(fl_entry *entry, const fl_move *move, const char *where, cons
     entry->fingerprint = move->fingerprint;
     memcpy(entry->collective.where, where, FL_WHERE_TEXT);
     entry->in = entry->out = FL_PRIVATE;
-    if (fl_var_error(error, sizeof error, in)) fl_entry_poison(entry, error);
+    if (fl_var_error(error, sizeof error, in) != FL_OK) fl_entry_poison(entry, error);
 }
 
 /* A meeting of this step. buffers: takes the buffers of the transport; NULL: none are needed. */

@@ -323,13 +323,13 @@ void fl_var_clear(fl_var *var)
     fl_poison_put(var, NULL);
 }
 
-bool fl_var_error(char *buffer, size_t size, const fl_var *var)
+fl_status fl_var_error(char *buffer, size_t size, const fl_var *var)
 {
     const fl_poison *p = fl_poison_of(var);
-    if (!p) return false;
+    if (!p) return FL_OK;
     if (p->line[0]) snprintf(buffer, size, "%s (%s): %s", p->op, p->line, p->message);
     else snprintf(buffer, size, "%s: %s", p->op, p->message);
-    return true;
+    return p->status;
 }
 
 void fl_var_poison(fl_var *var, const char *op)

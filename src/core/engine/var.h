@@ -88,9 +88,9 @@ void fl_var_give(fl_var *var);
 /* Drops the poison of the variable (zero_grad, an overwrite). */
 void fl_var_clear(fl_var *var);
 
-/* Why the value of the variable is missing, "op (train.lua:41): message"; false: it is not. Any thread that waits for
-** its writer. */
-bool fl_var_error(char *buffer, size_t size, const fl_var *var);
+/* Why the value of the variable is missing, "op (train.lua:41): message", and the status of that error; FL_OK: it is
+** not missing. Any thread that waits for its writer. */
+fl_status fl_var_error(char *buffer, size_t size, const fl_var *var);
 
 /* A poison of this thread's last message for memory that may be lost while it is used (file/mapping.h), one reference;
 ** given back with fl_poison_unref. */
