@@ -28,7 +28,8 @@ static fl_status run_packing(void *payload)
     return p->device->copy_view(&out, &in);
 }
 
-/* A missing part is packed all the same: its collective has to be entered, so that all members learn of it. */
+/* A missing part is packed all the same: its collective has to be entered, so that all members learn of it. (A device's
+** task that does not run is no error here.) */
 static fl_status push_packing(fl_tensor *out, fl_tensor *in)
 {
     struct packing p = {.index = in->storage->device_index,
@@ -50,7 +51,7 @@ static fl_status push_packing(fl_tensor *out, fl_tensor *in)
                     .read_count = 1,
                     .write_count = 1,
                     .lane = p.device ? p.device->lane(p.index, FL_QUEUE_COMPUTE) : FL_LANE_CPU,
-                    .flags = FL_TASK_CHEAP | FL_TASK_NO_SKIP};
+                    .flags = FL_TASK_CHEAP | (p.device ? 0 : FL_TASK_NO_SKIP)};
     return fl_engine_push(&task);
 }
 
