@@ -205,6 +205,20 @@ describe("forward hooks", function()
         assert.are.equal(2 + 1, #seen)
     end)
 
+    it("end with the scope that closes their handle", function()
+        local n, count = net(), 0
+        local x = leaf(1.0, 2.0)
+        do
+            local hook <close> = n:register_forward_hook(function() count = count + 1 end) -- luacheck: ignore hook
+            local of_gradient <close> = x:register_hook(function() count = count + 10 end) -- luacheck: ignore of_gradient
+            n(flow.ones(1, 2))
+            x:sum():backward()
+        end
+        n(flow.ones(1, 2))
+        x:sum():backward()
+        assert.are.equal(11, count)
+    end)
+
     it("may remove themselves, and keep what they are given by returning nothing", function()
         local n, count, handle = net(), 0, nil
         handle = n:register_forward_hook(function() count = count + 1; handle:remove() end)

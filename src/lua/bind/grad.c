@@ -343,6 +343,13 @@ static int handle_remove(lua_State *L)
     return 0;
 }
 
+/* local _ <close> = x:register_hook(f) */
+static int handle_close(lua_State *L)
+{
+    lua_settop(L, 1); /* no error */
+    return handle_remove(L);
+}
+
 static int handle_gc(lua_State *L)
 {
     struct lua_hook **handle = luaL_checkudata(L, 1, handle_type);
@@ -396,7 +403,8 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
                                                 {"retain_grad", tensor_retain_grad},
                                                 {"register_hook", tensor_register_hook},
                                                 {NULL, NULL}};
-    static const luaL_Reg handle[] = {{"remove", handle_remove}, {"__gc", handle_gc}, {NULL, NULL}};
+    static const luaL_Reg handle[] = {
+        {"remove", handle_remove}, {"__close", handle_close}, {"__gc", handle_gc}, {NULL, NULL}};
     fl_lua_set_functions(L, flow, functions);
     fl_lua_set_functions(L, methods, method_functions);
     luaL_newmetatable(L, handle_type);

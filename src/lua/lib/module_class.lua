@@ -304,6 +304,7 @@ function Handle:remove()
 end
 
 local handle_meta = {__name = "a hook's handle", __index = check.strict("a hook's handle", Handle)}
+handle_meta.__close = Handle.remove -- local _ <close> = net:register_forward_hook(f)
 check.methods(Handle, "handle", {"remove()"}, function(value) return getmetatable(value) == handle_meta end)
 
 local function add_hook(self, when, f)
