@@ -237,6 +237,21 @@ describe("NaN", function()
         assert.are.equal(1.5, y:nanmean():item())
         assert.are.equal(5, flow.tensor {2, 3}:nansum():item())
         assert.are.equal(inf, x[{{0, 2}}]:nansum():item())
+        assert.are.equal("float64", y:nansum{dtype = "float64"}.dtype)
+    end)
+
+    it("is left out of long sums as zeros would be, in every layout", function()
+        for _, dtype in ipairs {"float16", "bfloat16", "float32", "float64"} do
+            local numbers = flow.randint(-3, 4, {40, 3, 700}):to(dtype)
+            local is_nan = flow.randn(40, 3, 700):gt(1)
+            local zeros, y = numbers:masked_fill(is_nan, 0), numbers:masked_fill(is_nan, nan)
+            for _, axes in ipairs {{0}, {1}, {2}, {0, 2}, {0, 1, 2}} do
+                local want = zeros:sum(axes)
+                assert.is_true(y:nansum(axes) == want, dtype)
+                assert.is_true(y:transpose(0, 2):contiguous():transpose(0, 2):nansum(axes) == want, dtype)
+                assert.is_true(y:mul(1):nansum(axes) == want, dtype)      -- of what is not computed yet
+            end
+        end
     end)
 end)
 

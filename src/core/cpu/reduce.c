@@ -86,16 +86,10 @@ static bool is_plain(const struct layout *layout, int64_t stride)
         && (layout->dtype == FL_INT64 || layout->dtype == FL_FLOAT32 || layout->dtype == FL_FLOAT64);
 }
 
-/* True if they can be folded in place. */
-static bool is_folded_plain(const struct layout *layout, int64_t stride)
-{
-    return is_plain(layout, stride) || (stride == layout->element && layout->dtype == FL_BFLOAT16);
-}
-
 /* ---- folding ---- */
 
 struct fold_task {
-    const fl_fold_loops *loops, *plain; /* over the type that is converted through; over the dtype where it is plain */
+    const fl_fold_loops *loops, *plain; /* over the type that is converted through; over the dtype, if it has some */
     double p;
 };
 
@@ -106,10 +100,16 @@ static struct fold_task task_of(const struct layout *layout, fl_fold fold, doubl
     return task;
 }
 
+/* True if elements `stride` bytes apart can be folded in place. */
+static bool is_folded_plain(const struct layout *layout, const struct fold_task *task, int64_t stride)
+{
+    return is_plain(layout, stride) || (stride == layout->element && layout->dtype == FL_BFLOAT16 && task->plain->run);
+}
+
 static void fold_run(const struct layout *layout, const struct fold_task *task, fl_total *total, const char *x,
                      int64_t n, int64_t stride, double center)
 {
-    if (is_folded_plain(layout, stride)) {
+    if (is_folded_plain(layout, task, stride)) {
         task->plain->run(total, x, n, center, task->p);
         return;
     }
@@ -145,7 +145,7 @@ static void fold_columns(const struct layout *layout, const struct fold_task *ta
     const fl_layout *r = &layout->reduced;
     int64_t inner = innermost(r)->size, stride = innermost(r)->stride[0],
             tile_stride = innermost(&layout->kept)->stride[0];
-    bool plain = is_folded_plain(layout, tile_stride) && stride % layout->element == 0;
+    bool plain = is_folded_plain(layout, task, tile_stride) && stride % layout->element == 0;
     _Alignas(64) int64_t buffer[FL_REDUCE_TILE];
     while (begin < end) {
         int64_t at = begin % inner, rows = inner - at < end - begin ? inner - at : end - begin;
@@ -214,7 +214,7 @@ static void fold_results(const struct run_state *state, fl_fold fold, fl_total *
     if (end > state->units) end = state->units;
     for (int64_t i = 0; i < count; i++) totals[i] = identity(fold, l);
     if (l->columns) fold_columns(l, &t, totals, base, count, begin, end, centers);
-    else if (state->units == 1 && l->kept.count == 1 && is_folded_plain(l, innermost(&l->reduced)->stride[0])) {
+    else if (state->units == 1 && l->kept.count == 1 && is_folded_plain(l, &t, innermost(&l->reduced)->stride[0])) {
         int64_t stride = l->kept.axes[0].stride[0];
         const char *x = l->data + first * stride;
         for (int64_t i = 0; i < count; i++, x += stride)

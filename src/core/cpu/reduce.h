@@ -24,6 +24,7 @@ typedef enum fl_fold {
     FL_FOLD_EXPS,       /* sum of e^(x - center) */
     FL_FOLD_LARGEST_ABS,
     FL_FOLD_SMALLEST_ABS,
+    FL_FOLD_NUMBERS, /* sum of what is not NaN */
     FL_FOLD_KINDS
 } fl_fold;
 
@@ -51,7 +52,7 @@ typedef struct fl_arg_loops {
 } fl_arg_loops;
 
 typedef struct fl_reduce_loops {
-    fl_fold_loops fold[FL_THROUGH_COUNT][FL_FOLD_KINDS], bfloat16[FL_FOLD_KINDS]; /* read as it lies in memory */
+    fl_fold_loops fold[FL_THROUGH_COUNT][FL_FOLD_KINDS], bfloat16[FL_FOLD_KINDS]; /* as it lies in memory; or NULL */
     fl_arg_loops largest[FL_THROUGH_COUNT], smallest[FL_THROUGH_COUNT];
 } fl_reduce_loops;
 

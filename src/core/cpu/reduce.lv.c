@@ -121,8 +121,8 @@ enum {
 
 const fl_reduce_loops FL_LV(fl_reduce_loops) = {
     .fold = {[FL_THROUGH_INT64] = {FOLDS(i64, i64)},
-             [FL_THROUGH_FLOAT] = {FLOAT_FOLDS(f32, f32_wide)},
-             [FL_THROUGH_DOUBLE] = {FLOAT_FOLDS(f64, f64)}},
+             [FL_THROUGH_FLOAT] = {FLOAT_FOLDS(f32, f32_wide), [FL_FOLD_NUMBERS] = LOOPS(numbers, f32)},
+             [FL_THROUGH_DOUBLE] = {FLOAT_FOLDS(f64, f64), [FL_FOLD_NUMBERS] = LOOPS(numbers, f64)}},
     .bfloat16 = {FLOAT_FOLDS(bf16, bf16_wide)},
     .largest = ARGS(arg_largest),
     .smallest = ARGS(arg_smallest),

@@ -1,5 +1,5 @@
 /*
-** statistics.c -- reductions and differences that are written in others: sums without NaN, pairs of results, weighted
+** statistics.c -- reductions and differences that are written in others: means without NaN, pairs of results, weighted
 ** covariances, integrals.
 */
 #include "op/reduce.h"
@@ -9,13 +9,8 @@
 
 #include <math.h>
 
-FL_COMPOSITE(nansum, "nansum(x, axis: axes = nil, keepdim: bool = false, dtype: dtype = nil)",
-             "y = choose(dtype, cast(x, dtype), x); sum(nan_as(y, 0), axis, keepdim)",
-             SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true", "flow.randint(0, 9, {3, 4}), 0"),
-             "Sum over axes, or over everything, of what is not NaN.");
-
 FL_COMPOSITE(nanmean, "nanmean(x, axis: axes = nil, keepdim: bool = false)",
-             "sum(nan_as(x, 0), axis, keepdim) / sum(eq(x, x), axis, keepdim)",
+             "nansum(x, axis, keepdim) / sum(eq(x, x), axis, keepdim)",
              SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true"),
              "Mean over axes, or over everything, of what is not NaN.");
 
@@ -34,6 +29,11 @@ FL_COMPOSITE(sum_as, "sum_as(x, axis: axes = nil, keepdim: bool = false, dtype: 
              HIDDEN_SAMPLES("flow.randint(0, 9, {3, 4}), 1, false, \"float32\"",
                             "flow.randn(3, 4), nil, false, \"float64\""),
              "Sum in another dtype.");
+FL_COMPOSITE(nansum_as, "nansum_as(x, axis: axes = nil, keepdim: bool = false, dtype: dtype)",
+             "cast(nansum(cast(x, dtype), axis, keepdim), dtype)",
+             HIDDEN_SAMPLES("flow.randint(0, 9, {3, 4}), 1, false, \"float32\"",
+                            "flow.randn(3, 4), nil, false, \"float64\""),
+             "Sum of what is not NaN in another dtype.");
 FL_COMPOSITE(prod_as, "prod_as(x, axis: axes = nil, keepdim: bool = false, dtype: dtype)",
              "cast(prod(cast(x, dtype), axis, keepdim), dtype)",
              HIDDEN_SAMPLES("flow.randint(0, 9, {3, 4}), 1, false, \"float32\""), "Product in another dtype.");

@@ -1,5 +1,5 @@
 /*
-** sums.c -- sum, mean, prod, any and all over axes.
+** sums.c -- sum, nansum, mean, prod, any and all over axes.
 **
 ** Over a split axis sums become P(sum); any is a maximum of bools and all a minimum. A mean divides by the logical
 ** count, so its parts add up. A product has no partial.
@@ -43,6 +43,30 @@ FL_OP(sum) = {
     .cpu = cpu_sum,
     FL_VJP("unreduce(g, axis, keepdim, x)"),
     FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1", "flow.randn(2, 3, 4), {0, 2}, true"),
+};
+
+/* Integers have no NaN. */
+static fl_status cpu_nansum(fl_kernel *kernel)
+{
+    bool floats = fl_dtype_is_float(kernel->in[0].dtype);
+    return fl_reduce_run(kernel, fl_reduce_usual, (fl_reduce_job){.fold = floats ? FL_FOLD_NUMBERS : FL_FOLD_SUM});
+}
+
+/* As a sum, but not of partial sums: parts may be NaN where their sum is, and the other way round. */
+static void sbp_nansum(fl_sigs *sigs) { fl_reduce_sbp(sigs, fl_reduce_usual, FL_PSUM, NULL); }
+
+FL_OP(nansum) = {
+    .name = "nansum",
+    .sig = "nansum(x, axis: axes = nil, keepdim: bool = false)",
+    .wider = "nansum_as",
+    .doc = "Sum over axes, or over everything, of what is not NaN.",
+    .nout = 1,
+    .flags = FL_OP_WIDE | FL_OP_FOLDS,
+    .infer = infer_sum,
+    .sbp = sbp_nansum,
+    .cpu = cpu_nansum,
+    FL_VJP("where(eq(x, x), unreduce(g, axis, keepdim, x), 0)"),
+    FL_SAMPLES("flow.randn(3, 4)", "flow.randn(3, 4), 1, true", "flow.randint(0, 9, {3, 4}), 0"),
 };
 
 static void finish_mean(fl_total *total, double center, const fl_reduce_job *job)

@@ -119,7 +119,14 @@ __device__ static inline void fl_result_store(const fl_results &r, int64_t at, V
 
 /* ---- sums and products ---- */
 
-typedef enum fl_map { FL_MAP_SAME, FL_MAP_NOT_ZERO, FL_MAP_ABSOLUTE, FL_MAP_SQUARE, FL_MAP_POWER } fl_map;
+typedef enum fl_map {
+    FL_MAP_SAME,
+    FL_MAP_NOT_ZERO,
+    FL_MAP_ABSOLUTE,
+    FL_MAP_SQUARE,
+    FL_MAP_POWER,
+    FL_MAP_NUMBER
+} fl_map;
 
 template<fl_map MAP, typename X>
 __device__ static inline auto fl_mapped(X x, double p)
@@ -128,6 +135,7 @@ __device__ static inline auto fl_mapped(X x, double p)
     else if constexpr (MAP == FL_MAP_ABSOLUTE) return fl_abs(x);
     else if constexpr (MAP == FL_MAP_SQUARE) return x * x;
     else if constexpr (MAP == FL_MAP_POWER) return fl_power(fl_abs(x), (X)p);
+    else if constexpr (MAP == FL_MAP_NUMBER) return x == x ? x : (X)0;
     else return x;
 }
 

@@ -73,6 +73,14 @@ static fl_status launch_sum(fl_kernel *kernel)
     return fl_cuda_check("sum");
 }
 
+static fl_status launch_nansum(fl_kernel *kernel)
+{
+    uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
+    FL_TRY(sum_any<FL_MAP_NUMBER>(&kernel->in[0], mask,
+                                  results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE)));
+    return fl_cuda_check("nansum");
+}
+
 static fl_status launch_mean(fl_kernel *kernel)
 {
     uint32_t mask = axes_of(kernel, FL_REDUCE_AXIS);
@@ -206,6 +214,7 @@ static fl_status launch_trace(fl_kernel *kernel)
 }
 
 FL_CUDA_OP(sum, launch_sum);
+FL_CUDA_OP(nansum, launch_nansum);
 FL_CUDA_OP(trace, launch_trace);
 FL_CUDA_OP(mean, launch_mean);
 FL_CUDA_OP(prod, launch_prod);
