@@ -12,7 +12,7 @@
 enum {
     SMALLEST_TILE = 32,     /* with it all slots have room */
     STREAM_FROM = 16 << 20, /* bytes of a result that are written past the caches */
-    LONG_ROW = 256,         /* rows from here on are cut one by one, so that their operands need no buffer */
+    LONG_ROW = 128,         /* rows from here on are cut one by one, so that their operands need no buffer */
     GUARD = 64              /* bytes between buffers, so that they do not fall on the same sets of the cache */
 };
 
