@@ -164,6 +164,10 @@ describe("distributions", function()
         assert.are.equal("false", allowed("positive_definite", flow.tensor {{1, 2}, {2, 1}}))
         assert.are.equal("false", allowed("positive_definite", flow.tensor {{1.0, 0.5}, {0.0, 1.0}}))
         assert.are.equal("false", allowed("positive_definite", flow.ones(2, 3)))
+        for _, number in ipairs {0 / 0, math.huge} do
+            local psd = c.positive_semidefinite.check(flow.stack {flow.full({2, 2}, number), flow.eye(2)})
+            assert.are.same({0, 1}, psd:to("uint8"):totable())
+        end
         assert.are.equal("true", allowed("positive_definite", flow.zeros(0, 0)))
         assert.are.same({1, 0}, c.positive_integer.check(flow.tensor {true, false}):to("uint8"):totable())
         for name, need in pairs {positive_definite = "2 axes", lower_cholesky = "2 axes", simplex = "1 axis", one_hot = "1 axis", real_vector = "1 axis"} do

@@ -88,6 +88,14 @@ describe("flow.autograd", function()
         end
         assert.are.equal("autograd.functional.vjp: v may be left out where the result has one element only",
             message(function() F.vjp(square, x) end))
+        for _, name in ipairs {"jvp", "hvp", "vhp"} do
+            assert.are.equal(("autograd.functional.%s: v may be left out where the input has one element only"):format(name),
+                message(function() F[name](square, x) end))
+        end
+        assert.are.equal("autograd.functional.vhp: the function must return a tensor with one element, got [2]",
+            message(function() F.vhp(square, x, x) end))
+        local _, product = F.vhp(function(t) return t:pow(3):sum() end, x, flow.tensor {1.0, 0})
+        assert.are.same({6, 0}, product:totable())
         assert.are.equal("autograd.backward: tensor 1 is [2]; grad_tensors must have its gradient",
             message(function() flow.autograd.backward(x) end))
     end)

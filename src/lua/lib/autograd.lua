@@ -111,11 +111,11 @@ local function as_given(single, first, ...)
     return {first, ...}
 end
 
--- The cotangent v, or 1 of a result with one element.
-local function cotangent(who, y, v)
+-- v, or 1 for a result or an input (`what`) with one element.
+local function vector(who, what, y, v)
     if v ~= nil then return v end
     if not check.is_tensor(y) or y:numel() ~= 1 then
-        check.fail("autograd.functional.%s: v may be left out where the result has one element only", who)
+        check.fail("autograd.functional.%s: v may be left out where the %s has one element only", who, what)
     end
     return flow.ones_like(y)
 end
@@ -129,7 +129,7 @@ function F.vjp(f, inputs, v, opts)
     local list, single = arguments("vjp", inputs, opts.create_graph)
     return finish(opts.create_graph, function(...)
         local y, pull = func.vjp(f, ...)
-        return y, as_given(single, pull(cotangent("vjp", y, v)))
+        return y, as_given(single, pull(vector("vjp", "result", y, v)))
     end, table.unpack(list))
 end
 
@@ -140,27 +140,34 @@ end
 ---@param opts {create_graph: boolean, strict: boolean}
 function F.jvp(f, inputs, v, opts)
     local list, single = arguments("jvp", inputs, opts.create_graph)
-    if v == nil then v = cotangent("jvp", list[1], nil) end
+    v = vector("jvp", "input", single and list[1], v)
     return finish(opts.create_graph, function(...)
         return func.jvp(f, {...}, single and check.is_tensor(v) and {v} or v)
     end, table.unpack(list))
 end
 
----The result of f, which has one element, and its Hessian times v; vhp: v times its Hessian, which is the same.
----@param f function
----@param inputs any
----@param v any in the structure of the inputs
----@param opts {create_graph: boolean, strict: boolean}
-function F.hvp(f, inputs, v, opts)
-    local list, single = arguments("hvp", inputs, opts.create_graph)
-    if v == nil then v = cotangent("hvp", list[1], nil) end
+local function hessian_product(who, f, inputs, v, opts)
+    local list, single = arguments(who, inputs, opts.create_graph)
+    f, v = of_one_element(who, f), vector(who, "input", single and list[1], v)
     return finish(opts.create_graph, function(...)
         if single then return func.hvp(f, (...), v) end
         return func.hvp(f, {...}, v)
     end, table.unpack(list))
 end
 
-F.vhp = F.hvp
+---The result of f, which has one element, and its Hessian times v.
+---@param f function
+---@param inputs any
+---@param v any in the structure of the inputs
+---@param opts {create_graph: boolean, strict: boolean}
+function F.hvp(f, inputs, v, opts) return hessian_product("hvp", f, inputs, v, opts) end
+
+---hvp by its other name: v times the Hessian, which is symmetric.
+---@param f function
+---@param inputs any
+---@param v any in the structure of the inputs
+---@param opts {create_graph: boolean, strict: boolean}
+function F.vhp(f, inputs, v, opts) return hessian_product("vhp", f, inputs, v, opts) end
 
 local INPUTS = "(f: function, inputs: tensor or list, "
 local V = INPUTS .. "v: tensor or list?, {create_graph: boolean = false, strict: boolean = false})"

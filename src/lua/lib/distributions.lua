@@ -153,6 +153,7 @@ constraints.positive_semidefinite = constraint("a positive semidefinite matrix",
     x = as_matrix(x)
     local good = symmetric(x)
     if x:size(-1) ~= x:size(-2) then return good end
+    x = flow.where(good:unsqueeze(-1):unsqueeze(-1), x, 0) -- eigvalsh takes no NaN, which no symmetric matrix has
     return good:logical_and((flow.linalg.eigvalsh(x)):ge(-1e-6):all(-1))
 end, 2)
 constraints.positive_definite = constraint("a positive definite matrix", function(x)
