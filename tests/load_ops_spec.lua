@@ -70,6 +70,11 @@ describe("flow.load_ops", function()
         fails("'" .. other .. "' has no 'fl_ops_library_entry'", flow.load_ops, other)
         local odd = compile("odd", "__attribute__((visibility(\"default\"))) const char fl_ops_library_entry[64] = \"odd\";")
         fails("has an fl_ops_library_entry that is none of FL_OPS_LIBRARY's", flow.load_ops, odd)
+        local whole = process.read(other)
+        for _, size in ipairs {20, 100, 3000, #whole // 2} do
+            local cut = write("cut.so", whole:sub(1, size))
+            fails("'" .. cut .. "' cannot be opened: ", flow.load_ops, cut)
+        end
         local old = compile("old", [[__attribute__((visibility("default"))) const struct { char magic[8]; int abi[9]; const void *first, *last; }
             fl_ops_library_entry = {"flowops", {0, 1}};]])
         fails("was built for another flowlua: its ABI is 0.1.0.0.0.0.0.0.0, this one's 3.", flow.load_ops, old)

@@ -11,6 +11,7 @@
 #include "dtype.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -130,12 +131,40 @@ fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, con
     return FL_OK;
 }
 
+/* True if the file is an object that ends before its segments do: the loader maps it, and the first access to what is
+** missing would end the process. */
+static bool is_cut_off(int file, off_t size)
+{
+    ElfW(Ehdr) head;
+    ElfW(Phdr) segment;
+    if (pread(file, &head, sizeof head, 0) != sizeof head || memcmp(head.e_ident, ELFMAG, SELFMAG) != 0) return false;
+    for (int i = 0; i < head.e_phnum; i++) {
+        off_t at = (off_t)head.e_phoff + i * (off_t)sizeof segment;
+        if (pread(file, &segment, sizeof segment, at) != sizeof segment) return true;
+        if (segment.p_type == PT_LOAD
+            && (segment.p_offset > (size_t)size || segment.p_filesz > (size_t)size - segment.p_offset))
+            return true;
+    }
+    return false;
+}
+
+/* What the loader would block on, or not survive. What it refuses itself is not looked for. */
+static fl_status check_file(const char *path)
+{
+    struct stat info;
+    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe would block */
+    if (file < 0) return FL_OK;
+    const char *wrong = NULL;
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) wrong = "not a regular file";
+    else if (is_cut_off(file, info.st_size)) wrong = "the file is cut off";
+    close(file);
+    return wrong ? fl_fail(FL_ERR_MISSING, "'%s' cannot be opened: %s", path, wrong) : FL_OK;
+}
+
 fl_status fl_plugin_open_file(void **library, void **entry, const char *path, const char *symbol)
 {
     char folder[FL_PLUGIN_PATH];
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would block */
-        return fl_fail(FL_ERR_MISSING, "'%s' cannot be opened: not a regular file", path);
+    FL_TRY(check_file(path));
     own_folder(folder); /* the core is in the global scope from here on */
     void *opened = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!opened) {
