@@ -200,7 +200,7 @@ FLOW_API flow_status flow_call(flow_tensor **out, int count, const char *op, con
 FLOW_API const char *flow_signature(const char *op);
 
 /* Ops of a shared object (docs/own_ops.md) are called by their names from now on, until the process ends. All of them
-** are taken, or none. Loading the same object again is fine. */
+** are taken, or none. Loading the same object again is fine. A path without a slash is one of the current folder. */
 FLOW_API flow_status flow_load_ops(const char *path);
 
 static inline flow_arg flow_arg_make(flow_kind kind, int count)

@@ -87,6 +87,12 @@ static fl_status check_library(const fl_ops_library *library, const char *path)
 fl_status fl_ops_open(const fl_ops_library **out, bool *known, const char *path)
 {
     void *handle, *entry;
+    char here[FL_PLUGIN_PATH];
+    if (!strchr(path, '/')) { /* the loader would look for it elsewhere */
+        if (snprintf(here, sizeof here, "./%s", path) >= (int)sizeof here)
+            return fl_fail(FL_ERR_VALUE, "the path has more than %d characters", (int)sizeof here - 3);
+        path = here;
+    }
     FL_TRY(fl_plugin_open_file(&handle, &entry, path, "fl_ops_library_entry"));
     const fl_ops_library *library = entry;
     *known = is_known(library);

@@ -388,7 +388,6 @@ end
 ---@param path string
 ---@return string[]
 function M.load_ops(path)
-    if path ~= "" and not path:find("/", 1, true) then path = "./" .. path end
     local names = {}
     local ops = own.load(path, function(name)
         if not loaded[name] and (flow.has(name) or flow.has("x:" .. name) or flow._op[name]) then
