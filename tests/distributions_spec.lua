@@ -178,6 +178,33 @@ describe("distributions", function()
         assert.matches("register_kl: p must be a table, got nil$", select(2, pcall(D.register_kl, nil, D.Poisson, tostring)))
     end)
 
+    it("check their objects and arguments", function()
+        local normal, T, x = D.Normal(0, 1), D.transforms, flow.ones(2)
+        for want, f in pairs {
+            ["log_prob: a method is called with a colon, distribution:log_prob(); got float32 tensor as the distribution"] =
+                function() normal.log_prob(x) end,
+            ["get_mean: a method is called with a colon, distribution:get_mean(); got distributions.Uniform as the distribution"] =
+                function() normal.get_mean(D.Uniform(0, 1)) end,
+            ["log_prob: value must be a tensor, got 0.5"] = function() normal:log_prob(0.5) end,
+            ["sample: shape must be a table or a whole number, got 'x'"] = function() normal:sample "x" end,
+            ["entropy: too many arguments: entropy()"] = function() normal:entropy(1) end,
+            ["MixtureSameFamily: component_distribution must be a distribution, got 3"] = function() D.MixtureSameFamily(normal, 3) end,
+            ["MixtureSameFamily: mixture_distribution must be Categorical, got Normal"] =
+                function() D.MixtureSameFamily(normal, D.Normal(x, x)) end,
+            ["Independent: base_distribution must be a distribution, got float32 tensor"] = function() D.Independent(x, 1) end,
+            ["InverseTransform: base must be a transform, got 3"] = function() T.InverseTransform(3) end,
+            ["ExpTransform: takes one tensor, got 3"] = function() T.ExpTransform()(3) end,
+            ["forward_shape: a method is called with a colon, transform:forward_shape(); got nil as the transform"] =
+                function() T.ExpTransform().forward_shape() end,
+        } do assert.are.equal(want, support.placed_message_of(f)) end
+    end)
+
+    it("expand to a shape of one number", function()
+        local d = D.TransformedDistribution(D.Normal(flow.zeros(1), flow.ones(1)), {D.transforms.ExpTransform()})
+        assert.are.same({3}, d:expand(3).batch_shape)
+        assert.are.same({3}, D.Independent(D.Normal(flow.zeros(1, 2), flow.ones(1, 2)), 1):expand(3).batch_shape)
+    end)
+
     it("are captured, where nothing is checked", function()
         local x = flow.randn(3, 4)
         local function score(t)

@@ -8,6 +8,7 @@
 -- many and an option that there is not must be errors. On several ranks all raise or none. "BAD i: what" otherwise. What is made by
 -- a call and has a metatable that no maker knows is BAD too, so that new kinds of objects are added here.
 local flow = require "flow"
+local lazy_names = require "flow.lazy_names"
 local nn, optim, data = flow.nn, flow.optim, flow.data
 
 local seed, first, last = tonumber(arg[1]) or 1, tonumber(arg[2]) or 1, tonumber(arg[3]) or 1000
@@ -102,6 +103,10 @@ end
 kind("Sequential", function() return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)) end, module_digest, function(net) net(flow.ones(2, 3)) end)
 kind("ModuleList", function() return nn.ModuleList {nn.ReLU(), Pair()} end, module_digest)
 kind("Pair", Pair, module_digest, function(net) net(flow.ones(2, 3)) end)
+-- These two are not made and stepped as the others are.
+kind("LBFGS", function() return optim.LBFGS(parameters()) end)
+kind("Muon", function() return optim.Muon({nn.Parameter(flow.ones(2, 3))}) end, optimizer_digest)
+local _ = optim.Adafactor -- loaded at its first use, as those two are
 for _, name in ipairs(sorted_keys(optim)) do
     local is_optimizer = type(optim[name]) == "table" and rawget(optim[name], "defaults")
     if is_optimizer then kind(name, function() return optimizer(name) end, optimizer_digest, function(opt) opt:step() end) end
@@ -155,6 +160,29 @@ end, type)
 kind("job", function() return flow.engine.push{run = "return 1"} end, type, function(job) job:wait() end)
 kind("capsule", function() return flow.ones(2):__dlpack() end, type)
 kind("bar", function() return flow.progress.bar(3, {lines = 0, width = 0}) end, type, function(bar) bar:clear() end)
+for _, line in ipairs(dofile(here .. "distributions.lua")) do
+    kind(line[1], function()
+        local given = {}
+        for i, value in ipairs(line[2]) do given[i] = flow.tensor(value, {dtype = "float64"}) end
+        return (line[3] or function(D, ...) return D[line[1]](...) end)(flow.distributions, table.unpack(given))
+    end)
+end
+local schedulers = {
+    StepLR = {step_size = 2}, MultiStepLR = {milestones = {1, 3}}, ConstantLR = {}, LinearLR = {}, ExponentialLR = {gamma = 0.9},
+    PolynomialLR = {}, CosineAnnealingLR = {T_max = 4}, CosineAnnealingWarmRestarts = {T_0 = 2}, ReduceLROnPlateau = {},
+    LambdaLR = {lr_lambda = function() return 0.5 end}, MultiplicativeLR = {lr_lambda = function() return 0.5 end},
+    CyclicLR = {base_lr = 0.1, max_lr = 0.2}, OneCycleLR = {max_lr = 0.2, total_steps = 9}, SWALR = {swa_lr = 0.1},
+}
+for _, name in ipairs(sorted_keys(schedulers)) do
+    kind(name, function() return optim.lr_scheduler[name](optimizer("SGD"), copied(schedulers[name])) end)
+end
+kind("ChainedScheduler", function() return optim.lr_scheduler.ChainedScheduler({optim.lr_scheduler.ConstantLR(optimizer("SGD"))}) end)
+kind("SequentialLR", function()
+    local opt, lr = optimizer("SGD"), optim.lr_scheduler
+    return lr.SequentialLR(opt, {lr.ConstantLR(opt), lr.ExponentialLR(opt, 0.9)}, {2})
+end)
+kind("Transform", function() return flow.distributions.transforms.AffineTransform(1, 2) end, tostring, function(t) t(flow.ones(2)) end)
+kind("averaged", function() return optim.AveragedModel(nn.Linear(1, 1)) end)
 local function two_lines(x) return ((flow.is_tensor(x) and x or flow.ones(2)) * 2):abs() end
 kind("program", function() return flow.trace(two_lines, {flow.spec {2, 3}}) end, tostring, function(p) p(flow.ones(2, 3)) end)
 kind("captured", function() return flow.capture(two_lines) end, type, function(f) f(flow.ones(2, 3)) end)
@@ -189,6 +217,9 @@ end
 local function walk(t, path)
     if seen[t] then return end
     seen[t] = true
+    for _, name in ipairs(lazy_names.of(t)) do
+        if not (t == flow and internal[name]) then local _ = t[name] end -- what is loaded at first use
+    end
     for _, key in ipairs(sorted_keys(t)) do
         local value, at = rawget(t, key), path .. "." .. key
         if key:sub(1, 1) ~= "_" and not (path == "flow" and internal[key]) then
@@ -204,9 +235,6 @@ local function walk(t, path)
     end
 end
 
-for _, name in ipairs(require("flow.lazy_names").of(flow)) do
-    if not internal[name] then local _ = flow[name] end -- what is loaded at first use
-end
 walk(flow, "flow")
 
 -- The methods that an object finds: functions in its metatable's __index and in what that inherits from.
@@ -385,7 +413,7 @@ local spoken = {
     kaiming_uniform = "uniform_", unstack = "unbind", row_stack = "vstack", broadcast_arrays = "broadcast_tensors",
     split_with_sizes = "split", mvlgamma = "multigammaln", pinverse = "pinv",
     ndimension = "dim", tolist = "totable", UpsamplingNearest2d = "Upsample", mel_spectrogram = "stft",
-    UpsamplingBilinear2d = "Upsample", batch = "index_select", encode = "json", decode = "json",
+    UpsamplingBilinear2d = "Upsample", batch = "index_select", encode = "json", decode = "json", vhp = "hvp",
 }
 local passes_on = {
     init = true, forward = true, apply = true, no_grad = true, enable_grad = true, inference_mode = true, set_grad_enabled = true, no_sync = true, with_generator = true,
@@ -402,7 +430,8 @@ local function check_message(i, entry, message)
     local word = spoken[entry.name] or (entry.name:gsub("_$", ""))
     if entry.name == "" and text:find "^attempt to index a flow%.[%w_]+ value" then return end -- by this script, of what has no fields
     if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
-    local named = passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
+    local named = lazy_names.get(flow.distributions, text:match "^[%w_]+") -- which speak under their own names
+        or passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
         or text:find "^a program of "                              -- that was given as a function
     if not named then complain(i, entry.path .. " is not named: " .. message) end
     for _, what in ipairs {"index", "call", "compare", "perform arithmetic", "concatenate", "get length"} do

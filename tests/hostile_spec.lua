@@ -157,7 +157,7 @@ describe("random calls", function()
 
     for seed = 1, 2 do
         it(("of all objects end in results or errors that say what and leave them as they were, seed %d"):format(seed), function()
-            local output = check_calls("fuzz_objects.lua", seed, 6000)
+            local output = check_calls("fuzz_objects.lua", seed, 8000)
             local reached, total = output:match("(%d+) of (%d+) functions and methods reached")
             assert.is_true(reached / total > 0.45, ("%s of %s reached"):format(reached, total))     -- one call for each would give 0.63
         end)

@@ -18,6 +18,28 @@ describe("a method with a dot", function()
     end)
 end)
 
+describe("arguments that are wrong", function()
+    it("are refused by functions and objects written in Lua", function()
+        local ds, F = flow.data.tensors(flow.ones(3)), nn.functional
+        local lbfgs, sequences = optim.LBFGS({nn.Parameter(flow.ones(2))}), nn.utils.rnn.pack_sequence({flow.ones(2)})
+        local positions = "batch: positions must be a 1-D local tensor of whole numbers, got "
+        for want, f in pairs {
+            ["relu: missing argument 'x' (a method is called with a colon: x:relu())"] = function() F.relu() end,
+            ["relu: inplace must be true or false, got 3"] = function() F.relu(x, 3) end,
+            ["cumsum_: missing argument 'x'"] = function() x.cumsum_() end,
+            ["sum_to_size: a size must be a whole number, got table"] = function() x:sum_to_size {{}} end,
+            ["new_full: options must be a table, got true"] = function() x:new_full(2, 1, true) end,
+            ["pack_sequence: sequence 1 must be a tensor with axes, got 1"] = function() nn.utils.rnn.pack_sequence {1} end,
+            ["to: a method is called with a colon, packed:to(); got 3 as the packed"] = function() sequences.to(3) end,
+            ["state_dict: a method is called with a colon, optimizer:state_dict(); got nil as the optimizer"] = function() lbfgs.state_dict() end,
+            ["load_state_dict: state must be what state_dict gave, got 3"] = function() lbfgs:load_state_dict(3) end,
+            ["add_param_group: LBFGS has one group of parameters, which are one vector"] = function() lbfgs:add_param_group {params = {}} end,
+            [positions .. "3"] = function() flow.data.concat(ds, ds):batch(3) end,
+            [positions .. "nil"] = function() flow.data.subset(ds, {0}).batch() end,
+        } do assert.are.equal(want, message_of(f)) end
+    end)
+end)
+
 describe("a function of an op", function()
     -- What a new process prints.
     local function output(code)
@@ -134,7 +156,7 @@ describe("names from PyTorch", function()
             matmull = "; did you mean 'matmul'?", mamtul = "; did you mean 'matmul'?", Matmul = "; did you mean 'matmul'?",
             atmul = "; did you mean 'matmul'?", selu = "", celu = "", rely = "; did you mean 'relu'?", sin = "", x = "",
             indexselect = "; did you mean 'index_select'?", index_put = "", [""] = "",
-            conv = "; did you mean 'conv1d'?", AvgPool = "; did you mean 'AvgPool2d'?", con = "", c = "",
+            conv = "; did you mean 'conv1d'?", AvgPool = "; did you mean 'AvgPool2d'?", c = "",
         } do
             assert.are.equal(want, flow._io.suggest(word, names), word)
         end

@@ -16,11 +16,20 @@ check.define_type("dataset", "a dataset", function(value)
         and (has(value, "batch") or has(value, "get"))
 end)
 
+local function check_positions(positions)
+    local fits = check.is_tensor(positions) and positions.ndim == 1 and not positions.is_global
+        and positions.dtype:find "int"
+    if not fits then
+        check.fail("batch: positions must be a 1-D local tensor of whole numbers, got %s", check.got(positions))
+    end
+end
+
 -- A dataset of `count` items; place_of(positions, pass) says where in another one those at some positions are.
 local function redirected(dataset, count, place_of, at_once)
     local self = {_at_once = at_once}
     if has(dataset, "batch") then
         function self:batch(positions, pass) -- luacheck: ignore self
+            check_positions(positions)
             return dataset:batch(place_of(positions, pass), pass)
         end
     end
@@ -137,7 +146,10 @@ function parts.concat(...)
     end
     local self = {_at_once = at_once}
     if whole then
-        function self:batch(positions, pass) return batch_of(datasets, positions, pass) end -- luacheck: ignore self
+        function self:batch(positions, pass) -- luacheck: ignore self
+            check_positions(positions)
+            return batch_of(datasets, positions, pass)
+        end
     end
     if single then
         function self:get(position, pass) -- luacheck: ignore self

@@ -15,11 +15,13 @@ local M = {}
 local shapes = {}
 M._shapes = shapes
 
----Lists one after the other, as one.
+---Lists, and numbers in their places, one after the other, as one list.
 ---@return integer[]
 function shapes.join(...)
     local all = {}
-    for _, list in ipairs {...} do table.move(list, 1, #list, #all + 1, all) end
+    for _, list in ipairs {...} do
+        if math.type(list) == "integer" then all[#all + 1] = list else table.move(list, 1, #list, #all + 1, all) end
+    end
     return all
 end
 
@@ -232,6 +234,27 @@ local function index_of(class)
     end
 end
 
+-- What scripts call of any class; get_name() is a field.
+local usages = {}
+for _, usage in ipairs {
+    "sample(shape: list or integer?)", "rsample(shape: list or integer?)", "log_prob(value: tensor)", "entropy()",
+    "cdf(value: tensor)", "icdf(value: tensor)", "enumerate_support(expand: boolean = true)", "perplexity()",
+    "expand(batch_shape: list or integer)", "log_survival_function(value: tensor)",
+    "log_cdf(value: tensor)",
+} do usages[usage:match "^[%w_]+"] = usage end
+
+-- A class gets its methods by this: they check their object and their arguments.
+local function define(class, name, value)
+    rawset(class, name, value)
+    local usage = usages[name] or type(name) == "string" and name:find "^get_" and name .. "()"
+    if usage and type(value) == "function" then check.methods(class, "distribution", {usage}) end
+end
+
+---The method of a class for an object of another one.
+function M._borrow(class, name, self, ...)
+    return (check.original(class[name]))(self, ...)
+end
+
 ---A class of distributions below `parent`. params: names of parameters and how many axes of each are of the event.
 ---@param name string
 ---@param parent table?
@@ -241,7 +264,7 @@ function M._class(name, parent, params)
     class.__index = index_of(class)
     class.__name = "distributions." .. name
     class.__tostring = function(self) return self:_text() end
-    return setmetatable(class, {__index = parent or Distribution, __call = function(self, ...)
+    return setmetatable(class, {__index = parent or Distribution, __newindex = define, __call = function(self, ...)
         local d = setmetatable({}, self)
         d:init(...)
         return d
@@ -346,11 +369,12 @@ function Distribution:_text()
         table.concat(self.event_shape, ", "))
 end
 
-check.methods(Distribution, "distribution", {
-    "sample(shape: any?)", "rsample(shape: any?)", "log_prob(value: any?)", "entropy()", "cdf(value: any?)",
-    "icdf(value: any?)", "enumerate_support(expand: any?)", "perplexity()", "expand(batch_shape: any)",
-    "get_mean()", "get_variance()", "get_mode()", "get_stddev()",
-})
+local own = {"get_mean()", "get_variance()", "get_mode()", "get_stddev()", "get_support()"}
+for name, usage in next, usages do
+    if rawget(Distribution, name) then own[#own + 1] = usage end
+end
+local is_distribution = check.methods(Distribution, "distribution", own)
+check.define_type("distribution", "a distribution", is_distribution)
 
 -- ---- Kullback and Leibler's divergence ----
 

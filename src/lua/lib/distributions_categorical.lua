@@ -157,7 +157,7 @@ function Multinomial:log_prob(value)
 end
 function Multinomial:entropy()
     local n = self.total_count
-    local own = Categorical.entropy(self) * n - math.log(1)
+    local own = D._borrow(Categorical, "entropy", self) * n - math.log(1)
     local counts = flow.arange(1, n + 1):to(self.probs.dtype):to(self.probs.device)
     local shape = {n}
     for i = 1, #self.batch_shape + 1 do shape[i + 1] = 1 end
@@ -219,7 +219,7 @@ function RelaxedBernoulli:init(temperature, probs, logits, validate_args)
 end
 check.constructor(RelaxedBernoulli, "RelaxedBernoulli" .. RELAXED:format(" or number", " or number"))
 function RelaxedBernoulli:get_probs() return self.logits:sigmoid() end
-function RelaxedBernoulli:get_logits() return D.Bernoulli.get_logits(self) end
+function RelaxedBernoulli:get_logits() return D._borrow(D.Bernoulli, "get_logits", self) end
 function RelaxedBernoulli.get_support() return constraints.unit_interval end
 function RelaxedBernoulli:rsample(shape)
     local logits = self.logits:expand(self:_extended(shape))

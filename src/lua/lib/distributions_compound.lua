@@ -27,7 +27,7 @@ function Independent:init(base_distribution, reinterpreted_batch_ndims, validate
         shapes.join(shapes.part(base.batch_shape, rest + 1), base.event_shape), validate_args)
 end
 check.constructor(Independent,
-    "Independent(base_distribution: any, reinterpreted_batch_ndims: integer >= 0, validate_args: boolean?)")
+    "Independent(base_distribution: distribution, reinterpreted_batch_ndims: integer >= 0, validate_args: boolean?)")
 function Independent:get_support()
     local support = self.base_dist.support
     return support and D.constraints.independent(support, self.reinterpreted_batch_ndims)
@@ -59,6 +59,9 @@ M.MixtureSameFamily = Mixture
 function Mixture:init(mixture_distribution, component_distribution, validate_args)
     local mixture, component = mixture_distribution, component_distribution
     local batch = component.batch_shape
+    if not mixture._categories then
+        check.fail("MixtureSameFamily: mixture_distribution must be Categorical, got %s", mixture.name)
+    end
     if #batch < 1 or batch[#batch] ~= mixture._categories then
         check.fail("MixtureSameFamily: the last axis of the components' batch [%s] must have the %d categories of the "
             .. "mixture", table.concat(batch, ", "), mixture._categories)
@@ -67,7 +70,8 @@ function Mixture:init(mixture_distribution, component_distribution, validate_arg
     self:_open(shapes.part(batch, 1, #batch - 1), component.event_shape, validate_args)
 end
 check.constructor(Mixture,
-    "MixtureSameFamily(mixture_distribution: any, component_distribution: any, validate_args: boolean?)")
+    "MixtureSameFamily(mixture_distribution: distribution, component_distribution: distribution, " ..
+        "validate_args: boolean?)")
 function Mixture:get_support() return self.component_distribution.support end
 -- Weights with axes for the event.
 function Mixture:_weights()
@@ -132,7 +136,7 @@ function Transformed:init(base_distribution, transforms, validate_args)
     self:_open(shapes.part(after, 1, #after - events), shapes.part(after, #after - events + 1), validate_args)
 end
 check.constructor(Transformed,
-    "TransformedDistribution(base_distribution: any, transforms: any, validate_args: boolean?)")
+    "TransformedDistribution(base_distribution: distribution, transforms: any, validate_args: boolean?)")
 function Transformed:_forward(x)
     for _, t in ipairs(self.transforms) do x = t(x) end
     return x

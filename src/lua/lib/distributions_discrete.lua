@@ -19,7 +19,8 @@ end
 -- log(1 + exp(x))
 local function softplus(x) return x:clamp(0) + (-x:abs()):exp():log1p() end
 
--- A class with a parameter `probs` or `logits`; the other one is computed when it is read.
+-- A class with a parameter `probs` or `logits`; the other one is computed when it is read. support: nil if it is the
+-- class's own.
 local function by_probability(name, support)
     local class = D._class(name, nil, {probs = 0, logits = 0})
     function class:get_probs() return self.logits:sigmoid() end
@@ -27,7 +28,7 @@ local function by_probability(name, support)
         local p = clamped(self.probs)
         return p:log() - (-p):log1p()
     end
-    function class.get_support() return support end
+    if support then function class.get_support() return support end end
     M[name] = class
     return class
 end

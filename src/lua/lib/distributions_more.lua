@@ -69,7 +69,7 @@ function Inverse:get_variance()
     local a = self.concentration
     return flow.where(a:gt(2), square(self.rate) / (square(a - 1) * (a - 2)), math.huge)
 end
-function Inverse:rsample(shape) return 1 / D.Gamma.rsample(self, shape) end
+function Inverse:rsample(shape) return 1 / D._borrow(D.Gamma, "rsample", self, shape) end
 function Inverse:log_prob(value)
     self:_check_value(value)
     local a = self.concentration

@@ -9,21 +9,22 @@ local pi = math.pi
 
 local M = {}
 
--- A class of location and scale.
+local LocationScale = D._class("LocationScale", nil, {loc = 0, scale = 0})
+LocationScale.has_rsample = true
+function LocationScale:init(loc, scale, validate_args)
+    self.loc, self.scale = shapes.together(self.name, loc, scale)
+    self:_open(shapes.of(self.loc), {}, validate_args, {scale = constraints.positive, loc = constraints.real})
+end
+function LocationScale.get_support() return constraints.real end
+function LocationScale:get_mean() return self.loc end
+function LocationScale:get_mode() return self.loc end
+-- Values in units of the scale from the location.
+function LocationScale:_standard(value) return (value - self.loc) / self.scale end
+
 local function location_scale(name)
-    local class = D._class(name, nil, {loc = 0, scale = 0})
-    class.has_rsample = true
-    function class:init(loc, scale, validate_args)
-        self.loc, self.scale = shapes.together(name, loc, scale)
-        self:_open(shapes.of(self.loc), {}, validate_args, {scale = constraints.positive, loc = constraints.real})
-    end
-    function class.get_support() return constraints.real end
-    function class:get_mean() return self.loc end
-    function class:get_mode() return self.loc end
-    -- Values in units of the scale from the location.
-    function class:_standard(value) return (value - self.loc) / self.scale end
-    M[name] = class
-    return class
+    M[name] = D._class(name, LocationScale, {loc = 0, scale = 0})
+    M[name].init = LocationScale.init
+    return M[name]
 end
 
 local function signature(class, usage) check.constructor(class, usage .. ", validate_args: boolean?)") end
@@ -68,7 +69,7 @@ function LogNormal:get_variance()
     local square = self.scale * self.scale
     return square:expm1() * (self.loc * 2 + square):exp()
 end
-function LogNormal:rsample(shape) return Normal.rsample(self, shape):exp() end
+function LogNormal:rsample(shape) return D._borrow(Normal, "rsample", self, shape):exp() end
 
 function LogNormal:log_prob(value)
     self:_check_value(value)
@@ -77,12 +78,12 @@ function LogNormal:log_prob(value)
     return z * z * -0.5 - self.scale:log() - 0.5 * math.log(2 * pi) - log
 end
 
-function LogNormal:entropy() return Normal.entropy(self) + self.loc end
+function LogNormal:entropy() return D._borrow(Normal, "entropy", self) + self.loc end
 function LogNormal:cdf(value)
     self:_check_value(value)
     return (self:_standard(value:log()) / math.sqrt(2)):erf() * 0.5 + 0.5
 end
-function LogNormal:icdf(value) return Normal.icdf(self, value):exp() end
+function LogNormal:icdf(value) return D._borrow(Normal, "icdf", self, value):exp() end
 
 -- ---- the absolute values of Normal and Cauchy ----
 

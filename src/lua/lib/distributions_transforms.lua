@@ -23,12 +23,29 @@ local function index_of(class)
     end
 end
 
+local usages = {
+    log_abs_det_jacobian = "log_abs_det_jacobian(x: tensor, y: tensor)", forward_shape = "forward_shape(shape: list)",
+    inverse_shape = "inverse_shape(shape: list)",
+}
+
+-- A class gets its methods by this: they check their object and their arguments.
+local function define(new, name, value)
+    rawset(new, name, value)
+    if usages[name] then check.methods(new, "transform", {usages[name]}) end
+end
+
 local function class(name)
     local new = {name = name, __name = "transforms." .. name}
     new.__index = index_of(new)
-    new.__call = function(self, x) return self:_call(x) end
+    new.__call = function(self, ...)
+        local x = ...
+        if select("#", ...) ~= 1 or not check.is_tensor(x) then
+            check.fail("%s: takes one tensor, got %s", name, select("#", ...) > 1 and "more" or check.got(x))
+        end
+        return self:_call(x)
+    end
     M[name] = new
-    return setmetatable(new, {__index = Transform, __call = function(self, ...)
+    return setmetatable(new, {__index = Transform, __newindex = define, __call = function(self, ...)
         local t = setmetatable({}, self)
         if self.init then t:init(...) end
         return t
@@ -40,12 +57,18 @@ function Transform.inverse_shape(_, shape) return shape end
 function Transform:_inverse() check.fail("%s: has no inverse", self.name) end
 function Transform:log_abs_det_jacobian() check.fail("%s: has no log_abs_det_jacobian", self.name) end
 
+local is_transform = check.methods(Transform, "transform", {
+    usages.log_abs_det_jacobian, usages.forward_shape, usages.inverse_shape,
+})
+check.define_type("transform", "a transform", is_transform)
+
 -- The inverse of a transform.
 Inverse = class "InverseTransform"
 function Inverse:init(base)
     self.base, self.domain_dim, self.codomain_dim = base, base.codomain_dim, base.domain_dim
     self.bijective, self.sign = base.bijective, base.sign
 end
+check.constructor(Inverse, "InverseTransform(base: transform)")
 Inverse.__index = function(self, key)
     if key == "inv" then return rawget(self, "base") end
     return Inverse[key]
@@ -110,6 +133,7 @@ function Power:log_abs_det_jacobian(x, y) return (y * self.exponent / x):abs():l
 local Cumulative = class "CumulativeDistributionTransform"
 Cumulative.sign = 1
 function Cumulative:init(distribution) self.distribution = distribution end
+check.constructor(Cumulative, "CumulativeDistributionTransform(distribution: distribution)")
 function Cumulative:_call(x) return self.distribution:cdf(x) end
 function Cumulative:_inverse(y) return self.distribution:icdf(y) end
 function Cumulative:log_abs_det_jacobian(x) return self.distribution:log_prob(x) end
@@ -230,7 +254,8 @@ function Independent:init(base_transform, reinterpreted_batch_ndims)
     self.codomain_dim, self.bijective = base_transform.codomain_dim + self.count, base_transform.bijective
     self.sign = base_transform.sign
 end
-check.constructor(Independent, "IndependentTransform(base_transform: any, reinterpreted_batch_ndims: integer >= 0)")
+check.constructor(Independent,
+    "IndependentTransform(base_transform: transform, reinterpreted_batch_ndims: integer >= 0)")
 function Independent:_call(x) return self.base(x) end
 function Independent:_inverse(y) return self.base:_inverse(y) end
 function Independent:log_abs_det_jacobian(x, y)

@@ -199,7 +199,7 @@ check.takes(M, {
     "type_as(x: tensor, other: tensor)", "as_tensor(data: any, {dtype: string?, device: string?})",
     "asarray(data: any, {dtype: string?, device: string?, copy: boolean = false})", "new_zeros(x: tensor, ...: any)",
     "new_ones(x: tensor, ...: any)", "new_empty(x: tensor, ...: any)",
-    "new_full(x: tensor, size: any, value: any, options: any?)", "new_tensor(x: tensor, data: any, options: any?)",
+    "new_full(x: tensor, size: any, value: any, options: list?)", "new_tensor(x: tensor, data: any, options: list?)",
 })
 
 return M

@@ -36,7 +36,7 @@ local IN_PLACE = {
 }
 
 -- The arguments without `inplace`, and its value.
-local function without_flag(at, ...)
+local function without_flag(name, at, ...)
     local args = table.pack(...)
     local last, flag = args[args.n], false
     if type(last) == "table" and getmetatable(last) == nil and last.inplace ~= nil then
@@ -47,14 +47,15 @@ local function without_flag(at, ...)
     elseif args.n >= at then
         flag, args[at], args.n = args[at], nil, at - 1
     end
-    if type(flag) ~= "boolean" then check.fail("inplace must be true or false, got %s", check.got(flag)) end
+    if type(flag) ~= "boolean" then check.fail("%s: inplace must be true or false, got %s", name, check.got(flag)) end
     return flag, args
 end
 
 local function with_flag(name, f, at)
     return function(...)
-        if select("#", ...) < at and type((select(-1, ...))) ~= "table" then return f(...) end
-        local flag, args = without_flag(at, ...)
+        local n = select("#", ...)
+        if n == 0 or n < at and type((select(n, ...))) ~= "table" then return f(...) end
+        local flag, args = without_flag(name, at, ...)
         if not flag then return f(table.unpack(args, 1, args.n)) end
         local x = args[1]
         local method = flow._methods[name .. "_"]

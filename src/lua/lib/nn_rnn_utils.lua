@@ -27,6 +27,7 @@ end
 function PackedSequence:to(...)
     return self:_with(self.data:to(...))
 end
+check.methods(PackedSequence, "packed", {"to(...: any)"})
 
 -- The same sequences with other data.
 function PackedSequence:_with(data)
@@ -221,7 +222,12 @@ end
 ---@return flow.nn.PackedSequence
 function M.pack_sequence(sequences, enforce_sorted)
     local lengths = {}
-    for i, x in ipairs(sequences) do lengths[i] = x:size(0) end
+    for i, x in ipairs(sequences) do
+        if not check.is_tensor(x) or x.ndim == 0 then
+            check.fail("pack_sequence: sequence %d must be a tensor with axes, got %s", i, check.got(x))
+        end
+        lengths[i] = x:size(0)
+    end
     return M.pack_padded_sequence(M.pad_sequence(sequences, false, 0, "right"), lengths, false, enforce_sorted)
 end
 

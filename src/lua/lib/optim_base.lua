@@ -422,6 +422,13 @@ function M.watch(f) watchers[#watchers + 1] = f end
 ---Tells them of a step that was none of Optimizer's.
 function M.stepped(optimizer) call_hooks(optimizer, watchers) end
 
+local usages = {
+    "step(closure: function?)", "zero_grad(set_to_none: boolean?)", "add_param_group(group: any)",
+    "register_step_pre_hook(hook: function)", "register_step_post_hook(hook: function)",
+    "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
+}
+local is_optimizer = check.methods(Optimizer, "optimizer", usages)
+
 ---A kind of optimizer, by a rule: see optim_rules.lua. check(group) raises where options or parameters do not fit,
 ---make(p, name) gives a kept tensor that is not like p, methods are added to those of all.
 ---@param name string
@@ -434,15 +441,13 @@ function M.define(name, rule)
         _check = rule.check or false, _before = false, _after = false,
     }
     for key, f in pairs(rule.methods or {}) do class[key] = f end
+    for _, usage in ipairs(usages) do
+        if rawget(class, usage:match "^[%w_]+") then check.methods(class, "optimizer", {usage}, is_optimizer) end
+    end
     class.__index, class.__newindex, class.__tostring = class, Optimizer.__newindex, Optimizer.__tostring
     return setmetatable(class, {__index = Optimizer, __call = new})
 end
 
-local is_optimizer = check.methods(Optimizer, "optimizer", {
-    "step(closure: function?)", "zero_grad(set_to_none: boolean?)", "add_param_group(group: any)",
-    "register_step_pre_hook(hook: function)", "register_step_post_hook(hook: function)",
-    "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
-})
 check.define_type("optimizer", "an optimizer", is_optimizer)
 check.strict("Optimizer", Optimizer)
 

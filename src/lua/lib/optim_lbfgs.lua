@@ -265,7 +265,7 @@ function methods:load_state_dict(state)
 end
 
 function methods.add_param_group()
-    check.fail("LBFGS: it has one group of parameters, which are one vector")
+    check.fail("add_param_group: LBFGS has one group of parameters, which are one vector")
 end
 
 return {LBFGS = base.define("LBFGS", {

@@ -47,6 +47,7 @@ end
 for name in ([[addbmm addmm addmv addr baddbmm cumprod cumsum float_power ldexp mvlgamma polygamma tril
     triu]]):gmatch "%S+" do
     M[name .. "_"] = into_itself(M[name] or methods[name])
+    check.takes(M, {name .. "_(x: tensor, ...: any)"})
 end
 
 -- Positions along an axis, with an axis of size 1 for each other one.
@@ -298,6 +299,11 @@ end
 ---@param x table tensor
 ---@param size integer[]
 function M.sum_to_size(x, size)
+    for _, n in ipairs(size) do
+        if math.type(n) ~= "integer" then
+            check.fail("sum_to_size: a size must be a whole number, got %s", check.got(n))
+        end
+    end
     local extra, axes = x.ndim - #size, {}
     for i = 1, x.ndim do
         local want = size[i - extra]
