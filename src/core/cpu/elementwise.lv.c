@@ -15,9 +15,6 @@
 #define FL_QUOTIENT(x, y) ((T)(sizeof(T) <= sizeof(int32_t) ? (int32_t)((double)(x) / (double)(y)) : (x) / (y)))
 #define INDEPENDENT _Pragma("GCC ivdep")
 
-/* Rows of powers with loops of their own for the usual exponents: those of x^2 and the like. */
-enum { pow_backward_SPECIALISED = 1, pow_backward_exponent_SPECIALISED = 0 };
-
 #define T float
 #define S float
 #define GET(x) (x)
