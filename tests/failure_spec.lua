@@ -164,7 +164,8 @@ describe("a rank that fails", function()
 
     with_ranks("by SIGTERM is reported, unless it is the whole job", function()
         check("flowlua: rank 1 was ended by SIGTERM" .. past .. "\n", 143, "term")
-        write("stop.sh", ("%s FLOW_TIMEOUT=60 %s --ranks 3 %s/train.lua loop 0 & sleep 1; kill -TERM $!; wait $!"):format(process.no_leaks, flowlua, folder))
+        write("stop.sh", ("%s FLOW_TIMEOUT=60 %s --ranks 3 %s/train.lua loop 0 & sleep %g; kill -TERM $!; wait $!"):format(process.no_leaks, flowlua, folder,
+            process.limit(1)))
         assert.are.equal("", (process.output(("sh %s/stop.sh 2>&1"):format(folder))))
         assert.are.equal("", left_behind())
     end)
