@@ -77,7 +77,7 @@ describe("DLPack", function()
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got number", flow.from_dlpack, 3},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got nil", flow.from_dlpack, nil},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got table", flow.from_dlpack, {}},
-        {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got table", flow.from_dlpack, flow.nn.ReLU()},
+        {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got ReLU", flow.from_dlpack, flow.nn.ReLU()},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got table", flow.from_dlpack, {__dlpack = 3}},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got userdata", flow.from_dlpack, flow.sbp.broadcast},
         {"from_dlpack: takes what x:__dlpack() gives, or a pointer, got userdata", flow.from_dlpack, flow.generator(1)},

@@ -247,6 +247,31 @@ describe("float64 is accurate:", function()
         end)
     end
 
+    it("powers and their gradients: an element has the same bits among others", function()
+        local function all(x, y, g)
+            local a, b = x:clone():requires_grad_(), y:clone():requires_grad_()
+            local z = a ^ b
+            z:backward(g)
+            return {z:detach(), a.grad, b.grad}
+        end
+        for _, dtype in ipairs {"float32", "float64", "float16", "bfloat16"} do
+            local n = 200
+            local x, y, g = (flow.rand(n) * 4):to(dtype), (flow.randn(n) * 3):to(dtype), flow.randn(n):to(dtype)
+            for i, exponent in ipairs {0, 1, 2, 3, -1, 0.5, -0.5, 4} do y[i * 20] = exponent end
+            g[20] = -inf
+            local together = all(x, y, g)
+            for i = 0, n - 1 do
+                local others = flow.tensor({-1, 0, inf, nan}, {dtype = dtype})
+                local alone = all(flow.cat {others, x:narrow(0, i, 1)}, flow.cat {others, y:narrow(0, i, 1)},
+                    flow.cat {others, g:narrow(0, i, 1)})
+                for k, t in ipairs(together) do
+                    assert.are.equal(t[i]:tobytes(), alone[k][4]:tobytes(), ("%s %d %d: %s"):format(dtype, k, i, t[i]:item()))
+                end
+            end
+            assert.are.equal(0, together[2][20]:item()) -- of x^0, whatever comes in
+        end
+    end)
+
     it("powers: whole ones are exact, others close", function()
         for base = 2, 40 do
             local x, list = flow.full({13}, base, {dtype = "float64"}), {}

@@ -337,6 +337,12 @@ FL_VMATH_BUILTIN(round, rint)
 
 FL_VMATH float fl_pow_f32(float x, float y) { return powf(x, y); }
 FL_VMATH double fl_pow_f64(double x, double y) { return pow(x, y); }
+/* May fl_pow_near_* be called? */
+FL_VMATH int fl_pow_is_near_f32(float x, float y) { return (x > 0) & (x < INFINITY) & (fl_abs_f32(y) < INFINITY); }
+FL_VMATH int fl_pow_is_near_f64(double x, double y)
+{
+    return FL_HAS_FMA & (x > 0) & (x < INFINITY) & (fl_abs_f64(y) < INFINITY);
+}
 FL_VMATH float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 FL_VMATH double fl_fmod_f64(double x, double y) { return fmod(x, y); }
 
