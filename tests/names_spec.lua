@@ -29,6 +29,8 @@ describe("arguments that are wrong", function()
             ["cumsum_: missing argument 'x'"] = function() x.cumsum_() end,
             ["sum_to_size: a size must be a whole number, got table"] = function() x:sum_to_size {{}} end,
             ["new_full: options must be a table, got true"] = function() x:new_full(2, 1, true) end,
+            ["invert_permutation: permutation must have one axis, got [2, 2]"] = function() nn.utils.rnn.invert_permutation(flow.zeros(2, 2)) end,
+            ["invert_permutation: permutation must hold each of 0 to 1 once"] = function() nn.utils.rnn.invert_permutation(flow.tensor {1, 1}) end,
             ["pack_sequence: sequence 1 must be a tensor with axes, got 1"] = function() nn.utils.rnn.pack_sequence {1} end,
             ["to: a method is called with a colon, packed:to(); got 3 as the packed"] = function() sequences.to(3) end,
             ["state_dict: a method is called with a colon, optimizer:state_dict(); got nil as the optimizer"] = function() lbfgs.state_dict() end,

@@ -240,8 +240,16 @@ end
 
 ---The permutation that undoes another.
 function M.invert_permutation(permutation)
-    local inverse = {}
-    for i, to in ipairs(permutation:totable()) do inverse[to + 1] = i - 1 end
+    if permutation.ndim ~= 1 then
+        check.fail("invert_permutation: permutation must have one axis, got %s", check.shape(permutation))
+    end
+    local inverse, n = {}, permutation:numel()
+    for i, to in ipairs(permutation:totable()) do
+        if math.type(to) ~= "integer" or to < 0 or to >= n or inverse[to + 1] then
+            check.fail("invert_permutation: permutation must hold each of 0 to %d once", n - 1)
+        end
+        inverse[to + 1] = i - 1
+    end
     return integers(inverse, permutation)
 end
 
