@@ -25,6 +25,12 @@ describe("arguments that are wrong", function()
         local positions = "batch: positions must be a 1-D local tensor of whole numbers, got "
         for want, f in pairs {
             ["relu: missing argument 'x' (a method is called with a colon: x:relu())"] = function() F.relu() end,
+            ["alpha_dropout: x must be a tensor, got 3"] = function() F.alpha_dropout(3, 0.5, true, true) end,
+            ["StackTransform: entry 2 of tseq must be a transform, got 0"] = function()
+                local T = flow.distributions.transforms
+                T.StackTransform {T.ExpTransform(), 0}
+            end,
+            ["ComposeTransform: entry 1 of parts must be a transform, got table"] = function() flow.distributions.transforms.ComposeTransform {{}} end,
             ["relu: inplace must be true or false, got 3"] = function() F.relu(x, 3) end,
             ["cumsum_: missing argument 'x'"] = function() x.cumsum_() end,
             ["sum_to_size: a size must be a whole number, got table"] = function() x:sum_to_size {{}} end,

@@ -283,8 +283,19 @@ function Reshape:log_abs_det_jacobian(x)
     return shapes.sum_last(flow.zeros_like(x), #self.in_shape):reshape(batch)
 end
 
+-- A list of transforms, the argument `argument` of a class.
+local function check_parts(name, argument, parts)
+    for i, part in ipairs(parts) do
+        if not is_transform(part) then
+            check.fail("%s: entry %d of %s must be a transform, got %s", name, i, argument, check.got(part))
+        end
+    end
+    return parts
+end
+
 local Compose = class "ComposeTransform"
 function Compose:init(parts)
+    check_parts("ComposeTransform", "parts", parts)
     self.parts, self.bijective, self.sign = parts, true, 1
     -- the axes of an event before and after all, where each part may have more than the one before it
     local before, after = 0, 0
@@ -332,7 +343,7 @@ local function in_parts(name, cut, join, volumes)
     local new = class(name)
     new.cut, new.join = cut, join
     function new:init(tseq, axis, lengths)
-        self.parts, self.axis, self.lengths, self.bijective = tseq, axis, lengths, true
+        self.parts, self.axis, self.lengths, self.bijective = check_parts(name, "tseq", tseq), axis, lengths, true
         for _, part in ipairs(tseq) do
             self.domain_dim = math.max(self.domain_dim, part.domain_dim)
             self.codomain_dim = math.max(self.codomain_dim, part.codomain_dim)

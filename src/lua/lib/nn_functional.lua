@@ -58,6 +58,7 @@ local function with_flag(name, f, at)
         local flag, args = without_flag(name, at, ...)
         if not flag then return f(table.unpack(args, 1, args.n)) end
         local x = args[1]
+        check.tensor(name, "x", x)
         local method = flow._methods[name .. "_"]
         if method then return method(table.unpack(args, 1, args.n)) end
         return x:copy_(f(table.unpack(args, 1, args.n)))
