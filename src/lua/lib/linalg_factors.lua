@@ -10,8 +10,8 @@ local M, T = {}, {}
 
 -- ---- LU ----
 
-local function factors_of(A, pivot)
-    if not pivot then check.fail "linalg.lu_factor: rows are always exchanged; pivot = false is not there" end
+local function factors_of(who, A, pivot)
+    if not pivot then check.fail("%s: rows are always exchanged; pivot = false is not there", who) end
     return ops.linalg_lu(A)
 end
 
@@ -26,7 +26,7 @@ end
 ---@param A table tensor
 ---@param pivot boolean?
 function M.lu_factor(A, pivot)
-    local LU, _, pivots, info = factors_of(A, pivot)
+    local LU, _, pivots, info = factors_of("linalg.lu_factor", A, pivot)
     check_info("linalg.lu_factor", info)
     return LU, pivots
 end
@@ -36,7 +36,7 @@ end
 ---@param pivot boolean?
 ---@param check_errors boolean?
 function M.lu_factor_ex(A, pivot, check_errors)
-    local LU, _, pivots, info = factors_of(A, pivot)
+    local LU, _, pivots, info = factors_of("linalg.lu_factor_ex", A, pivot)
     if check_errors then check_info("linalg.lu_factor_ex", info) end
     return LU, pivots, info
 end
@@ -59,7 +59,7 @@ local function upper_of(LU) return LU:narrow(-2, 0, math.min(LU:size(-2), LU:siz
 ---@param A table tensor
 ---@param pivot boolean?
 function M.lu(A, pivot)
-    local LU, order = factors_of(A, pivot)
+    local LU, order = factors_of("linalg.lu", A, pivot)
     return permutation(order, LU), lower_of(LU), upper_of(LU)
 end
 
