@@ -325,7 +325,9 @@ static fl_tensor *expr_edges(fl_expr *expr, fl_tensor *x, const fl_attr *pad, in
     int64_t sizes[2 * FL_MAX_NDIM];
     bool any;
     fl_attrs a;
-    if (x->meta->placement->type != FL_CPU) return expr_padded_axes(expr, x, pad, mode);
+    fl_device_type device = x->meta->placement->type;
+    /* local tensors without values are those of a program that is traced, for any device */
+    if (device == FL_CUDA || (device == FL_META && x->meta->is_local)) return expr_padded_axes(expr, x, pad, mode);
     x = expr_cut_axes(expr, sizes, &any, x, pad);
     if (expr->status != FL_OK || !any) return x;
     fl_attrs_init(&a, FL_OP_REF(pad_edges));
