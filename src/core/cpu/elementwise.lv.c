@@ -15,9 +15,10 @@
 #define FL_QUOTIENT(x, y) ((T)(sizeof(T) <= sizeof(int32_t) ? (int32_t)((double)(x) / (double)(y)) : (x) / (y)))
 #define INDEPENDENT _Pragma("GCC ivdep")
 
+enum { POWERS_AT_ONCE = 64 };
+
 /* Gradients of powers: what is taken from the exponent, and are there loops for the usual ones, as for x^2? */
 enum { pow_backward_LESS = 1, pow_backward_exponent_LESS = 0 };
-enum { POWERS_AT_ONCE = 64 };
 enum { pow_backward_SPECIALISED = 1, pow_backward_exponent_SPECIALISED = 0 };
 
 #define T float
