@@ -205,6 +205,24 @@ describe("distributions", function()
         assert.are.same({3}, D.Independent(D.Normal(flow.zeros(1, 2), flow.ones(1, 2)), 1):expand(3).batch_shape)
     end)
 
+    it("name the sizes and the dtypes that they cannot take", function()
+        for want, f in pairs {
+            ["Multinomial: the sizes of a shape must be whole numbers >= 0, size 1 is table"] =
+                function() D.Multinomial(3, flow.ones(4)):sample {{1}} end,
+            ["Categorical: the sizes of a shape must be whole numbers >= 0, size 2 is -1"] =
+                function() D.Categorical(flow.ones(4)):sample {2, -1} end,
+            ["Normal: the sizes of a shape must be whole numbers >= 0, size 1 is 2.5"] =
+                function() D.Normal(0, 1):sample {2.5} end,
+            ["ContinuousBernoulli: probs must be a floating tensor, got int64 tensor"] =
+                function() D.ContinuousBernoulli(flow.tensor({0, 1}, {dtype = "int64"})) end,
+            ["normal: std must be a tensor of numbers, got bool tensor"] =
+                function() flow.normal(0, flow.tensor {true}) end,
+            ["pack_padded_sequence: length 1 must be a whole number, got 1.5"] =
+                function() flow.nn.utils.rnn.pack_padded_sequence(flow.ones(3, 2, 1), {1.5, 1}) end,
+        } do assert.are.equal(want, support.placed_message_of(f)) end
+        assert.are.same({2, 4}, D.Multinomial(3, flow.ones(4)):sample(2).shape)
+    end)
+
     it("are captured, where nothing is checked", function()
         local x = flow.randn(3, 4)
         local function score(t)

@@ -412,6 +412,7 @@ local spoken = {
     pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
     kaiming_uniform = "uniform_", unstack = "unbind", row_stack = "vstack", broadcast_arrays = "broadcast_tensors",
     split_with_sizes = "split", mvlgamma = "multigammaln", pinverse = "pinv",
+    fractional_max_pool2d_with_indices = "fractional_max_pool2d", fractional_max_pool3d_with_indices = "fractional_max_pool3d",
     ndimension = "dim", tolist = "totable", UpsamplingNearest2d = "Upsample", mel_spectrogram = "stft",
     UpsamplingBilinear2d = "Upsample", batch = "index_select", encode = "json", decode = "json", vhp = "hvp",
 }
@@ -432,7 +433,8 @@ local function check_message(i, entry, message)
     if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
     local named = lazy_names.get(flow.distributions, text:match "^[%w_]+") -- which speak under their own names
         or passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
-        or text:find "^a program of "                              -- that was given as a function
+        or text:find "^a program of " or text:find "^the input '" -- of a program that was given as a function
+        or text:find "^loader: not a function"                     -- as which it was given
     if not named then complain(i, entry.path .. " is not named: " .. message) end
     for _, what in ipairs {"index", "call", "compare", "perform arithmetic", "concatenate", "get length"} do
         if text:find("attempt to " .. what, 1, true) then complain(i, entry.path .. ": " .. message) end

@@ -183,12 +183,12 @@ function M.options(who, given, defaults)
     return result
 end
 
----A whole number >= least.
+---A whole number; least: the smallest, if there is one.
 ---@return integer
 function M.integer(who, name, value, least)
     local whole = math.type(value) and math.tointeger(value)
-    if not whole or whole < least then
-        M.fail("%s: %s must be a whole number >= %d, got %s", who, name, least, M.got(value))
+    if not whole or least and whole < least then
+        M.fail("%s: %s must be a whole number%s, got %s", who, name, least and " >= " .. least or "", M.got(value))
     end
     return whole
 end

@@ -25,6 +25,18 @@ function shapes.join(...)
     return all
 end
 
+---Sizes that a script gave: a list, one number, or nothing for none.
+---@return integer[]
+function shapes.sizes(who, given)
+    local list = math.type(given) == "integer" and {given} or given or {}
+    for i = 1, #list do
+        if math.type(list[i]) ~= "integer" or list[i] < 0 then
+            check.fail("%s: the sizes of a shape must be whole numbers >= 0, size %d is %s", who, i, check.got(list[i]))
+        end
+    end
+    return list
+end
+
 ---The entries i to j of a list.
 ---@return integer[]
 function shapes.part(list, i, j) return table.move(list, i, j or #list, 1, {}) end
@@ -42,6 +54,16 @@ function shapes.broadcast(a, b, who)
         result[i] = x == 1 and y or x
     end
     return result
+end
+
+local EPS = {float32 = 2 ^ -23, float64 = 2 ^ -52, float16 = 2 ^ -10, bfloat16 = 2 ^ -7}
+
+---Probabilities away from 0 and 1, so that logarithms are finite.
+---@return table
+function shapes.inside(who, probs)
+    local eps = EPS[probs.dtype]
+    if not eps then check.fail("%s: probs must be a floating tensor, got %s", who, check.got(probs)) end
+    return probs:clamp(eps, 1 - eps)
 end
 
 ---The shape of a tensor as a list.
@@ -295,15 +317,9 @@ function Distribution:_open(batch_shape, event_shape, validate, wanted)
     end
 end
 
--- Sample shapes: a list, or nothing for one sample.
-local function sample_shape(shape)
-    if math.type(shape) == "integer" then return {shape} end
-    return shape or {}
-end
-
 ---The shape of samples.
 function Distribution:_extended(shape)
-    return shapes.join(sample_shape(shape), self.batch_shape, self.event_shape)
+    return shapes.join(shapes.sizes(self.name, shape), self.batch_shape, self.event_shape)
 end
 
 ---An error where a value is not in the support.
@@ -349,7 +365,7 @@ function Distribution:perplexity() return self:entropy():exp() end
 
 ---The same distribution for a larger batch.
 function Distribution:expand(batch_shape)
-    batch_shape = sample_shape(batch_shape)
+    batch_shape = shapes.sizes(self.name, batch_shape)
     local other = setmetatable({}, getmetatable(self))
     for key, value in next, self do other[key] = value end
     for name, events in next, self.params do

@@ -8,8 +8,6 @@ local shapes, constraints = D._shapes, D.constraints
 
 local M = {}
 
-local EPS = {float32 = 2 ^ -23, float64 = 2 ^ -52, float16 = 2 ^ -10, bfloat16 = 2 ^ -7}
-
 -- A class of categories along the last axis of probs or logits. event: whether they are the event's axis.
 local function by_categories(name, parent, event)
     local class = D._class(name, parent, {probs = 1, logits = 1})
@@ -41,8 +39,7 @@ local Categorical = by_categories("Categorical")
 Categorical.has_enumerate_support = true
 function Categorical:get_probs() return self.logits:softmax(-1) end
 function Categorical:get_logits()
-    local eps = EPS[self.probs.dtype]
-    return self.probs:clamp(eps, 1 - eps):log()
+    return shapes.inside(self.name, self.probs):log()
 end
 function Categorical:get_support() return constraints.integer_interval(0, self._categories - 1) end
 function Categorical:get_param_shape() return shapes.join(self.batch_shape, {self._categories}) end
@@ -54,8 +51,7 @@ function Categorical:get_mode() return self.probs:argmax(-1) end
 -- Positions [sample shape, batch].
 function Categorical:_positions(shape)
     local probs = self.probs
-    local list = math.type(shape) == "integer" and {shape} or shape or {}
-    local count = 1
+    local list, count = shapes.sizes(self.name, shape), 1
     for _, n in ipairs(list) do count = count * n end
     local rows = probs:reshape(-1, self._categories)
     local drawn = rows:multinomial(math.max(count, 1), true):t()
@@ -143,8 +139,7 @@ function Multinomial:get_mean() return self.probs * self.total_count end
 function Multinomial:get_variance() return self.probs * (1 - self.probs) * self.total_count end
 function Multinomial:sample(shape)
     return flow.no_grad(function()
-        local list = math.type(shape) == "integer" and {shape} or shape or {}
-        local positions = self:_positions(shapes.join({self.total_count}, list))
+        local positions = self:_positions(shapes.join(self.total_count, shapes.sizes(self.name, shape)))
         return one_hot(positions, self._categories, self.probs.dtype):sum(0)
     end)
 end

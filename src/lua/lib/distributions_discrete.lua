@@ -8,14 +8,6 @@ local shapes, constraints = D._shapes, D.constraints
 
 local M = {}
 
-local EPS = {float32 = 2 ^ -23, float64 = 2 ^ -52, float16 = 2 ^ -10, bfloat16 = 2 ^ -7}
-
--- Away from 0 and 1, so that logarithms are finite.
-local function clamped(probs)
-    local eps = EPS[probs.dtype]
-    return probs:clamp(eps, 1 - eps)
-end
-
 -- log(1 + exp(x))
 local function softplus(x) return x:clamp(0) + (-x:abs()):exp():log1p() end
 
@@ -25,7 +17,7 @@ local function by_probability(name, support)
     local class = D._class(name, nil, {probs = 0, logits = 0})
     function class:get_probs() return self.logits:sigmoid() end
     function class:get_logits()
-        local p = clamped(self.probs)
+        local p = shapes.inside(self.name, self.probs)
         return p:log() - (-p):log1p()
     end
     if support then function class.get_support() return support end end
@@ -215,7 +207,7 @@ ContinuousBernoulli.has_rsample = true
 function ContinuousBernoulli:init(probs, logits, lims, validate_args)
     self._lims = lims or {0.499, 0.501}
     open(self, probs, logits, validate_args)
-    if probs then self.probs = clamped(self.probs) end
+    if probs then self.probs = shapes.inside(self.name, self.probs) end
 end
 check.constructor(ContinuousBernoulli, "ContinuousBernoulli(probs: tensor or number?, logits: tensor or number?, "
     .. "lims: list?, validate_args: boolean?)")

@@ -56,7 +56,7 @@ local function length_list(who, lengths, count)
             type(list) == "table" and #list or check.got(list))
     end
     for i = 1, count do
-        list[i] = check.integer(who, "length " .. i, list[i], -math.huge)
+        list[i] = check.integer(who, "length " .. i, list[i])
         if list[i] < 1 then check.fail("%s: all lengths must be greater than 0, length %d is %d", who, i, list[i]) end
     end
     return list

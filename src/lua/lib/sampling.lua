@@ -8,6 +8,7 @@ local M = {}
 local function check_std(std)
     local least = std
     if check.is_tensor(std) then
+        if std.dtype == "bool" then check.fail "normal: std must be a tensor of numbers, got bool tensor" end
         if std.device == "meta" or std:numel() == 0 then return end
         least = std:min():item()
     end
