@@ -130,7 +130,7 @@ static const char *structure_fault(fl_record_field *fields, const fl_records *re
 {
     const fl_record_schema *schema = &records->schema;
     if (head->number != (uint64_t)number) return "another record is in its place";
-    if (head->fields != (uint32_t)schema->count || head->list != schema->list) return other_fields;
+    if (head->fields == 0 || head->fields != (uint32_t)schema->count || head->list != schema->list) return other_fields;
     const char *fault = fields_read(fields, head, record);
     return fault || record_fits(schema, fields, schema->count, schema->list) ? fault : other_fields;
 }
