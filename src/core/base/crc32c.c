@@ -5,6 +5,7 @@
 ** bytes is a product with x^(8n) modulo the polynomial; the constants below are such powers.
 */
 #include "crc32c.h"
+#include "ahead.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -46,24 +47,8 @@ static uint32_t by_bytes(uint32_t before, const void *data, size_t bytes)
 
 enum {
     TOGETHER = 4096, /* bytes that are copied while they are in the first cache */
-    NEAR = 512,      /* how far what is read lies behind what is asked for: the CPU's own stops at the end of a page */
-    OF_NEXT = 4096,  /* bytes of what comes next that are asked for at most, in place of as many before it */
-    CACHE_LINE = 64,
+    NEAR = 256,      /* how far what is asked for lies ahead of what is read: the CPU stops at the end of a page */
 };
-
-/* Asks for bytes that will be read. */
-static inline void ask(const void *at, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i += CACHE_LINE) __builtin_prefetch((const char *)at + i);
-}
-
-/* What to ask for while what is at `at` is read, where `left` bytes lie and then those of `next`: of_next of them while
-** the last ones are read. */
-static inline const unsigned char *ahead(const unsigned char *at, size_t left, const void *next, size_t of_next)
-{
-    if (next && left <= of_next) return (const unsigned char *)next + (of_next - left);
-    return left > NEAR ? at + NEAR : at;
-}
 
 /* The checksum by a function that does not copy. */
 static uint32_t sum_and_copy(uint32_t (*sum)(uint32_t, const void *, size_t), uint32_t before, void *to,
@@ -71,7 +56,7 @@ static uint32_t sum_and_copy(uint32_t (*sum)(uint32_t, const void *, size_t), ui
 {
     for (size_t at = 0, size; at < bytes; at += size) {
         size = bytes - at < TOGETHER ? bytes - at : TOGETHER;
-        if (next && at + size == bytes) ask(next, size);
+        if (next && at + size == bytes) fl_ahead_ask(next, size);
         before = sum(before, (const char *)data + at, size);
         if (to) memcpy((char *)to + at, (const char *)data + at, size);
     }

@@ -58,25 +58,35 @@ static float number_of(const fl_record_field *field)
     return field->kind == FL_RECORD_INTEGER ? (float)integer : (float)number;
 }
 
-fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, fl_record_field *fields,
-                               const fl_record_set *set, int64_t position, int64_t next)
+enum { AHEAD = 2 /* rows whose memory is asked for before they come */ };
+
+/* The record of this row does not lie behind that of the row before it: the CPU does not see it coming. */
+static bool is_elsewhere(const int64_t *positions, int64_t rows, int64_t row)
 {
+    return row < rows && positions[row] != positions[row - 1] + 1;
+}
+
+fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, fl_record_field *fields,
+                               const fl_record_set *set, const int64_t *positions, int64_t rows)
+{
+    int64_t soon = row + AHEAD, later = row + 2 * AHEAD;
     void *to[FL_RECORD_FIELDS];
     memset(to, 0, sizeof *to * (size_t)set->schema.count);
     for (int i = 0; i < count; i++)
         if (!outputs[i].numbers && outputs[i].row_bytes)
             to[outputs[i].column] = outputs[i].data + row * outputs[i].row_bytes;
-    FL_TRY(fl_record_set_copy(fields, to, set, position, next));
+    if (is_elsewhere(positions, rows, later)) fl_record_set_prefetch(set, positions[later]);
+    FL_TRY(fl_record_set_copy(fields, to, set, positions[row],
+                              is_elsewhere(positions, rows, soon) ? positions[soon] : -1));
     for (int i = 0; i < count; i++)
         if (outputs[i].numbers) ((float *)outputs[i].data)[row] = number_of(&fields[outputs[i].column]);
-    return fl_record_set_check(set, position);
+    return fl_record_set_check(set, positions[row]);
 }
 
 /* ---- the task ---- */
 
 enum {
     ROWS_TOGETHER = 16, /* that a thread takes at a time */
-    AHEAD = 2,          /* rows whose memory is asked for before they come */
     BYTES_OF_THREAD = 128 * 1024,
 };
 
@@ -95,24 +105,14 @@ static void job_free(void *context)
     free(job);
 }
 
-/* The record of this row does not lie behind that of the row before it: the CPU does not see it coming. */
-static bool is_elsewhere(const struct job *job, int64_t row)
-{
-    return row < job->rows && job->positions[row] != job->positions[row - 1] + 1;
-}
-
 static fl_status fill_rows(void *context, int64_t item, int seat)
 {
     struct job *job = context;
     fl_record_field fields[FL_RECORD_FIELDS];
     int64_t end = (item + 1) * ROWS_TOGETHER < job->rows ? (item + 1) * ROWS_TOGETHER : job->rows;
     (void)seat;
-    for (int64_t row = item * ROWS_TOGETHER; row < end; row++) {
-        if (is_elsewhere(job, row + 2 * AHEAD)) fl_record_set_prefetch(job->set, job->positions[row + 2 * AHEAD], true);
-        if (is_elsewhere(job, row + AHEAD)) fl_record_set_prefetch(job->set, job->positions[row + AHEAD], false);
-        FL_TRY(fl_record_output_row(job->outputs, job->count, row, fields, job->set, job->positions[row],
-                                    row + 1 < end && is_elsewhere(job, row + 1) ? job->positions[row + 1] : -1));
-    }
+    for (int64_t row = item * ROWS_TOGETHER; row < end; row++)
+        FL_TRY(fl_record_output_row(job->outputs, job->count, row, fields, job->set, job->positions, job->rows));
     return FL_OK;
 }
 

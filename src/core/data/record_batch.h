@@ -20,11 +20,11 @@ typedef struct fl_record_output {
 fl_status fl_record_output_new(fl_tensor **out, fl_record_output *output, const char *who, const fl_record_set *set,
                                int column, int64_t rows);
 
-/* Reads the item at `position` and copies what it has of the columns into row `row`. fields: all of them, as
-** fl_record_set_read gives them; what is used of these beside is checked by fl_record_set_check. next: as of
-** fl_record_set_copy. */
+/* Reads the item at positions[row], of `rows`, copies what it has of the columns into row `row`, and asks for items
+** that come. fields: all of them, as fl_record_set_read gives them; what is used of these beside is checked by
+** fl_record_set_check. */
 fl_status fl_record_output_row(const fl_record_output *outputs, int count, int64_t row, fl_record_field *fields,
-                               const fl_record_set *set, int64_t position, int64_t next);
+                               const fl_record_set *set, const int64_t *positions, int64_t rows);
 
 /* Fills the outputs, of these tensors, with the items at `positions` (copied, within the set's count), later: an error
 ** is the tensors'. */

@@ -43,14 +43,13 @@ const fl_records *fl_record_set_find(int64_t *number, const fl_record_set *set, 
 }
 
 fl_status fl_record_set_copy(fl_record_field *fields, void *const *to, const fl_record_set *set, int64_t position,
-                             int64_t next)
+                             int64_t soon)
 {
-    int64_t after;
-    const fl_records *file_after = next < 0 ? NULL : fl_record_set_find(&after, set, next);
-    int64_t number;
+    int64_t number, number_soon;
     const fl_records *file = fl_record_set_find(&number, set, position);
+    const fl_records *file_soon = soon < 0 ? NULL : fl_record_set_find(&number_soon, set, soon);
     return fl_records_copy(fields, to, file, number, set->options.checksum,
-                           file_after ? fl_records_place(file_after, after) : NULL);
+                           file_soon ? fl_records_place(file_soon, number_soon) : NULL);
 }
 
 fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, int64_t position)
@@ -58,11 +57,11 @@ fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, 
     return fl_record_set_copy(fields, NULL, set, position, -1);
 }
 
-void fl_record_set_prefetch(const fl_record_set *set, int64_t position, bool later)
+void fl_record_set_prefetch(const fl_record_set *set, int64_t position)
 {
     int64_t number;
     const fl_records *file = fl_record_set_find(&number, set, position);
-    fl_records_prefetch(file, number, later);
+    fl_records_prefetch(file, number);
 }
 
 fl_status fl_record_set_check(const fl_record_set *set, int64_t position)

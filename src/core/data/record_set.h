@@ -41,12 +41,13 @@ const fl_records *fl_record_set_find(int64_t *number, const fl_record_set *set, 
 /* The fields of an item, of schema.count; values lie in the mapped file until the set is closed. */
 fl_status fl_record_set_read(fl_record_field *fields, const fl_record_set *set, int64_t position);
 
-/* The same, and copies values as fl_records_copy does. next: the position that will be read next; -1: not known. */
+/* The same, and copies values as fl_records_copy does. soon: the position of an item that
+** will be read; -1: not known. */
 fl_status fl_record_set_copy(fl_record_field *fields, void *const *to, const fl_record_set *set, int64_t position,
-                             int64_t next);
+                             int64_t soon);
 
 /* As fl_records_prefetch. */
-void fl_record_set_prefetch(const fl_record_set *set, int64_t position, bool later);
+void fl_record_set_prefetch(const fl_record_set *set, int64_t position);
 
 /* Values of the item just read may be used if this is FL_OK when all were copied (fl_records_check). */
 fl_status fl_record_set_check(const fl_record_set *set, int64_t position);

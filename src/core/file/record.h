@@ -125,17 +125,16 @@ const fl_record_schema *fl_records_schema(const fl_records *records);
 fl_status fl_records_read(fl_record_field *fields, const fl_records *records, int64_t number, bool checksum);
 
 /* The same, and copies their values on the way: that of field i to to[i], where that is not NULL, of which the schema
-** says how large it is. next: the place of the record that will be read next, which is asked for meanwhile, or NULL.
-** After an error anything may be there. */
+** says how large it is. soon: the place of a record that will be read, the next but one for best, which is asked for
+** meanwhile, or NULL. After an error anything may be there. */
 fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
-                          bool checksum, const void *next);
+                          bool checksum, const void *soon);
 
 /* Where a record begins, not checked; NULL: not known. For fl_records_copy. */
 const void *fl_records_place(const fl_records *records, int64_t number);
 
-/* Asks for the beginning of a record that will be read soon or (later) for what says where it begins; waits for
-** neither. */
-void fl_records_prefetch(const fl_records *records, int64_t number, bool later);
+/* Asks for what says where a record begins, and does not wait for it. */
+void fl_records_prefetch(const fl_records *records, int64_t number);
 
 /* For who has used values of a record without its checksum, or after it was checked: an error when the file has become
 ** shorter meanwhile, so that they may have been zeros. */

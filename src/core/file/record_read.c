@@ -6,10 +6,20 @@
 */
 #include "record_layout.h"
 #include "mapping.h"
+#include "base/ahead.h"
 #include "base/crc32c.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* How a record lies whose fields are all as the schema has them: descriptions that are these bytes need not be read. */
+struct layout {
+    unsigned char *descriptions; /* owned; NULL: there is none, a field is a string or its shape not fixed */
+    size_t described;            /* bytes of them */
+    fl_record_field *fields;     /* owned, of schema.count; values: NULL */
+    int64_t bytes;               /* of the record */
+    bool has_bools;              /* so values are looked at */
+};
 
 struct fl_records {
     char *path; /* owned */
@@ -20,6 +30,7 @@ struct fl_records {
     int64_t data_start, data_end;
     const unsigned char *index; /* places, 8 bytes each: in the map, or own_index */
     uint64_t *own_index;        /* owned; of a file whose index is missing; 0: not found */
+    struct layout layout;
 };
 
 static fl_status bad_file(const fl_records *records, const char *what)
@@ -85,33 +96,71 @@ static const char *fields_read(fl_record_field *fields, const record_head *head,
     return fault;
 }
 
+/* The fields of a record that lies as all do. NULL, or what is wrong. */
+static const char *fields_of_layout(fl_record_field *fields, const fl_records *records, const unsigned char *record)
+{
+    const struct layout *layout = &records->layout;
+    const unsigned char *at = record + sizeof(record_head) + layout->described;
+    const char *fault = NULL;
+    for (int i = 0; i < records->schema.count; i++) {
+        fields[i] = layout->fields[i];
+        fields[i].value = at;
+        at += record_padded(fields[i].bytes, RECORD_VALUE);
+        if (layout->has_bools && !fault) fault = record_value_fault(&fields[i]);
+    }
+    return fault;
+}
+
+static bool has_layout(const fl_records *records, const record_head *head, const unsigned char *record)
+{
+    const struct layout *layout = &records->layout;
+    return head->bytes == (uint64_t)layout->bytes
+        && memcmp(record + sizeof *head, layout->descriptions, layout->described) == 0;
+}
+
 static bool sum_sound(const record_head *head, const unsigned char *record)
 {
     return fl_crc32c(0, record + 8, (size_t)head->bytes - 8) == head->crc;
 }
 
-/* The field with most bytes: while it is read, the next record is asked for. */
-static uint32_t largest_of(const fl_record_field *fields, uint32_t count)
-{
-    uint32_t largest = 0;
-    for (uint32_t i = 1; i < count; i++)
-        if (fields[i].bytes > fields[largest].bytes) largest = i;
-    return largest;
-}
-
-/* The same of a record whose fields were read; copies what `to` asks for. */
+/* The same of a record whose fields were read; copies what `to` asks for. With each part the same part of the record
+** that is read soon is asked for. */
 static bool copy_sound(void *const *to, const fl_record_field *fields, const record_head *head,
-                       const unsigned char *record, const void *next)
+                       const unsigned char *record, const void *soon)
 {
     const unsigned char *at = fields[0].value;
-    uint32_t largest = largest_of(fields, head->fields);
-    uint32_t sum = fl_crc32c(0, record + 8, (size_t)(at - record) - 8);
+    uint32_t sum = fl_crc32c_copy(0, NULL, record + 8, (size_t)(at - record) - 8, soon);
     for (uint32_t i = 0; i < head->fields; i++) {
         int64_t padding = record_padded(fields[i].bytes, RECORD_VALUE) - fields[i].bytes;
-        sum = fl_crc32c_copy(sum, to[i], fields[i].value, (size_t)fields[i].bytes, i == largest ? next : NULL);
+        sum = fl_crc32c_copy(sum, to[i], fields[i].value, (size_t)fields[i].bytes,
+                             fl_ahead_same(soon, record, fields[i].value));
         if (padding) sum = fl_crc32c(sum, (const unsigned char *)fields[i].value + fields[i].bytes, (size_t)padding);
     }
     return sum == head->crc;
+}
+
+enum { TOGETHER = 512 /* bytes that are copied while as many are asked for */ };
+
+/* Copies a value, and asks for what lies at `soon`, with the last bytes for the first ones. */
+static void copy_value(char *to, const char *value, size_t bytes, const char *soon)
+{
+    size_t at = bytes > FL_AHEAD_MOST ? bytes - FL_AHEAD_MOST : 0;
+    memcpy(to, value, soon ? at : bytes);
+    for (size_t size; soon && at < bytes; at += size, soon += size) {
+        size = bytes - at < TOGETHER ? bytes - at : TOGETHER;
+        fl_ahead_ask(soon, size);
+        memcpy(to + at, value + at, size);
+    }
+}
+
+/* The same without a checksum. */
+static void copy_unchecked(void *const *to, const fl_record_field *fields, int count, const unsigned char *record,
+                           const void *soon)
+{
+    if (soon) fl_ahead_ask(soon, (size_t)((const unsigned char *)fields[0].value - record));
+    for (int i = 0; i < count; i++)
+        if (to[i])
+            copy_value(to[i], fields[i].value, (size_t)fields[i].bytes, fl_ahead_same(soon, record, fields[i].value));
 }
 
 static const char *broken_text = "the file has become shorter, or cannot be read there any more";
@@ -131,12 +180,13 @@ static const char *structure_fault(fl_record_field *fields, const fl_records *re
     const fl_record_schema *schema = &records->schema;
     if (head->number != (uint64_t)number) return "another record is in its place";
     if (head->fields == 0 || head->fields != (uint32_t)schema->count || head->list != schema->list) return other_fields;
+    if (has_layout(records, head, record)) return fields_of_layout(fields, records, record);
     const char *fault = fields_read(fields, head, record);
     return fault || record_fits(schema, fields, schema->count, schema->list) ? fault : other_fields;
 }
 
 static const char *record_fault(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
-                                int64_t place, bool checksum, const void *next)
+                                int64_t place, bool checksum, const void *soon)
 {
     record_head head;
     if (place == 0) return "it is not found in its chunk";
@@ -144,18 +194,17 @@ static const char *record_fault(fl_record_field *fields, void *const *to, const 
     if (fault) return fault;
     const unsigned char *record = records->map.data + place;
     fault = structure_fault(fields, records, &head, record, number);
-    if (checksum && (fault || !to ? !sum_sound(&head, record) : !copy_sound(to, fields, &head, record, next)))
+    if (checksum && (fault || !to ? !sum_sound(&head, record) : !copy_sound(to, fields, &head, record, soon)))
         return "its checksum is wrong, the file is damaged";
-    for (int i = 0; to && !fault && !checksum && i < records->schema.count; i++)
-        if (to[i]) memcpy(to[i], fields[i].value, (size_t)fields[i].bytes);
+    if (to && !fault && !checksum) copy_unchecked(to, fields, records->schema.count, record, soon);
     return fault;
 }
 
 fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
-                          bool checksum, const void *next)
+                          bool checksum, const void *soon)
 {
     int64_t place = place_of(records, number);
-    const char *fault = record_fault(fields, to, records, number, place, checksum, next);
+    const char *fault = record_fault(fields, to, records, number, place, checksum, soon);
     if (fl_mapping_broken(&records->map)) return broken_fail(records, number);
     if (!fault) return FL_OK;
     return fl_fail(FL_ERR_IO, "records: %s: record %lld at byte %lld: %s", records->path, (long long)number,
@@ -167,18 +216,7 @@ fl_status fl_records_read(fl_record_field *fields, const fl_records *records, in
     return fl_records_copy(fields, NULL, records, number, checksum, NULL);
 }
 
-enum { PREFETCHED = 1024 /* bytes; the CPU sees the rest coming */, CACHE_LINE = 64 };
-
-void fl_records_prefetch(const fl_records *records, int64_t number, bool later)
-{
-    if (later) {
-        __builtin_prefetch(records->index + 8 * number);
-        return;
-    }
-    int64_t place = place_of(records, number);
-    for (int64_t at = place; at >= 0 && at < place + PREFETCHED && at < records->data_end; at += CACHE_LINE)
-        __builtin_prefetch(records->map.data + at);
-}
+void fl_records_prefetch(const fl_records *records, int64_t number) { fl_ahead_ask(records->index + 8 * number, 1); }
 
 const void *fl_records_place(const fl_records *records, int64_t number)
 {
@@ -255,6 +293,60 @@ static fl_status schema_read(fl_records *records, const unsigned char *at, int64
     fl_status status = fl_record_schema_add(&records->schema, fields, (int)begin[0], begin[1] == 1);
     if (status != FL_OK) return fl_fail_prefix(FL_ERR_IO, "records: %s: the schema: ", records->path);
     for (uint32_t i = 0; i < begin[0]; i++) records->schema.columns[i].fixed = fields[i].bytes == 1;
+    return FL_OK;
+}
+
+/* ---- layout ---- */
+
+static fl_record_field field_of(const fl_record_column *column)
+{
+    fl_record_field field = {.name = column->name, .name_bytes = column->name_bytes, .kind = column->kind};
+    if (field.kind == FL_RECORD_TENSOR) {
+        field.dtype = column->dtype;
+        field.shape = column->shape;
+        field.bytes = fl_shape_numel(&field.shape) * (int64_t)fl_dtype_size(field.dtype);
+    } else field.bytes = field.kind == FL_RECORD_BOOLEAN ? 1 : 8;
+    return field;
+}
+
+static bool has_bools(const fl_record_field *field)
+{
+    return field->kind == FL_RECORD_BOOLEAN || (field->kind == FL_RECORD_TENSOR && field->dtype == FL_BOOL);
+}
+
+/* False where a record of the schema would be longer than the file: it has none. */
+static bool is_plausible(const fl_records *records)
+{
+    int64_t left = records->map.size;
+    for (int i = 0; i < records->schema.count; i++) {
+        const fl_record_column *c = &records->schema.columns[i];
+        if (c->kind == FL_RECORD_STRING || !c->fixed) return false;
+        if (c->kind == FL_RECORD_TENSOR && fl_shape_numel(&c->shape) > left) return false;
+        left -= field_of(c).bytes;
+    }
+    return records->schema.count > 0;
+}
+
+/* Fills records->layout if the schema says all of it. */
+static fl_status layout_make(fl_records *records)
+{
+    const fl_record_schema *schema = &records->schema;
+    struct layout *layout = &records->layout;
+    size_t most = sizeof(record_description) + 8 * FL_MAX_NDIM + record_padded(FL_RECORD_NAME, RECORD_VALUE);
+    if (!is_plausible(records)) return FL_OK;
+    layout->descriptions = malloc(most * (size_t)schema->count);
+    layout->fields = calloc((size_t)schema->count, sizeof *layout->fields);
+    if (!layout->descriptions || !layout->fields) return fl_fail(FL_ERR_MEMORY, "records: out of memory");
+    layout->bytes = sizeof(record_head);
+    for (int i = 0; i < schema->count; i++) {
+        fl_record_field *field = &layout->fields[i];
+        *field = field_of(&schema->columns[i]);
+        record_describe(layout->descriptions + layout->described, field);
+        layout->described += (size_t)record_description_bytes(field->shape.ndim, field->name_bytes);
+        layout->bytes += record_padded(field->bytes, RECORD_VALUE);
+        layout->has_bools |= has_bools(field);
+    }
+    layout->bytes += (int64_t)layout->described;
     return FL_OK;
 }
 
@@ -363,6 +455,7 @@ static fl_status file_read(fl_records *records, bool recover)
     fl_status status = tail_read(records);
     if (status == FL_ERR_IO) status = recover_records(records, recover);
     FL_TRY(status);
+    FL_TRY(layout_make(records));
     return fl_mapping_broken(&records->map) ? bad_file(records, broken_text) : FL_OK;
 }
 
@@ -384,6 +477,8 @@ void fl_records_close(fl_records *records)
     if (!records) return;
     fl_mapping_close(&records->map);
     fl_record_schema_free(&records->schema);
+    free(records->layout.descriptions);
+    free(records->layout.fields);
     free(records->own_index);
     free(records->path);
     free(records);

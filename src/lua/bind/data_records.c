@@ -214,9 +214,7 @@ static void fill_now(lua_State *L, const struct batch *batch, int lists, const f
 {
     fl_record_field fields[FL_RECORD_FIELDS];
     for (int64_t row = 0; row < rows; row++) {
-        FL_CHECK(L,
-                 fl_record_output_row(batch->outputs, batch->count, row, fields, set, positions[row],
-                                      row + 1 < rows ? positions[row + 1] : -1));
+        FL_CHECK(L, fl_record_output_row(batch->outputs, batch->count, row, fields, set, positions, rows));
         for (int i = 0; i < batch->strings; i++) {
             push_value(L, &fields[batch->string_columns[i]]);
             lua_rawseti(L, lists + i, row + 1);
