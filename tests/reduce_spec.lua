@@ -253,6 +253,20 @@ describe("edges:", function()
         end
     end)
 
+    it("the extreme of a row is found wherever it is", function()
+        for _, dtype in ipairs {"float32", "float64", "bfloat16", "int64"} do
+            for _, n in ipairs {1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 130, 255, 257} do
+                local ones = flow.eye(n, nil, {dtype = dtype})
+                assert.is_true((ones - 2):amax(1):eq(-1):all():item() and (2 - ones):amin(1):eq(1):all():item())
+                assert.are.same(list(flow.arange(n)), list((ones - 2):argmax(1)))
+                if dtype ~= "int64" then
+                    local nans = (ones - 2) / (1 - ones) * (1 - ones)
+                    assert.is_true(nans:amax(1):isnan():all():item() and nans:amin(1):isnan():all():item())
+                end
+            end
+        end
+    end)
+
     it("ties go to the lowest position", function()
         assert.are.equal(0, flow.tensor({2, 1, 2}):argmax():item())
         assert.are.same({1, 0}, list(flow.tensor({{1, 3, 3}, {2, 2, 1}}):argmax(1)))

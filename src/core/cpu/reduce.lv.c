@@ -2,6 +2,7 @@
 ** reduce.lv.c -- the loops of all reductions, once per level.
 */
 #include "reduce.h"
+#include "simd.h"
 #include "vmath.h"
 
 #define FL_FORMULA FL_VMATH
@@ -33,6 +34,8 @@ enum {
 #define TOTAL double
 #define FN(name) FL_PASTE(name, f64)
 #define M(name) fl_##name##_f64
+#define VECTOR vd
+#define FL_V(name) vd_##name
 #define IS_FLOAT 1
 #define PRODUCTS 1
 #define OTHERS 1
@@ -48,6 +51,8 @@ enum {
 #define TOTAL double
 #define FN(name) FL_PASTE(name, f32)
 #define M(name) fl_##name##_f32
+#define VECTOR vf
+#define FL_V(name) vf_##name
 #define IS_FLOAT 1
 #define PRODUCTS 0
 #define OTHERS 1

@@ -39,6 +39,8 @@ FL_INLINE vf vf_abs(vf x) { return _mm512_abs_ps(x); }
 FL_INLINE vf vf_sqrt(vf x) { return _mm512_sqrt_ps(x); }
 FL_INLINE float vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 FL_INLINE float vf_top(vf x) { return _mm512_reduce_max_ps(x); }
+/* Not 0 where a lane of a or of b is NaN. */
+FL_INLINE unsigned vf_nans(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
 /* The lanes from n on become `fill`. */
 FL_INLINE vf vf_keep(vf x, int n, float fill) { return _mm512_mask_mov_ps(_mm512_set1_ps(fill), vf_first(n), x); }
 FL_INLINE vf vf_round(vf x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
@@ -66,6 +68,7 @@ FL_INLINE vd vd_abs(vd x) { return _mm512_abs_pd(x); }
 FL_INLINE vd vd_sqrt(vd x) { return _mm512_sqrt_pd(x); }
 FL_INLINE double vd_sum(vd x) { return _mm512_reduce_add_pd(x); }
 FL_INLINE double vd_top(vd x) { return _mm512_reduce_max_pd(x); }
+FL_INLINE unsigned vd_nans(vd a, vd b) { return _mm512_cmp_pd_mask(a, b, _CMP_UNORD_Q); }
 FL_INLINE vd vd_keep(vd x, int n, double fill) { return _mm512_mask_mov_pd(_mm512_set1_pd(fill), vd_first(n), x); }
 
 #elif defined FL_LEVEL_avx2
@@ -102,6 +105,7 @@ FL_INLINE float vf_top(vf x)
     h = _mm_max_ps(h, _mm_movehl_ps(h, h));
     return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
 }
+FL_INLINE unsigned vf_nans(vf a, vf b) { return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)); }
 FL_INLINE vf vf_keep(vf x, int n, float fill)
 {
     return _mm256_blendv_ps(_mm256_set1_ps(fill), x, _mm256_castsi256_ps(vf_first(n)));
@@ -145,6 +149,7 @@ FL_INLINE double vd_top(vd x)
     __m128d h = _mm_max_pd(_mm256_castpd256_pd128(x), _mm256_extractf128_pd(x, 1));
     return _mm_cvtsd_f64(_mm_max_sd(h, _mm_unpackhi_pd(h, h)));
 }
+FL_INLINE unsigned vd_nans(vd a, vd b) { return (unsigned)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_UNORD_Q)); }
 FL_INLINE vd vd_keep(vd x, int n, double fill)
 {
     return _mm256_blendv_pd(_mm256_set1_pd(fill), x, _mm256_castsi256_pd(vd_first(n)));
@@ -211,6 +216,12 @@ typedef double vd __attribute__((vector_size(16)));
     {                                                                                              \
         for (int i = 0; i < W; i++) x[i] = sizeof(T) == 4 ? (T)sqrtf((float)x[i]) : (T)sqrt(x[i]); \
         return x;                                                                                  \
+    }                                                                                              \
+    FL_INLINE unsigned V##_nans(V a, V b)                                                          \
+    {                                                                                              \
+        unsigned r = 0;                                                                            \
+        for (int i = 0; i < W; i++) r |= (unsigned)((a[i] != a[i]) | (b[i] != b[i]));              \
+        return r;                                                                                  \
     }                                                                                              \
     FL_INLINE V V##_keep(V x, int n, T fill)                                                       \
     {                                                                                              \
