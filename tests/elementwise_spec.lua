@@ -288,6 +288,22 @@ describe("float64 is accurate:", function()
             end
         end
     end)
+
+    it("powers of negative numbers: the sign of odd ones, NaN where they are not whole", function()
+        local exponents = {-1e300, -2.0 ^ 53, -7.5, -5, -4, -1e-300, 0, 1e-300, 0.75, 4, 5, 7, 7.5, 2.0 ^ 53 - 1, 2.0 ^ 53, 1e300, inf, -inf}
+        for dtype, epsilon in pairs {float64 = 2.0 ^ -52, float32 = 2.0 ^ -23} do
+            for _, base in ipairs {-inf, -3, -1.5, -1, -0.75, -2.0 ^ -140, -0.0, 0, 0.75, inf, nan} do
+                local y = flow.tensor(exponents, {dtype = dtype})
+                local got, whole = (flow.full_like(y, base) ^ y):totable(), y:totable()
+                for i, exponent in ipairs(whole) do
+                    local right = flow.tensor(base ^ exponent, {dtype = dtype}):item()
+                    local equal = got[i] == right and 1 / got[i] == 1 / right or got[i] ~= got[i] and right ~= right
+                    assert.is_true(equal or math.abs(got[i] / right - 1) < 4 * epsilon,
+                        ("%s: %g ^ %g is %g, not %g"):format(dtype, base, exponent, got[i], right))
+                end
+            end
+        end
+    end)
 end)
 
 describe("integers:", function()

@@ -337,12 +337,6 @@ FL_VMATH_BUILTIN(round, rint)
 
 FL_VMATH float fl_pow_f32(float x, float y) { return powf(x, y); }
 FL_VMATH double fl_pow_f64(double x, double y) { return pow(x, y); }
-/* May fl_pow_near_* be called? */
-FL_VMATH int fl_pow_is_near_f32(float x, float y) { return (x > 0) & (x < INFINITY) & (fl_abs_f32(y) < INFINITY); }
-FL_VMATH int fl_pow_is_near_f64(double x, double y)
-{
-    return FL_HAS_FMA & (x > 0) & (x < INFINITY) & (fl_abs_f64(y) < INFINITY);
-}
 FL_VMATH float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 FL_VMATH double fl_fmod_f64(double x, double y) { return fmod(x, y); }
 
@@ -359,6 +353,7 @@ FL_VMATH double fl_lgamma_f64(double x)
 #define T float
 #define M(name) fl_##name##_f32
 #define BITS int32_t
+#define HAS_POWERS 1
 #define BITS_OF fl_float_bits
 #define OF_BITS fl_float_of_bits
 #include "vmath_both.inc"
@@ -366,6 +361,7 @@ FL_VMATH double fl_lgamma_f64(double x)
 #define T double
 #define M(name) fl_##name##_f64
 #define BITS int64_t
+#define HAS_POWERS FL_HAS_FMA
 #define BITS_OF fl_double_bits
 #define OF_BITS fl_double_of_bits
 #include "vmath_both.inc"

@@ -182,7 +182,7 @@ FL_VMATH double fl_exp_wide(double x)
 }
 
 /* x^y, 0 < x < infinity, y finite */
-FL_VMATH float fl_pow_near_f32(float x, float y) { return (float)fl_exp_wide((double)y * fl_log_wide(x)); }
+FL_VMATH float fl_pow_positive_f32(float x, float y) { return (float)fl_exp_wide((double)y * fl_log_wide(x)); }
 
 FL_VMATH float fl_atan_f32(float x)
 {

@@ -135,7 +135,7 @@ FL_VMATH double fl_log1p_f64(double x)
 /* ---- powers ---- */
 
 /* x^y, 0 < x < infinity, y finite: the logarithm in two doubles, so that whole powers are exact where they fit. */
-FL_VMATH double fl_pow_near_f64(double x, double y)
+FL_VMATH double fl_pow_positive_f64(double x, double y)
 {
     double e, f = fl_log_reduce_f64(&e, x), d = 2 + f, d_low = f - (d - 2);
     double s = f / d, s_low = (fl_fma_f64(-s, d, f) - s * d_low) / d;
