@@ -148,7 +148,7 @@ static bool result_of(fl_dtype *dtype, fl_dtype *compute, const fl_kernel *kerne
     if (!tensor) return false;
     if (row->rule == FL_EW_FILL) all = kernel->in[0].dtype;
     if (row->rule == FL_EW_FILL && kernel->in[0].data == kernel->in[0].scalar) return false;
-    if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) all = fl_dtype_to_float(all);
+    if (row->rule == FL_EW_FLOAT) all = fl_dtype_to_float(all);
     if (row->rule != FL_EW_LOGIC && !(row->categories >> fl_dtype_categories[all] & 1)) return false;
     *dtype = fl_ew_is_predicate(row->rule) ? FL_BOOL : all;
     *compute = fl_ew_compute_dtype(kernel, *dtype);

@@ -116,7 +116,6 @@ fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel, fl_dtype result)
     if (row->rule == FL_EW_FILL) return fl_dtype_compute(kernel->in[0].dtype);
     fl_dtype d = promoted(kernel, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
     if (row->rule == FL_EW_FLOAT && !fl_dtype_is_float(d)) d = result;
-    if (row->rule == FL_EW_TEST && !fl_dtype_is_float(d)) d = FL_FLOAT32;
     if (row->rule == FL_EW_COMPARE && fl_dtype_is_integer(d)) d = holding_all(kernel, d);
     return fl_dtype_compute(d);
 }

@@ -22,15 +22,11 @@ typedef enum fl_ew_rule {
     FL_EW_SAME,    /* promoted -> promoted */
     FL_EW_FLOAT,   /* promoted, integers as float32 -> the same */
     FL_EW_COMPARE, /* promoted -> bool */
-    FL_EW_TEST,    /* promoted, integers as float32 -> bool */
     FL_EW_LOGIC,   /* bool -> bool */
     FL_EW_FILL     /* that of operand 0 -> the same */
 } fl_ew_rule;
 
-static inline bool fl_ew_is_predicate(fl_ew_rule rule)
-{
-    return rule == FL_EW_COMPARE || rule == FL_EW_TEST || rule == FL_EW_LOGIC;
-}
+static inline bool fl_ew_is_predicate(fl_ew_rule rule) { return rule == FL_EW_COMPARE || rule == FL_EW_LOGIC; }
 
 enum { FL_EW_MAX_IN = 3, FL_EW_ATTRS = 2 };
 

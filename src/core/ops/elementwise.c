@@ -33,7 +33,7 @@ static fl_status infer_row(fl_infer *infer)
     fl_dtype dtype = row->rule == FL_EW_FILL
         ? infer->in[0].dtype
         : fl_infer_promote_some(infer, row->mask < 0 ? UINT32_MAX : ~(1u << row->mask));
-    if (row->rule == FL_EW_FLOAT || row->rule == FL_EW_TEST) dtype = fl_dtype_to_float(dtype);
+    if (row->rule == FL_EW_FLOAT) dtype = fl_dtype_to_float(dtype);
     if (row->rule != FL_EW_LOGIC && !(row->categories >> fl_dtype_categories[dtype] & 1))
         return fl_infer_fail(infer, FL_ERR_DTYPE, "takes no %s tensors", fl_dtype_name(dtype));
     infer->out[0].dtype = fl_ew_is_predicate(row->rule) ? FL_BOOL : dtype;
