@@ -291,6 +291,10 @@ local poolings = {
     {x = {2, 2, 5, 5}, kernel = 5},
     {x = {1, 3, 4, 6}, kernel = 1, stride = 2},
     {x = {1, 1, 1, 1}, kernel = 2, padding = 1, stride = 1},
+    {x = {1, 1, 3, 300}, kernel = 2}, -- rows of more windows than are taken at once
+    {x = {1, 1, 3, 257}, kernel = 3, stride = 2, padding = 1},
+    {x = {1, 1, 3, 275}, kernel = 3, stride = 1, padding = 1},
+    {x = {1, 1, 2, 400}, kernel = 2, stride = 3},
 }
 local dilated = {
     {x = {2, 2, 9, 12}, kernel = 2, dilation = 3},
