@@ -638,3 +638,29 @@ describe("x ^ -0.5", function()
         end
     end)
 end)
+
+describe("few elements", function()
+    -- They take a shorter way (infer.c, choose_flat).
+    it("give the same bits beside a number as beside a tensor of it", function()
+        for _, dtype in ipairs {"float32", "float64", "bfloat16", "int64"} do
+            for _, n in ipairs {0, 1, 3, 16, 63, 64, 65, 200} do
+                local x = (flow.arange(n) - 3):to(dtype)
+                for _, number in ipairs {2, -3, 1.1, 0 / 0, 2 ^ 53 + 2} do
+                    if dtype:find "float[36]" or math.type(number) == "integer" then
+                        local full = flow.full({n}, number, {dtype = dtype})
+                        local where = ("%s %d %s"):format(dtype, n, number)
+                        support.same_bits(x + full, x + number, where)
+                        support.same_bits(full - x, number - x, where)
+                        support.same_bits(flow.maximum(x, full), x:clone():maximum_(number), where)
+                        support.same_bits(x * full, x:clone():mul_(number), where)
+                        support.same_bits(x:ge(full), x:ge(number), where)
+                    end
+                end
+                support.same_bits(x * flow.ones_like(x), x * true, dtype)
+            end
+            local strided = flow.arange(32):to(dtype):view(8, 4):t()
+            support.same_bits(strided + flow.full_like(strided, 2), strided + 2, "strided")
+            support.same_bits(flow.full({4, 8}, 6, {dtype = dtype}), strided:mul_(0):add_(6), "strided")
+        end
+    end)
+end)

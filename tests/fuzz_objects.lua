@@ -433,8 +433,8 @@ local function check_message(i, entry, message)
     if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
     local named = lazy_names.get(flow.distributions, text:match "^[%w_]+") -- which speak under their own names
         or passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
-        or text:find "^a program of " or text:find "^the input '" -- of a program that was given as a function
-        or text:find "^loader: not a function"                     -- as which it was given
+        or text:find "^a program of " or text:find "^the input '"  -- of a program that was given as a function
+        or text:find "^loader: not a function" or text:find "^augment: takes a tensor" -- as which it was given
     if not named then complain(i, entry.path .. " is not named: " .. message) end
     for _, what in ipairs {"index", "call", "compare", "perform arithmetic", "concatenate", "get length"} do
         if text:find("attempt to " .. what, 1, true) then complain(i, entry.path .. ": " .. message) end

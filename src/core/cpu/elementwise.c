@@ -15,7 +15,6 @@
 
 enum {
     SMALL = 8192,   /* elements that one thread does at once */
-    NUMBERS = 64,   /* elements to which a number is repeated here */
     REPEATED = 512, /* and a block; or converted at a time */
     SHORT_BLOCK = 4
 };
@@ -142,10 +141,16 @@ static fl_status run_step(fl_kernel *kernel)
 
 /* A number of the compute type among small contiguous operands: repeated in a buffer, by the vectors in which the row's
 ** loop then reads it. Of shorter stores the machine would have to wait for the last. */
-static void repeat_number(const fl_view *view, void *buffer, int64_t n)
+static void repeat_element(const void *element, fl_dtype dtype, void *buffer, int64_t n)
 {
-    int64_t size = (int64_t)fl_dtype_size(view->dtype);
-    FL_BY_LEVEL(fl_copy_kernels)->move[__builtin_ctzll((uint64_t)size)](buffer, size, view->data, 0, n);
+    int64_t size = (int64_t)fl_dtype_size(dtype);
+    FL_BY_LEVEL(fl_copy_kernels)->move[__builtin_ctzll((uint64_t)size)](buffer, size, element, 0, n);
+}
+
+void fl_cpu_repeat_number(void *buffer, double number, fl_dtype dtype, int64_t n)
+{
+    float narrow = (float)number;
+    repeat_element(dtype == FL_FLOAT32 ? (const void *)&narrow : &number, dtype, buffer, n);
 }
 
 /* A block that is broadcast along the first axes alone, as a bias is. */
@@ -173,8 +178,8 @@ static bool repeat(const fl_view *view, const fl_view *out, fl_dtype dtype, void
 {
     if (view->dtype != dtype) return false;
     if (view->numel != 1 && !is_one_element(view)) return repeat_block(view, out, buffer);
-    if (out->numel > NUMBERS) return false;
-    repeat_number(view, buffer, out->numel);
+    if (out->numel > FL_EW_REPEATS) return false;
+    repeat_element(view->data, view->dtype, buffer, out->numel);
     return true;
 }
 
@@ -242,15 +247,15 @@ fl_status fl_cpu_elementwise(fl_kernel *kernel)
     if (out->numel > SMALL || !out->contiguous || (is_predicate && out->dtype != FL_BOOL)) return run_step(kernel);
     if (!loop) return is_narrow(dtype) && run_widened(kernel, dtype) ? FL_OK : run_step(kernel);
     const void *in[FL_EW_MAX_IN];
-    _Alignas(64) int64_t numbers[FL_EW_MAX_IN][NUMBERS];
+    _Alignas(64) int64_t numbers[FL_EW_MAX_IN][FL_EW_REPEATS];
     for (int i = 0; i < kernel->nin; i++) {
         const fl_view *v = &kernel->in[i];
         fl_dtype wanted = i == row->mask ? FL_BOOL : dtype;
         in[i] = v->data;
         if (v->contiguous & (v->numel == out->numel) & (v->dtype == wanted)) continue;
-        if (v->numel != 1 || v->dtype != wanted || out->numel > NUMBERS)
+        if (v->numel != 1 || v->dtype != wanted || out->numel > FL_EW_REPEATS)
             return out->numel <= REPEATED ? run_repeated(kernel, loop, dtype) : run_step(kernel);
-        repeat_number(v, numbers[i], out->numel);
+        repeat_element(v->data, v->dtype, numbers[i], out->numel);
         in[i] = numbers[i];
     }
     return run_loop(kernel, loop, in);

@@ -4,6 +4,7 @@
 */
 #include "call.h"
 #include "chain.h"
+#include "cpu/elementwise.h"
 #include "engine/engine.h"
 #include "engine/loss.h"
 #include "listener.h"
@@ -239,22 +240,43 @@ static fl_status issue_kernel(const fl_call *call, fl_kernel *kernel)
 
 /* ---- on the CPU ---- */
 
-/* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it. */
-static inline bool run_flat(const fl_call *call)
+/* Runs the plan's bare loop when the operands are ready and contiguous; false: the kernel must see to it.
+** repeated: room for the operand that is a number; NULL: there is none. */
+static inline __attribute__((always_inline)) bool run_flat_with(const fl_call *call, void *repeated)
 {
     const void *in[FL_FLAT_MAX_IN];
     const fl_tensor *out = call->out[0];
+    int64_t numel = out->meta->local_numel;
     if (FL_UNLIKELY(!fl_engine_direct || !out->contiguous)) return false;
     for (int i = 0; i < call->nin; i++) {
         const fl_tensor *t = call->tensors[i];
+        if (repeated && !t) {
+            const fl_operand *number = &call->in[i];
+            double value = number->kind == FL_NUM_FLOAT ? number->number : (double)number->integer;
+            fl_cpu_repeat_number(repeated, value, call->plan->number_dtype, numel);
+            in[i] = repeated;
+            continue;
+        }
         const fl_var *v = &t->storage->var;
         if (!t->contiguous || !(call->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
         in[i] = fl_tensor_ready_data(t);
     }
-    call->plan->flat(fl_tensor_ready_data(out), in, out->meta->local_numel, NULL);
+    call->plan->flat(fl_tensor_ready_data(out), in, numel, NULL);
     if (call->writes) fl_var_bump(&call->out[0]->storage->var);
     fl_engine_direct_ops++;
     return true;
+}
+
+/* A function of its own for the sake of the stack. */
+static __attribute__((noinline)) bool run_flat_with_number(const fl_call *call)
+{
+    _Alignas(64) double repeated[FL_EW_REPEATS];
+    return run_flat_with(call, repeated);
+}
+
+static inline bool run_flat(const fl_call *call)
+{
+    return call->plan->flat_number ? run_flat_with_number(call) : run_flat_with(call, NULL);
 }
 
 /* A reduction of a deferred operand, whose elements need no memory then. */

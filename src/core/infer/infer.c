@@ -286,15 +286,23 @@ static fl_dtype number_dtype(const struct build *build)
 
 enum { FLAT_UP_TO = 8192 }; /* elements: more may want the team */
 
-static fl_flat_fn flat_loop(const fl_plan *plan, const struct build *build)
+/* The bare loop for small operands of one meta, of which one may be a number. */
+static void choose_flat(fl_plan *plan, const struct build *build)
 {
     if (!build->op->flat || !plan->kernel || plan->device || !plan->runs || plan->boxes || build->attrs->count
         || plan->nin > FL_FLAT_MAX_IN)
-        return NULL;
-    if (plan->out[0]->local_numel > FLAT_UP_TO) return NULL;
-    for (int i = 0; i < plan->nin; i++)
-        if (plan->in[i] != plan->out[0]) return NULL;
-    return build->op->flat(build->op->row, plan->out[0]->dtype);
+        return;
+    int64_t numel = plan->out[0]->local_numel;
+    int numbers = 0;
+    if (numel > FLAT_UP_TO) return;
+    for (int i = 0; i < plan->nin; i++) {
+        if (plan->in[i] == plan->out[0]) continue;
+        if (plan->in[i] || build->specs[i].kind <= FL_TENSOR || plan->number_dtype != plan->out[0]->dtype) return;
+        numbers++;
+    }
+    if (numbers > 1 || (numbers && numel > FL_EW_REPEATS)) return;
+    plan->flat = build->op->flat(build->op->row, plan->out[0]->dtype);
+    plan->flat_number = numbers > 0;
 }
 
 enum {
@@ -378,7 +386,7 @@ static fl_status fill_plan(fl_plan *plan, struct build *build)
     FL_TRY(set_outputs(plan, build));
     FL_TRY(choose_kernel(plan, build));
     plan->number_dtype = number_dtype(build);
-    plan->flat = flat_loop(plan, build);
+    choose_flat(plan, build);
     plan->defers = !plan->boxes && !build->in_place && fl_plan_may_fuse(plan);
     plan->folds = build->op->flags & FL_OP_FOLDS && plan->nin == 1 && plan->kernel && !plan->device;
     return FL_OK;

@@ -26,7 +26,8 @@ typedef struct fl_plan {
     fl_kernel_fn kernel;     /* NULL when body, or when a device has none */
     const fl_device *device; /* NULL: the CPU */
     int device_index, lane;  /* of a device: which one, and the lane of its compute queue */
-    fl_flat_fn flat; /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
+    fl_flat_fn flat;  /* small, all operands of one meta, nothing boxed: serves where they are contiguous; or NULL */
+    bool flat_number; /* but one of them is a number */
     fl_body body;
     bool boxes;                     /* some input must be boxed */
     bool defers;                    /* its result may be computed later, with others (dispatch/chain.h) */
