@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { STRETCH = 8192 }; /* elements of one unit of work */
+enum { STRETCH = 8192, VISIT_NS = 10 }; /* elements of one unit of work; what one takes beside them */
 
 /* ---- all tensors of a call, as stretches ---- */
 
@@ -26,7 +26,7 @@ struct pack {
     int members, groups;
     uint32_t written;    /* groups to be copied back */
     struct member *list; /* owned */
-    int64_t stretches;
+    int64_t stretches, numel; /* of all */
     void (*visit)(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch);
     const fl_optim_kernels *kernels;
     /* what the visitors use */
@@ -95,7 +95,7 @@ static fl_status open_pack(struct pack *pack, fl_kernel *kernel, int members, in
     pack->kernels = FL_BY_LEVEL(fl_optim_kernels);
     pack->members = members;
     pack->groups = groups;
-    pack->stretches = 0;
+    pack->stretches = pack->numel = 0;
     pack->list = calloc((size_t)members, sizeof *pack->list);
     if (!pack->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->name, members);
     fl_status status = FL_OK;
@@ -105,6 +105,7 @@ static fl_status open_pack(struct pack *pack, fl_kernel *kernel, int members, in
         m->is_double = kernel->in[i].dtype == FL_FLOAT64;
         m->first = pack->stretches;
         pack->stretches += (m->numel + STRETCH - 1) / STRETCH;
+        pack->numel += m->numel;
         for (int g = 0; g < groups && status == FL_OK; g++) status = open_operand(pack, i, g);
     }
     if (status != FL_OK) close_pack(pack);
@@ -133,6 +134,13 @@ static void visit_stretches(void *context, int64_t begin, int64_t end)
         int64_t at = (s - m->first) * STRETCH, n = m->numel - at < STRETCH ? m->numel - at : STRETCH;
         p->visit(p, m, at, n, s);
     }
+}
+
+/* Visits all, at so many ns an element. Most stretches of small tensors are far from full. */
+static void visit_all(struct pack *pack, double ns)
+{
+    double stretches = (double)pack->stretches;
+    fl_team_for(pack->stretches, VISIT_NS + ns * (double)pack->numel / (stretches ? stretches : 1), visit_stretches, pack);
 }
 
 /* ---- steps ---- */
@@ -181,7 +189,7 @@ fl_status fl_cpu_step(fl_kernel *kernel, fl_step_rule rule, const fl_step *numbe
                      .trust = kernels->trusts[rule],
                      .numbers = *numbers};
     FL_TRY(open_pack(&p, kernel, kernel->nin / (rules[rule].groups + rules[rule].trust), rules[rule].groups));
-    fl_team_for(p.stretches, STRETCH * 0.4, visit_stretches, &p);
+    visit_all(&p, 0.4);
     fl_status status = write_back(&p);
     close_pack(&p);
     return status;
@@ -224,7 +232,7 @@ fl_status fl_cpu_step_norms(fl_kernel *kernel, fl_step_norm norm, const fl_step 
 #undef X
     struct pack p = {.visit = visit_norms, .norms = FL_BY_LEVEL(fl_optim_kernels)->norms[norm], .numbers = *numbers};
     FL_TRY(open_sums(&p, kernel, kernel->nin / groups[norm], groups[norm], 2));
-    fl_team_for(p.stretches, STRETCH * 0.2, visit_stretches, &p);
+    visit_all(&p, 0.2);
     for (int i = 0; i < p.members; i++) {
         int64_t end = i + 1 < p.members ? p.list[i + 1].first : p.stretches;
         double sums[2] = {0, 0};
@@ -249,7 +257,7 @@ static fl_status sum_all(fl_kernel *kernel, double (*const *sum_of)(const void *
     double sum = 0;
     struct pack p = {.visit = visit_sum, .sum = sum_of};
     FL_TRY(open_sums(&p, kernel, kernel->nin, 1, 1));
-    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
+    visit_all(&p, 0.1);
     for (int64_t i = 0; i < p.stretches; i++) sum += p.partial[i];
     store_sum(&kernel->out[0], 0, sum);
     close_sums(&p);
@@ -269,7 +277,7 @@ fl_status fl_cpu_scale(fl_kernel *kernel, int members, double factor)
 {
     struct pack p = {.visit = visit_scale, .written = 1, .factor = factor};
     FL_TRY(open_pack(&p, kernel, members, 1));
-    fl_team_for(p.stretches, STRETCH * 0.1, visit_stretches, &p);
+    visit_all(&p, 0.1);
     fl_status status = write_back(&p);
     close_pack(&p);
     return status;
