@@ -121,6 +121,50 @@ describe("a captured step of training", function()
         assert.are.same(run(false), run(true))
     end)
 
+    -- What each step changes in the group, by its number.
+    local changes = {
+        SGD = {
+            [4] = {"lr", 0.05}, [6] = {"weight_decay", 0.1}, [8] = {"maximize", true}, [9] = {"lr", "fast"},
+            [10] = {"lr", 0.05}, [12] = {"momentum", 0.9}, [14] = {"nesterov", true}, [16] = {"momentum", 0},
+            [17] = {"nesterov", false},
+        },
+        AdamW = {
+            [4] = {"lr", 0.05}, [6] = {"beta", 0.5}, [8] = {"betas", {0.8, 0.9}}, [11] = {"beta", 0.6},
+            [13] = {"amsgrad", true},
+        },
+        RMSprop = {[4] = {"alpha", 0.5}, [6] = {"centered", true}, [8] = {"alpha", "none"}, [9] = {"alpha", 0.6}},
+    }
+    for name, by_step in pairs(changes) do
+        it("takes the options that were changed: " .. name, function()
+            local function run(captures, rate)
+                local w = nn.Parameter(flow.arange(5):to("float32"))
+                local optimizer = optim[name]({w}, {lr = 0.1, betas = name == "AdamW" and {0.9, 0.999} or nil})
+                local group, given = optimizer.groups[1], rate
+                local scheduler = rate and optim.Scheduler(optimizer, function() return given end)
+                local function f(x)
+                    optimizer:zero_grad()
+                    w.grad = x * 2
+                    if scheduler then scheduler:step() end
+                    optimizer:step()
+                end
+                if captures then f = capture(f) end
+                local seen = {}
+                for i = 1, 20 do
+                    local key, value = table.unpack(by_step[i] or {})
+                    if key == "beta" then group.betas[1] = value
+                    elseif key then group[key] = type(value) == "table" and {table.unpack(value)} or value end
+                    if rate then given = rate / (i // 4 + 1) end
+                    seen[i] = {(pcall(f, flow.ones(5))), w:totable()}
+                end
+                return seen
+            end
+            for _, rate in ipairs {false, 0.2} do
+                local want, got = run(false, rate), run(true, rate)
+                for i = 1, 20 do assert.are.same(want[i], got[i], ("step %d, rate %s"):format(i, rate)) end
+            end
+        end)
+    end
+
     it("goes on from a checkpoint as if nothing had happened", function()
         local path = os.tmpname()
         local function run(captures, resumes)

@@ -24,8 +24,8 @@ struct member {
 struct pack {
     fl_kernel *kernel;
     int members, groups;
-    uint32_t written;    /* groups to be copied back */
-    struct member *list; /* owned */
+    uint32_t written;         /* groups to be copied back */
+    struct member *list;      /* owned */
     int64_t stretches, numel; /* of all */
     void (*visit)(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch);
     const fl_optim_kernels *kernels;
@@ -140,7 +140,8 @@ static void visit_stretches(void *context, int64_t begin, int64_t end)
 static void visit_all(struct pack *pack, double ns)
 {
     double stretches = (double)pack->stretches;
-    fl_team_for(pack->stretches, VISIT_NS + ns * (double)pack->numel / (stretches ? stretches : 1), visit_stretches, pack);
+    fl_team_for(pack->stretches, VISIT_NS + ns * (double)pack->numel / (stretches ? stretches : 1), visit_stretches,
+                pack);
 }
 
 /* ---- steps ---- */

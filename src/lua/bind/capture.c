@@ -266,7 +266,10 @@ static int flow_capture(lua_State *L)
 /* Is a program recorded that replays without Lua? */
 static bool records(void) { return fl_program_is_recording() && !fl_pieces_is_running(); }
 
-/* live(op, tensors, options, f): op(tensors, options) and its result; its replays take the options that f returns. */
+/* live(op, tensors, options, f): op(tensors, options) and its result; its replays take the options that
+** f(complete, first) returns. Those that it does not name, or all where it returns nil, stay as in the replay before.
+** complete: that one came to its end, so its options are known to have been taken. first: nothing of Lua has run in this
+** one but the guards. */
 static int program_live(lua_State *L)
 {
     int64_t since = fl_program_length();
@@ -293,6 +296,41 @@ static int program_changed(lua_State *L)
     return 0;
 }
 
+enum { MOST_FIELDS = 84 }; /* a C function has 255 upvalues */
+
+/* Upvalues: how many fields; of each its table, key and value. */
+static int are_unchanged(lua_State *L)
+{
+    const int count = (int)lua_tointeger(L, lua_upvalueindex(1));
+    bool same = true;
+    for (int i = 0, at = 2; i < count && same; i++, at += 3) {
+        lua_pushvalue(L, lua_upvalueindex(at + 1));
+        lua_rawget(L, lua_upvalueindex(at));
+        same = lua_rawequal(L, -1, lua_upvalueindex(at + 2));
+        lua_settop(L, 0);
+    }
+    lua_pushboolean(L, same);
+    return 1;
+}
+
+/* fields(table, key, table, key, ...): a function that tells whether these fields are as they are now. */
+static int program_fields(lua_State *L)
+{
+    const int count = lua_gettop(L) / 2;
+    if (count > MOST_FIELDS) FL_RAISE(L, "fields: takes at most %d fields, got %d", MOST_FIELDS, count);
+    luaL_checkstack(L, 3 * count + 4, "fields");
+    lua_pushinteger(L, count);
+    for (int i = 1; i < 2 * count; i += 2) {
+        luaL_checktype(L, i, LUA_TTABLE);
+        lua_pushvalue(L, i);
+        lua_pushvalue(L, i + 1);
+        lua_pushvalue(L, i + 1);
+        lua_rawget(L, i);
+    }
+    lua_pushcclosure(L, are_unchanged, 3 * count + 1);
+    return 1;
+}
+
 /* guard(f): replays only where f() is true. */
 static int program_guard(lua_State *L)
 {
@@ -310,8 +348,13 @@ static int program_called(lua_State *L)
 void fl_lua_open_capture(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"capture", flow_capture}, {NULL, NULL}};
-    static const luaL_Reg own[] = {{"live", program_live},   {"again", program_again},   {"changed", program_changed},
-                                   {"guard", program_guard}, {"called", program_called}, {NULL, NULL}};
+    static const luaL_Reg own[] = {{"live", program_live},
+                                   {"again", program_again},
+                                   {"changed", program_changed},
+                                   {"guard", program_guard},
+                                   {"called", program_called},
+                                   {"fields", program_fields},
+                                   {NULL, NULL}};
     static const luaL_Reg methods[] = {{"memory", captured_memory}, {NULL, NULL}};
     static const luaL_Reg metamethods[] = {
         {"__call", captured_call}, {"__gc", captured_gc}, {"__tostring", captured_tostring}, {NULL, NULL}};

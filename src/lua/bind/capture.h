@@ -39,6 +39,7 @@ typedef struct fl_captured_version {
     bool grad_enabled;
     uintptr_t autocast;
     fl_dtype default_dtype;
+    bool complete; /* the last run: the steps have what the host gave for it */
     int guard_count;
     int64_t changes; /* of modules, when it was found to fit */
     uint64_t used;

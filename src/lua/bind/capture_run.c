@@ -144,17 +144,22 @@ struct host {
     lua_State *L;
     int hosts; /* index of the list */
     int id;
+    bool complete; /* the last replay was */
+    bool later;    /* a function has run in this one */
     fl_attrs *attrs;
 };
 
-/* In a protected call: runs the function of the number, and reads the attributes that it returns. */
+/* In a protected call: runs the function of the number, and reads the attributes that it returns; nil: they stay. */
 static int host_protected(lua_State *L)
 {
-    const struct host *h = lua_touserdata(L, 2);
+    struct host *h = lua_touserdata(L, 2);
     lua_rawgeti(L, 1, h->id);
     lua_rawgeti(L, -1, 2);
-    lua_call(L, 0, h->attrs ? 1 : 0);
-    if (!h->attrs) return 0;
+    lua_pushboolean(L, h->complete);
+    lua_pushboolean(L, !h->later);
+    h->later = true;
+    lua_call(L, 2, h->attrs ? 1 : 0);
+    if (!h->attrs || lua_isnil(L, -1)) return 0;
     lua_rawgeti(L, 3, 1);
     fl_lua_read_attrs(L, h->attrs, fl_lua_call_of(L, -1), 4);
     return 0;
@@ -220,7 +225,7 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
     fl_box *boxes[FL_CAPTURE_RESULTS];
     prepare_arguments(L, args, version, first);
     luaL_checkstack(L, version->result_count + 16, "capture");
-    struct host host = {.L = L};
+    struct host host = {.L = L, .complete = version->complete};
     fl_captured_push_field(L, self, version, FL_VERSION_HOSTS);
     host.hosts = lua_gettop(L);
     fl_captured_push_field(L, self, version, FL_VERSION_TEMPLATE);
@@ -235,7 +240,9 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
         if (!single) lua_rawseti(L, list, i + 1);
     }
     fl_lua_enter(L);
+    version->complete = false;
     FL_CHECK(L, fl_program_run(version->program, args, results, call_host, &host));
+    version->complete = true;
     for (int i = 0; i < version->result_count; i++) boxes[i]->tensor = results[i];
     fl_lua_account(L);
     return single ? 1 : push_results(L, template, list);
@@ -507,6 +514,7 @@ static fl_captured_version *push_version(lua_State *L)
 {
     fl_captured_version *version = lua_newuserdatauv(L, sizeof *version, 0);
     *version = (fl_captured_version){
+        .complete = true,
         .grad_enabled = fl_grad_enabled,
         .autocast = fl_autocast_now,
         .default_dtype = fl_dtype_default,

@@ -81,12 +81,13 @@ end
 
 -- True while the states of the batches are those of their parameters, and have counted alike.
 local function are_current(self, batches)
-    for _, batch in ipairs(batches) do
-        local params, states = batch.lists[1], batch.states
+    local state_by = self.state
+    for n = 1, #batches do
+        local params, states = batches[n].lists[1], batches[n].states
         local step = states[1].step
         for i = 1, #states do
             local state = states[i]
-            if self.state[params[i]] ~= state or state.step ~= step then return false end
+            if state_by[params[i]] ~= state or state.step ~= step then return false end
         end
     end
     return true
@@ -104,25 +105,68 @@ local function batches_of(self, group)
 end
 
 local function count_step(states)
-    for i = 1, #states do states[i].step = states[i].step + 1 end
+    for i = 1, #states do
+        local state = states[i]
+        state.step = state.step + 1
+    end
 end
 
 -- ---- steps ----
 
+-- Watches a group's options, those in lists (betas) too; no list has more than three.
+local function fields_of(self, group)
+    local fields = {}
+    local function add_field(holder, key) fields[#fields + 1], fields[#fields + 2] = holder, key end
+    for key in pairs(self.defaults) do
+        local value = group[key]
+        add_field(group, key)
+        for i = 1, type(value) == "table" and math.min(#value, 3) or 0 do add_field(value, i) end
+    end
+    return program.fields(table.unpack(fields))
+end
+
+-- look() returns how often the group's options were found changed, `changes` what it returned last.
+local function watch_options(self, group)
+    local watch, are_same = {changes = 0}, fields_of(self, group)
+    function watch.look()
+        if not are_same() then are_same, watch.changes = fields_of(self, group), watch.changes + 1 end
+        return watch.changes
+    end
+    return watch
+end
+
+-- What a replay takes anew of the rule's options, which are `options` now: all where the group's have changed, else the
+-- number of the step, if that. The first step alone may differ in more.
+local function reader(self, group, states, options, watch)
+    local counted = options.step and {}
+    local seen, is_later = watch.changes, states[1].step > 1
+    return function(complete, first)
+        local step, changes = states[1].step, first and watch.changes or watch.look()
+        if complete and is_later and step > 1 and changes == seen then
+            if not counted then return nil end
+            counted.step = step
+            return counted
+        end
+        seen, is_later = changes, step > 1
+        return (select(2, self._options(group, step)))
+    end
+end
+
 -- What runs the ops of a batch's step: run(op, lists) with the options of its rule, or of options_of(group, step).
 -- When a step is captured, its replays count once and read the options anew.
-local function runner(self, group, states)
+local function runner(self, group, states, watch)
     local counts = true
-    local function of_rule(...) return (select(2, self._options(...))) end
     return function(op, lists, options_of)
-        options_of = options_of or of_rule
-        local options = options_of(group, states[1].step)
+        local step = states[1].step
+        local options = options_of and options_of(group, step) or select(2, self._options(group, step))
         if not program.recording then return op(lists, options) end
-        local mine = counts
+        local read = options_of and function() return options_of(group, states[1].step) end
+            or reader(self, group, states, options, watch)
+        if not counts then return program.live(op, lists, options, read) end
         counts = false
-        return program.live(op, lists, options, function()
-            if mine then count_step(states) end
-            return options_of(group, states[1].step)
+        return program.live(op, lists, options, function(complete, first)
+            count_step(states)
+            return read(complete, first)
         end)
     end
 end
@@ -135,24 +179,39 @@ local function with_gradients(lists)
     return result
 end
 
--- Updates the parameters of a batch.
-local function update(self, group, batch)
+-- Updates the parameters of a batch. watch: of the group's options, if the step is recorded.
+local function update(self, group, batch, watch)
     if self._compose then
-        return self._compose(group, runner(self, group, batch.states), with_gradients(batch.lists))
+        return self._compose(group, runner(self, group, batch.states, watch), with_gradients(batch.lists))
     end
     local op, options = self._options(group, batch.states[1].step)
     if op ~= (batch.op or op) then list_kept(self, group, batch) end        -- momentum was 0 so far, say
     batch.op = op
-    if program.recording then runner(self, group, batch.states)(op, batch.lists) else op(batch.lists, options) end
+    if watch then runner(self, group, batch.states, watch)(op, batch.lists) else op(batch.lists, options) end
 end
 
 -- A function that tells whether the group is updated by the op and in the batches that it has now, with as many
 -- parameters.
-local function guard(self, group, batches)
+local function group_guard(self, group, batches, watch)
     local count, op = #group.params, self._options(group, 1)
+    local seen, fits = watch.changes, true
     return function()
-        return #group.params == count and self._options(group, 1) == op and are_current(self, batches)
+        local changes = watch.look()
+        if changes ~= seen then fits, seen = self._options(group, 1) == op, changes end
+        return fits and #group.params == count and are_current(self, batches)
     end
+end
+
+-- A replay is right while there are as many groups, and the guard of each gives true.
+local function guard_groups(self, guards)
+    local count = #self.groups
+    program.guard(function()
+        if #self.groups ~= count then return false end
+        for i = 1, count do
+            if not guards[i]() then return false end
+        end
+        return true
+    end)
 end
 
 local function call_hooks(self, list)
@@ -161,16 +220,15 @@ end
 
 local function step_groups(self)
     local _ <close> = flow.no_grad()
-    if program.recording then
-        local count = #self.groups
-        program.guard(function() return #self.groups == count end)
-    end
+    local guards = {}
+    if program.recording then guard_groups(self, guards) end
     for i = 1, #self.groups do
         local group = self.groups[i]
         local batches = batches_of(self, group)
-        if program.recording then program.guard(guard(self, group, batches)) end
+        local watch = program.recording and watch_options(self, group)
+        if watch then guards[i] = group_guard(self, group, batches, watch) end
         for _, batch in ipairs(batches) do count_step(batch.states) end
-        for _, batch in ipairs(batches) do update(self, group, batch) end
+        for _, batch in ipairs(batches) do update(self, group, batch, watch) end
     end
 end
 
