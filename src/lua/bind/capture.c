@@ -268,8 +268,8 @@ static bool records(void) { return fl_program_is_recording() && !fl_pieces_is_ru
 
 /* live(op, tensors, options, f): op(tensors, options) and its result; its replays take the options that
 ** f(complete, first) returns. Those that it does not name, or all where it returns nil, stay as in the replay before.
-** complete: that one came to its end, so its options are known to have been taken. first: nothing of Lua has run in this
-** one but the guards. */
+** complete: that one came to its end, so its options are known to have been taken. first: nothing of Lua has run in
+** this one but the guards. */
 static int program_live(lua_State *L)
 {
     int64_t since = fl_program_length();
