@@ -10,6 +10,20 @@
 
 /* ---- mapped memory ---- */
 
+/* As much of a DLManagedTensorVersioned as the test looks at. */
+struct managed {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct managed *self);
+    uint64_t flags;
+    void *data;
+    int32_t device[2], ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+};
+
 static void test_mapping(void)
 {
     void *data;
@@ -47,6 +61,36 @@ static void test_mapping(void)
     OK(flow_empty(&t, &(flow_spec){.device = "meta"}));
     CHECK(flow_map(&data, t, FLOW_READ) == FLOW_ERR_STATE);
     FAILS(flow_unmap(t, FLOW_READ), FLOW_ERR_STATE, "flow_unmap: the tensor is not mapped");
+    flow_unref(t);
+    CHECK(flow_tensor_count() == 0);
+}
+
+/* A large tensor that is written in place may wait for its value, and keeps its memory. */
+static void test_written_in_place(void)
+{
+    const int64_t many[] = {100000};
+    void *given, *before, *after;
+    flow_tensor *t, *sum;
+    OK(flow_call(&t, 1, "zeros", FLOW_ARGS(flow_ints(many, 1))));
+    OK(flow_map(&before, t, FLOW_READ));
+    OK(flow_unmap(t, FLOW_READ));
+    OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))));
+    OK(flow_call(NULL, 0, "mul_", FLOW_ARGS(flow_of(t), flow_int(3))));
+    OK(flow_map(&after, t, FLOW_READ));
+    CHECK(after == before && ((float *)after)[99999] == 3);
+    OK(flow_unmap(t, FLOW_READ));
+    OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))));
+    OK(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(t))));
+    OK(flow_map(&after, t, FLOW_READ));
+    CHECK(after == before && item(sum) == 400000);
+    OK(flow_unmap(t, FLOW_READ));
+    flow_unref(sum);
+
+    OK(flow_to_dlpack(&given, t)); /* who looks at shared memory need not ask for the value of the tensor first */
+    struct managed *m = given;
+    OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))));
+    CHECK(m->data == before && ((float *)m->data)[99999] == 5);
+    m->deleter(m);
     flow_unref(t);
     CHECK(flow_tensor_count() == 0);
 }
@@ -262,20 +306,6 @@ static void test_tasks(void)
 
 /* ---- DLPack ---- */
 
-/* As much of a DLManagedTensorVersioned as the test looks at. */
-struct managed {
-    uint32_t major, minor;
-    void *context;
-    void (*deleter)(struct managed *self);
-    uint64_t flags;
-    void *data;
-    int32_t device[2], ndim;
-    uint8_t code, bits;
-    uint16_t lanes;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-};
-
 static int deleted;
 static void count_deleted(struct managed *self)
 {
@@ -354,6 +384,7 @@ int main(void)
 {
     OK(flow_open(NULL));
     RUN(test_mapping);
+    RUN(test_written_in_place);
     RUN(test_threads);
     RUN(test_tasks);
     RUN(test_priorities);

@@ -7,6 +7,7 @@
 #include "engine/control.h"
 #include "engine/var.h"
 #include "fault.h"
+#include "file/mapping.h"
 #include "listener.h"
 #include "op/operand.h"
 
@@ -63,6 +64,8 @@ static void value_dropped(fl_storage *storage)
     fl_chain *c = fl_chain_of_stamp(storage->var.write, &i);
     fl_chain_set_done(c, i);
     c->values[i].storage = NULL;
+    fl_storage_unref(c->values[i].home);
+    c->values[i].home = NULL;
     fl_chain_tidy(c);
 }
 
@@ -322,10 +325,9 @@ static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *
     op->draw(&value->draw, &kernel);
 }
 
-static fl_tensor *add_step(fl_chain *chain, const fl_chain_call *call)
+/* The operands as values of the chain, in[k] being operand k; what they are computed from. */
+static uint64_t add_operands(fl_chain *chain, const fl_chain_call *call, fl_view *views, uint8_t *in)
 {
-    fl_view views[FL_EW_MAX_IN];
-    uint8_t in[FL_EW_MAX_IN];
     uint64_t needs = 0;
     views_of(views, call);
     for (int k = 0; k < call->nin; k++) {
@@ -335,33 +337,49 @@ static fl_tensor *add_step(fl_chain *chain, const fl_chain_call *call)
         in[k] = (uint8_t)value;
         needs |= chain->values[value].needs;
     }
-    fl_tensor *out;
-    int i = chain->count;
-    if (fl_tensor_deferred(&out, call->plan->out[0], chain->device_index, fl_chain_stamp(chain, i)) != FL_OK)
-        return NULL;
-    fl_chain_value *v = &chain->values[chain->count++];
-    *v = (fl_chain_value){
-        .role = FL_VALUE_RESULT, .pending = true, .dtype = out->meta->dtype, .needs = needs | 1ull << i};
-    v->storage = out->storage;
+    return needs;
+}
+
+/* The value of the storage becomes a step, whose operands are there. */
+static void add_result(fl_chain *chain, const fl_chain_call *call, fl_view *views, const uint8_t *in, uint64_t needs,
+                       fl_storage *storage)
+{
+    const fl_meta *meta = call->plan->out[0];
+    int i = chain->count++;
+    fl_chain_value *v = &chain->values[i];
+    *v = (fl_chain_value){.role = FL_VALUE_RESULT, .pending = true, .dtype = meta->dtype, .needs = needs | 1ull << i};
+    v->storage = storage;
     v->name = call->plan->op->name;
     if (fl_chain_reports() && fl_engine_where) fl_engine_where(v->line, sizeof v->line);
     v->nin = (uint8_t)call->nin;
-    memcpy(v->in, in, sizeof in);
+    memcpy(v->in, in, (size_t)call->nin);
     set_step(v, call, views);
-    v->lesson = (uint8_t)fl_hash_words(out->meta->hash, v->name, strlen(v->name));
+    v->lesson = (uint8_t)fl_hash_words(meta->hash, v->name, strlen(v->name));
     v->kept = v->guessed = fl_chain_lessons[v->lesson] && fl_chain_is_costly(chain, v);
     v->room = (uint8_t)room_of(call);
     chain->room += v->room;
     chain->pending |= 1ull << i;
     chain->age = ++clock_ticks;
+}
+
+static fl_tensor *add_step(fl_chain *chain, const fl_chain_call *call)
+{
+    fl_view views[FL_EW_MAX_IN];
+    uint8_t in[FL_EW_MAX_IN];
+    uint64_t needs = add_operands(chain, call, views, in);
+    fl_tensor *out;
+    fl_stamp stamp = fl_chain_stamp(chain, chain->count);
+    if (fl_tensor_deferred(&out, call->plan->out[0], chain->device_index, stamp) != FL_OK) return NULL;
+    add_result(chain, call, views, in, needs, out->storage);
     return out;
 }
 
-/* Marks what the values read; false: some operand has too many readers already. */
-static bool mark_reads(const fl_chain_call *call)
+/* Marks what the values read, but for what they write; false: some operand has too many readers already. */
+static bool mark_reads(const fl_chain_call *call, const fl_storage *written)
 {
     for (int k = 0; k < call->nin; k++)
-        if (call->tensors[k] && !fl_var_is_deferred(&call->tensors[k]->storage->var)
+        if (call->tensors[k] && call->tensors[k]->storage != written
+            && !fl_var_is_deferred(&call->tensors[k]->storage->var)
             && !fl_var_mark_deferred_read(&call->tensors[k]->storage->var))
             return false;
     return true;
@@ -375,13 +393,16 @@ void fl_chain_start(void)
     fl_storage_dropped = value_dropped;
 }
 
-fl_tensor *fl_chain_add(const fl_chain_call *call)
+bool fl_chain_may_wait(void)
 {
-    const fl_meta *out = call->plan->out[0];
-    int64_t strides[FL_MAX_NDIM];
     if (!fl_var_computer) fl_chain_start();
-    if (fl_chain_forcing || fl_fault_armed || fl_listener_now || fl_engine_mode_get() != FL_ENGINE_AUTO) return NULL;
-    if (call->plan->op->draw && fl_meta_first(out) < 0) return NULL;
+    return !fl_chain_forcing && !fl_fault_armed && !fl_listener_now && fl_engine_mode_get() == FL_ENGINE_AUTO;
+}
+
+/* A chain with room for the step, whose operands are at hand; NULL: the op must run now. */
+static fl_chain *chain_ready(const fl_chain_call *call)
+{
+    int64_t strides[FL_MAX_NDIM];
     for (int tries = 0; tries < 2; tries++) {
         fl_chain *c = chain_for(call->plan);
         if (!c) return NULL;
@@ -391,16 +412,59 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
                 fl_chain_tidy(c);
                 return NULL;
             }
-        if (has_room(c, call)) {
-            fl_tensor *result = mark_reads(call) ? add_step(c, call) : NULL;
-            if (!result) fl_chain_tidy(c);
-            return result;
-        }
+        if (has_room(c, call)) return c;
         if (fl_chain_collect) fl_chain_collect(0);
         compact(c);
         c->open = c->count <= FL_CHAIN_MAX_VALUES / 2 && has_room(c, call);
     }
     return NULL;
+}
+
+fl_tensor *fl_chain_add(const fl_chain_call *call)
+{
+    if (!fl_chain_may_wait() || (call->plan->op->draw && fl_meta_first(call->plan->out[0]) < 0)) return NULL;
+    fl_chain *c = chain_ready(call);
+    if (!c) return NULL;
+    fl_tensor *result = mark_reads(call, NULL) ? add_step(c, call) : NULL;
+    if (!result) fl_chain_tidy(c);
+    return result;
+}
+
+/* Is some operand of the call computed from memory that may be lost? */
+static bool may_lose(const fl_chain *chain, const fl_chain_call *call)
+{
+    uint64_t pending = 0;
+    for (int k = 0; k < call->nin; k++) {
+        int value = call->tensors[k] ? fl_chain_pending_value(chain, call->tensors[k]) : -1;
+        if (value >= 0) pending |= 1ull << value;
+        else if (call->tensors[k] && fl_mapping_is_watched(call->tensors[k]->storage->data)) return true;
+    }
+    return fl_chain_may_lose(chain, pending);
+}
+
+/* The step writes operand 0 of the call. */
+static bool add_write(fl_chain *chain, const fl_chain_call *call)
+{
+    fl_view views[FL_EW_MAX_IN];
+    uint8_t in[FL_EW_MAX_IN];
+    fl_chain_target target;
+    if (!fl_chain_target_open(&target, chain, call->tensors[0])) return false;
+    uint64_t needs = add_operands(chain, call, views, in);
+    add_result(chain, call, views, in, needs, target.storage);
+    fl_chain_target_close(&target, chain, chain->count - 1);
+    return true;
+}
+
+bool fl_chain_write(const fl_chain_call *call)
+{
+    fl_storage *storage = call->tensors[0]->storage;
+    if (!call->plan->op->row || !fl_chain_may_wait() || !fl_chain_make_writable(call->tensors[0])) return false;
+    fl_chain *c = chain_ready(call);
+    if (!c) return false;
+    bool added = fl_chain_is_unread(storage) && !fl_chain_holds_much(c) && !may_lose(c, call)
+        && mark_reads(call, storage) && add_write(c, call);
+    if (!added) fl_chain_tidy(c);
+    return added;
 }
 
 void fl_chain_keep(fl_tensor *tensor)

@@ -5,6 +5,9 @@
 ** an operand or waiting computes it, together with what it is computed from, tile by tile (cpu/tiles.h). What nobody
 ** asks for is never computed and has no memory. On a device one kernel computes them (fl_device.tiles). Values, errors
 ** and the order of random numbers are those of ops that run one by one.
+**
+** On the host an op in place may be a step, too: what is deferred then is the value of the tensor's storage, and the
+** pass that computes it stores it in the memory that the storage had.
 */
 #ifndef FL_CHAIN_H
 #define FL_CHAIN_H
@@ -25,6 +28,13 @@ void fl_chain_start(void);
 
 /* Makes the result a deferred tensor; NULL: the op must run now. */
 fl_tensor *fl_chain_add(const fl_chain_call *call);
+
+/* The op writes operand 0, which keeps its memory; false: it must run now. */
+bool fl_chain_write(const fl_chain_call *call);
+
+/* The result becomes the value of the target, as if it had been copied; false: nothing is done. Nobody uses the result
+** after that. */
+bool fl_chain_give(fl_tensor *target, fl_tensor *result);
 
 /* Is the tensor, as a whole, a result that is not computed yet? */
 bool fl_chain_has(const fl_tensor *tensor);

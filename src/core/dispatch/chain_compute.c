@@ -77,6 +77,10 @@ static fl_status blocks_new(fl_storage **blocks, const fl_chain *chain, uint64_t
     for (uint64_t left = store; left && status == FL_OK; left &= left - 1) {
         int i = __builtin_ctzll(left);
         size_t bytes = (size_t)chain->numel * fl_dtype_size(chain->values[i].dtype);
+        if (chain->values[i].home) {
+            blocks[i] = fl_storage_ref(chain->values[i].home);
+            continue;
+        }
         status = fl_storage_new_for(&blocks[i], bytes, (fl_device_type)chain->values[i].storage->device,
                                     chain->device_index, FL_QUEUE_COMPUTE);
         if (status != FL_OK) blocks[i] = NULL;
@@ -101,10 +105,26 @@ static void value_done(fl_chain *chain, int i)
     for (int a = chain->ndim - 1; a >= 0; a--) v->stride[a] = stride, stride *= chain->size[a];
 }
 
+/* The result gets the block of the value that it is written over; what reads that reads it there. */
+static void come_home(fl_chain *chain, fl_chain_value *value)
+{
+    fl_storage *home = value->home;
+    for (int i = 0; i < chain->count; i++) {
+        fl_chain_value *v = &chain->values[i];
+        if (v->role != FL_VALUE_INPUT || v->storage != home) continue;
+        v->storage = fl_storage_ref(value->storage);
+        fl_storage_unref(home);
+    }
+    value->home = NULL;
+    assert(home->refs == 1);
+    fl_storage_move_data(value->storage, home);
+}
+
 /* There is no memory: the results are poisoned with the message. */
 static void value_failed(fl_chain *chain, int i)
 {
     fl_storage *storage = chain->values[i].storage;
+    if (chain->values[i].home) come_home(chain, &chain->values[i]);
     storage->var.write = 0;
     fl_var_poison(&storage->var, chain->values[i].name);
     fl_chain_set_done(chain, i);
@@ -139,13 +159,19 @@ static bool work_begin(struct work *work, fl_chain *chain, uint64_t store)
 static void work_tiles(struct work *work, fl_tiles *tiles, uint64_t also)
 {
     work->computed = fl_chain_needed_by(work->chain, work->store | also);
+    for (uint64_t left = work->store; left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        fl_chain_value *v = &work->chain->values[i];
+        if (v->home) {
+            fl_storage_unref(work->blocks[i]);
+            come_home(work->chain, v);
+        } else fl_storage_move_data(v->storage, work->blocks[i]);
+        v->storage->var.write = 0;
+    }
     build(work->chain, tiles, work->store | also, work->slots);
     for (uint64_t left = work->store; left; left &= left - 1) {
         int i = __builtin_ctzll(left);
-        fl_storage *storage = work->chain->values[i].storage;
-        fl_storage_move_data(storage, work->blocks[i]);
-        storage->var.write = 0;
-        fl_tiles_store(tiles, work->slots[i], storage->data);
+        fl_tiles_store(tiles, work->slots[i], work->chain->values[i].storage->data);
     }
 }
 
@@ -287,8 +313,7 @@ void fl_chain_compute(fl_chain *chain, uint64_t wanted, uint64_t also)
         if (wanted & -wanted & chain->pending) compute_together(chain, wanted & -wanted, 0);
 }
 
-/* The pending results that are computed from the variable's storage. */
-static uint64_t readers_of(const fl_chain *chain, const fl_var *var)
+uint64_t fl_chain_readers_of(const fl_chain *chain, const fl_var *var)
 {
     uint64_t readers = 0;
     for (int i = 0; i < chain->count; i++) {
@@ -313,7 +338,7 @@ static void drop_garbage(const fl_var *var)
     for (int tries = 0; tries < 2 && fl_chain_collect; tries++) {
         int64_t bytes = 0;
         for (int i = 0; i < FL_CHAINS; i++)
-            bytes += bytes_of(&fl_chains[i], var ? readers_of(&fl_chains[i], var) : fl_chains[i].pending);
+            bytes += bytes_of(&fl_chains[i], var ? fl_chain_readers_of(&fl_chains[i], var) : fl_chains[i].pending);
         if (bytes) fl_chain_collect(tries == 0 ? 0 : bytes);
     }
 }
@@ -347,7 +372,7 @@ void fl_chain_before_write(fl_var *var)
 {
     drop_garbage(var);
     for (int i = 0; i < FL_CHAINS; i++) {
-        uint64_t readers = readers_of(&fl_chains[i], var);
+        uint64_t readers = fl_chain_readers_of(&fl_chains[i], var);
         if (readers) fl_chain_compute(&fl_chains[i], readers, 0);
     }
     fl_var_unmark_deferred_read(var);

@@ -1,8 +1,12 @@
 /*
-** chain_internal.h -- what the two files of chains share: chain.c adds steps, chain_compute.c computes them.
+** chain_internal.h -- what the files of chains share: chain.c adds steps, chain_write.c sees to those that write in
+** place, chain_compute.c computes them.
 **
 ** A chain is a list of steps over local parts of one shape on one device. Its values are operands in memory (owned),
 ** numbers and results; a result is pending while its tensor lives and it is not computed.
+**
+** A result written in place has a home: the storage with the old value's block. All that is computed from the old value
+** lies on the way to that result, so the block is free for it when its step has run.
 */
 #ifndef FL_CHAIN_INTERNAL_H
 #define FL_CHAIN_INTERNAL_H
@@ -29,6 +33,7 @@ typedef struct fl_chain_value {
     fl_dtype dtype;
     uint64_t needs;              /* the values it is computed from and itself, a bit each */
     fl_storage *storage;         /* input: owned; pending: its tensor's */
+    fl_storage *home;            /* pending, written in place: whose block it gets; owned */
     int64_t offset;              /* input: bytes */
     int64_t stride[FL_MAX_NDIM]; /* input: along the chain's axes, 0 where broadcast */
     int64_t number[1];
@@ -93,6 +98,9 @@ void fl_chain_tidy(fl_chain *chain);
 /* The value is not pending any more. */
 void fl_chain_set_done(fl_chain *chain, int value);
 
+/* May ops wait now, whatever they are? */
+bool fl_chain_may_wait(void);
+
 /* What results need is known anew: some of it may lie in memory now. */
 void fl_chain_refresh_needs(fl_chain *chain);
 
@@ -102,7 +110,38 @@ uint64_t fl_chain_needed_by(const fl_chain *chain, uint64_t results);
 /* The pending value of the chain that the tensor is as a whole, or -1. */
 int fl_chain_pending_value(const fl_chain *chain, const fl_tensor *tensor);
 
+/* ---- writing in place (chain_write.c) ---- */
+
+/* May the op that writes operand 0 become a step? What is computed from the old value is computed, if it is still
+** wanted. */
+bool fl_chain_make_writable(const fl_tensor *target);
+
+/* Is nothing computed from the storage's value, now or in a queue? */
+bool fl_chain_is_unread(fl_storage *storage);
+
+/* Do the chain's operands take much memory, those apart that its results are written to? */
+bool fl_chain_holds_much(const fl_chain *chain);
+
+/* Are the values computed from memory that may be lost meanwhile? The old value would be lost with it, where the op on
+** its own writes nothing. */
+bool fl_chain_may_lose(const fl_chain *chain, uint64_t values);
+
+/* Before the step is added: `before` is the pending value that it writes, or -1 where the value is in memory. */
+typedef struct fl_chain_target {
+    fl_storage *storage, *home;
+    int before;
+} fl_chain_target;
+
+/* False: there is no memory. */
+bool fl_chain_target_open(fl_chain_target *target, const fl_chain *chain, const fl_tensor *tensor);
+
+/* Value i is what is written. */
+void fl_chain_target_close(fl_chain_target *target, fl_chain *chain, int i);
+
 /* ---- computing (chain_compute.c) ---- */
+
+/* The pending results that are computed from the variable's storage. */
+uint64_t fl_chain_readers_of(const fl_chain *chain, const fl_var *var);
 
 /* Computes pending results, a bit each; stores those of `also` with them, where there is memory for them. What fails is
 ** poisoned. */

@@ -3,6 +3,8 @@
 */
 #include "answer.h"
 #include "call.h"
+#include "chain.h"
+#include "engine/engine.h"
 #include "mapped.h"
 #include "planned.h"
 #include "record.h"
@@ -34,13 +36,33 @@ static bool on_the_tape(const fl_call *call)
     return false;
 }
 
+/* What write_by_body copies, and nobody uses after that, or NULL. */
+static fl_tensor *last_copied;
+
+static bool copies_the_last(const fl_call *call)
+{
+    return call->op->flags & FL_OP_OVERWRITES && call->nin == 2 && call->tensors[1] == last_copied;
+}
+
+/* The value is computed later, if anybody needs it. */
+static bool defer_writing(fl_call *call, fl_tensor *target)
+{
+    fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, call->nin};
+    bool deferred = call->plan->defers ? fl_chain_write(&chained) : fl_chain_give(target, last_copied);
+    if (!deferred) return false;
+    fl_var_bump(&target->storage->var);
+    fl_engine_direct_ops++;
+    return true;
+}
+
 /* Boxes the inputs and runs. */
-static fl_status run_writing(fl_call *call, const fl_tensor *target)
+static fl_status run_writing(fl_call *call, fl_tensor *target)
 {
     if (call->plan->boxes) FL_TRY(fl_call_box(call));
     bool copied = call->plan->boxes;
     fl_status status = call->op->groups ? FL_OK : separate_operands(call, target, &copied);
-    if (status == FL_OK && call->plan->runs) status = fl_call_run(call);
+    bool waits = call->plan->defers || (FL_UNLIKELY(last_copied != NULL) && copies_the_last(call));
+    if (status == FL_OK && call->plan->runs) status = waits && defer_writing(call, target) ? FL_OK : fl_call_run(call);
     else if (status == FL_OK) {
         status = fl_call_skip_draw(call);
         fl_call_note_writes(call, FL_OK); /* versions agree on all ranks */
@@ -135,7 +157,9 @@ static __attribute__((noinline)) fl_status write_by_body(fl_tensor **out, const 
     if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
     FL_TRY(fl_dispatch(&result, op, in, nin, attrs));
     fl_status status = fit_target(op, in[0].tensor, result);
+    last_copied = result;
     if (status == FL_OK) status = FL_CALL(out, copy_, in[0], fl_of(result));
+    last_copied = NULL;
     fl_tensor_unref(result);
     return status;
 }

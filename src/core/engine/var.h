@@ -24,6 +24,7 @@ typedef struct fl_var {
     fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */
     uint16_t reader_count;
     bool given;        /* atomic: fl_var_give */
+    bool exposed;      /* others look at its memory whenever they like: no write of it is put off */
     uint32_t version;  /* bumped at every push that writes */
     fl_poison *poison; /* why the value is missing (or may be: late_check.c), or NULL */
 } fl_var;

@@ -387,7 +387,7 @@ static fl_status fill_plan(fl_plan *plan, struct build *build)
     FL_TRY(choose_kernel(plan, build));
     plan->number_dtype = number_dtype(build);
     choose_flat(plan, build);
-    plan->defers = !plan->boxes && !build->in_place && fl_plan_may_fuse(plan);
+    plan->defers = !plan->boxes && !(build->in_place && plan->device) && fl_plan_may_fuse(plan);
     plan->folds = build->op->flags & FL_OP_FOLDS && plan->nin == 1 && plan->kernel && !plan->device;
     return FL_OK;
 }

@@ -193,6 +193,7 @@ fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
     gift->tensor = fl_tensor_ref(tensor);
     memcpy(gift->shape, meta->window.size, sizeof gift->shape);
     memcpy(gift->strides, tensor->strides, sizeof gift->strides);
+    tensor->storage->var.exposed = true;
     bool host = meta->placement->type == FL_CPU;
     gift->managed = (struct managed){
         .major = MAJOR,

@@ -363,7 +363,8 @@ void fl_storage_set_release(fl_storage *storage, void (*release)(void *context),
     memcpy(storage->small, &foreign, sizeof foreign);
 }
 
-void fl_storage_move_data(fl_storage *to, fl_storage *from)
+/* The block and its place among the large ones. */
+static void move_block(fl_storage *to, fl_storage *from)
 {
     to->size_class = from->size_class;
     if (from->size_class == INLINE_CLASS) {
@@ -373,12 +374,35 @@ void fl_storage_move_data(fl_storage *to, fl_storage *from)
         FL_SHOW(from->small, sizeof from->small);
         to->data = to->small;
     } else to->data = from->data;
-    if (fl_is_large(from)) {
-        fl_large_unlink(from);
-        link_large(to);
-    }
+    if (!fl_is_large(from)) return;
+    fl_large_unlink(from);
+    fl_large_link(to, from->site);
+}
+
+void fl_storage_move_data(fl_storage *to, fl_storage *from)
+{
+    move_block(to, from);
     storage_put(from);
 }
+
+fl_status fl_storage_park(fl_storage **out, fl_storage *storage, fl_stamp stamp)
+{
+    fl_storage *s = storage_take();
+    if (FL_UNLIKELY(!s)) return fl_memory_error(storage->bytes, stats.live_blocks);
+    memset(&s->var, 0, sizeof s->var);
+    s->bytes = storage->bytes;
+    s->refs = 1;
+    s->device = storage->device;
+    s->queue = storage->queue;
+    s->device_index = storage->device_index;
+    move_block(s, storage);
+    storage->data = NULL;
+    storage->var.write = stamp;
+    *out = s;
+    return FL_OK;
+}
+
+bool fl_storage_is_foreign(const fl_storage *storage) { return storage->size_class == FOREIGN_CLASS; }
 
 void *fl_storage_computed_data(fl_storage *storage)
 {

@@ -57,6 +57,13 @@ static inline bool fl_storage_is_deferred(const fl_storage *storage)
 /* `from`, a storage of as many bytes on the same device, gives its block to `to`, which has none; `from` is freed. */
 void fl_storage_move_data(fl_storage *to, fl_storage *from);
 
+/* Before a write that is put off: the block, with the old value, goes to a storage of its own, from which the new value
+** comes back with fl_storage_move_data. What is deferred then, by the stamp, is the value of `storage`. */
+fl_status fl_storage_park(fl_storage **out, fl_storage *storage, fl_stamp stamp);
+
+/* Is the memory the host program's? */
+bool fl_storage_is_foreign(const fl_storage *storage);
+
 /* Has a deferred value computed; the data, NULL where that failed and the variable is poisoned. */
 void *fl_storage_computed_data(fl_storage *storage);
 
