@@ -294,6 +294,7 @@ describe("parts and several files", function()
     for _, case in ipairs {
         {{path = {}}, "records: takes a path or a list of them, got a table without a list"},
         {{path = {1}}, "records: path 1 must be a string, got 1"},
+        {{path = {nil, "a.rec"}}, "records: path 1 must be a string, got nil"},
         {{path = ""}, "records: path 1 is empty"},
         {{path = "/nowhere"}, "records: /nowhere: No such file or directory"},
         {{path = "/tmp"}, "records: /tmp: not a regular file"},

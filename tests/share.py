@@ -1,4 +1,4 @@
-"""share.py -- examples/python/flow.py with NumPy, and with PyTorch where it is there: one memory, gradients, errors."""
+"""share.py -- examples/python/flow.py with NumPy, and with PyTorch and JAX where they are there: one memory, gradients, errors."""
 import gc
 import sys
 
@@ -34,6 +34,42 @@ for name, library, take in libraries:
     assert z.shape == (3, 2) and z.dtype == "int64" and flow.sum(flow.select(z, 1, 1)).item() == 12
     del z, turned
     print(name, "shares memory")
+
+try:
+    import jax.numpy as jnp
+except ImportError:
+    pass
+else:  # its arrays are not written
+    array = jnp.arange(6.0).reshape(2, 3)
+    x = flow.from_dlpack(array)
+    same = jnp.from_dlpack(x)
+    assert same.unsafe_buffer_pointer() == array.unsafe_buffer_pointer() and float(flow.sum(x).item()) == 15
+    x.require_grad()
+    flow.sum(flow.mul(x, x)).backward()
+    assert float(jnp.from_dlpack(x.grad)[1, 2]) == 10
+    y = jnp.from_dlpack(flow.transpose(flow.mul(x, 2), 0, 1))
+    gc.collect()
+    assert float(y[2, 1]) == 10 and y.dtype == "float32"
+    del array, x, same, y
+    print("jax shares memory")
+
+class Old:
+    """An array that knows of no versions."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+array = np.ones(3, np.float32)
+x = flow.from_dlpack(Old(array))
+flow.mul_(x, 3).wait()
+assert array[2] == 3 and np.from_dlpack(Old(x))[1] == 3
+del x
 
 reverse = flow.from_dlpack(np.arange(4.0)[::-1])                # copied
 assert flow.select(reverse, 0, 0).item() == 3

@@ -38,7 +38,11 @@ _api.PyCapsule_New.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
 _api.PyCapsule_GetPointer.restype = c.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [c.py_object, c.c_char_p]
 _api.PyCapsule_SetName.argtypes = [c.py_object, c.c_char_p]
-_FRESH, _USED = b"dltensor_versioned", b"used_dltensor_versioned"
+_api.PyCapsule_IsValid.argtypes = [c.py_object, c.c_char_p]
+# DLPack 1, and the layout before it, which JAX speaks: the capsule's name fresh and used, taking, giving.
+_VERSIONED = b"dltensor_versioned", b"used_dltensor_versioned", lib.flow_from_dlpack, lib.flow_to_dlpack
+_UNVERSIONED = (b"dltensor", b"used_dltensor", lib.flow_from_dlpack_unversioned,
+                lib.flow_to_dlpack_unversioned)
 
 
 class Error(RuntimeError):
@@ -98,25 +102,24 @@ class Tensor:
         return (1, 0)  # the CPU
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        if not max_version or max_version[0] < 1:
-            raise BufferError("flow gives DLPack 1: it needs NumPy 2.1 or PyTorch 2.8")
+        fresh, _, _, give = _VERSIONED if max_version and max_version[0] >= 1 else _UNVERSIONED
         if dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"flow gives memory of device {self.__dlpack_device__()}, not of {dl_device}")
         managed = c.c_void_p()
-        _check(lib.flow_to_dlpack(c.byref(managed), call("clone", self) if copy else self))
-        return _api.PyCapsule_New(managed, _FRESH, None)
+        _check(give(c.byref(managed), call("clone", self) if copy else self))
+        return _api.PyCapsule_New(managed, fresh, None)
 
 
 def from_dlpack(array):
     """A tensor in the memory of an array of another library, which stays as long as either is used."""
     try:
         capsule = array.__dlpack__(max_version=(1, 0))
-        managed = _api.PyCapsule_GetPointer(capsule, _FRESH)
-    except (TypeError, ValueError):
-        raise BufferError("flow takes DLPack 1: it needs NumPy 2.1 or PyTorch 2.8") from None
+    except TypeError:  # made before there were versions
+        capsule = array.__dlpack__()
+    fresh, used, take, _ = _VERSIONED if _api.PyCapsule_IsValid(capsule, _VERSIONED[0]) else _UNVERSIONED
     out = c.c_void_p()
-    _check(lib.flow_from_dlpack(c.byref(out), c.c_void_p(managed)))
-    _api.PyCapsule_SetName(capsule, _USED)
+    _check(take(c.byref(out), c.c_void_p(_api.PyCapsule_GetPointer(capsule, fresh))))
+    _api.PyCapsule_SetName(capsule, used)
     return Tensor(out.value)
 
 

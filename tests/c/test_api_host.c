@@ -319,6 +319,49 @@ static void *delete_elsewhere(void *managed)
     return NULL;
 }
 
+/* As much of a DLManagedTensor as the test looks at: the layout before version 1. */
+struct unversioned {
+    void *data;
+    int32_t device[2], ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+    void *context;
+    void (*deleter)(struct unversioned *self);
+};
+
+static void count_unversioned(struct unversioned *self)
+{
+    CHECK(self->context == &deleted);
+    deleted++;
+}
+
+static void test_dlpack_unversioned(void)
+{
+    float data[6];
+    int64_t shape[] = {6};
+    flow_tensor *t, *back;
+    void *given;
+    struct unversioned m = {data, {1, 0}, 1, 2, 32, 1, shape, NULL, 0, &deleted, count_unversioned};
+    memcpy(data, six, sizeof data);
+    deleted = 0;
+    OK(flow_from_dlpack_unversioned(&t, &m));
+    OK(flow_call(NULL, 0, "mul_", FLOW_ARGS(flow_of(t), flow_int(2))));
+    OK(flow_to_dlpack_unversioned(&given, t));
+    CHECK(data[5] == 12 && ((struct unversioned *)given)->data == data);
+    CHECK(((struct unversioned *)given)->ndim == 1 && ((struct unversioned *)given)->shape[0] == 6);
+    flow_unref(t);
+    CHECK(deleted == 0);
+    OK(flow_from_dlpack_unversioned(&back, given)); /* a tensor of ours comes back */
+    flow_unref(back);
+    CHECK(deleted == 1);
+    m.code = 5;
+    CHECK(flow_from_dlpack_unversioned(&t, &m) == FLOW_ERR_DTYPE && deleted == 1);
+    CHECK(flow_from_dlpack_unversioned(&t, NULL) == FLOW_ERR_VALUE);
+    FAILS(flow_to_dlpack_unversioned(&given, NULL), FLOW_ERR_VALUE, "flow_to_dlpack_unversioned: tensor is NULL");
+}
+
 static void test_dlpack(void)
 {
     float data[6], read[6];
@@ -389,6 +432,7 @@ int main(void)
     RUN(test_tasks);
     RUN(test_priorities);
     RUN(test_dlpack);
+    RUN(test_dlpack_unversioned);
     OK(flow_close());
     return finish();
 }

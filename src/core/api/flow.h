@@ -361,6 +361,11 @@ FLOW_API void flow_program_free(flow_program *program);
 FLOW_API flow_status flow_from_dlpack(flow_tensor **out, void *managed);
 FLOW_API flow_status flow_to_dlpack(void **out, flow_tensor *tensor);
 
+/* The same in the layout before version 1, a DLManagedTensor, which JAX, NumPy before 2.1 and PyTorch before 2.8 speak.
+** It cannot say that memory is read-only: what is taken may be written. */
+FLOW_API flow_status flow_from_dlpack_unversioned(flow_tensor **out, void *managed);
+FLOW_API flow_status flow_to_dlpack_unversioned(void **out, flow_tensor *tensor);
+
 /* ---- functions of the host among the ops ---- */
 
 typedef struct flow_handle flow_handle;

@@ -31,6 +31,13 @@ struct managed {
     struct description tensor;
 };
 
+/* Before version 1. */
+struct unversioned {
+    struct description tensor;
+    void *context;
+    void (*deleter)(struct unversioned *self);
+};
+
 static const struct {
     uint8_t code, bits;
 } codes[FL_DTYPE_COUNT] = {
@@ -45,9 +52,10 @@ void fl_dlpack_drop(void *managed)
     if (m && m->deleter) m->deleter(m);
 }
 
-/* What another library holds of a tensor. */
+/* What another library holds of a tensor, in either layout. */
 struct gift {
     struct managed managed;
+    struct unversioned unversioned;
     fl_tensor *tensor; /* owned */
     int64_t shape[FL_MAX_NDIM], strides[FL_MAX_NDIM];
 };
@@ -57,6 +65,12 @@ static void drop_gift(struct managed *managed)
     struct gift *gift = managed->context;
     fl_tensor_release(gift->tensor);
     free(gift);
+}
+
+static void drop_unversioned_gift(struct unversioned *unversioned)
+{
+    struct gift *gift = unversioned->context;
+    drop_gift(&gift->managed);
 }
 
 /* ---- taking ---- */
@@ -172,6 +186,35 @@ fl_status fl_dlpack_take(fl_tensor **out, void *given)
     return status;
 }
 
+/* What was given in the old layout, in the new one. */
+struct upgraded {
+    struct managed managed;
+    struct unversioned *given;
+};
+
+static void drop_upgraded(struct managed *managed)
+{
+    struct upgraded *upgraded = managed->context;
+    if (upgraded->given->deleter) upgraded->given->deleter(upgraded->given);
+    free(upgraded);
+}
+
+fl_status fl_dlpack_take_unversioned(fl_tensor **out, void *given)
+{
+    struct unversioned *unversioned = given;
+    if (!unversioned) return fl_fail(FL_ERR_VALUE, "from_dlpack: the array is NULL");
+    if (unversioned->deleter == drop_unversioned_gift)
+        return fl_dlpack_take(out, &((struct gift *)unversioned->context)->managed);
+    struct upgraded *upgraded = malloc(sizeof *upgraded);
+    if (!upgraded) return fl_fail(FL_ERR_MEMORY, "from_dlpack: out of memory");
+    upgraded->given = unversioned;
+    upgraded->managed = (struct managed){
+        .major = MAJOR, .minor = MINOR, .context = upgraded, .deleter = drop_upgraded, .tensor = unversioned->tensor};
+    fl_status status = fl_dlpack_take(out, &upgraded->managed);
+    if (status != FL_OK) free(upgraded);
+    return status;
+}
+
 /* ---- giving ---- */
 
 /* The value is there, and no op is at it. */
@@ -211,5 +254,16 @@ fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
                    .strides = gift->strides},
     };
     *out = &gift->managed;
+    return FL_OK;
+}
+
+fl_status fl_dlpack_give_unversioned(void **out, fl_tensor *tensor)
+{
+    void *managed;
+    FL_TRY(fl_dlpack_give(&managed, tensor));
+    struct gift *gift = ((struct managed *)managed)->context;
+    gift->unversioned =
+        (struct unversioned){.tensor = gift->managed.tensor, .context = gift, .deleter = drop_unversioned_gift};
+    *out = &gift->unversioned;
     return FL_OK;
 }

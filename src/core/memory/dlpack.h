@@ -1,5 +1,5 @@
 /*
-** dlpack.h -- tensors whose memory another library has, or gets: DLPack, version 1.
+** dlpack.h -- tensors whose memory another library has, or gets: DLPack, version 1, and the layout before it.
 **
 ** The structures are those of the specification (https://dmlc.github.io/dlpack/latest/c_api.html), in names of ours.
 */
@@ -19,5 +19,10 @@ fl_status fl_dlpack_give(void **out, fl_tensor *tensor);
 
 /* Has the deleter called, of what nobody has taken. NULL is fine. */
 void fl_dlpack_drop(void *managed);
+
+/* The same in the layout before version 1 (a DLManagedTensor), which cannot say that memory is read-only: it is taken
+** as memory that may be written. */
+fl_status fl_dlpack_take_unversioned(fl_tensor **out, void *managed);
+fl_status fl_dlpack_give_unversioned(void **out, fl_tensor *tensor);
 
 #endif

@@ -21,7 +21,8 @@ end
 function files.read(paths)
     if type(paths) == "string" then return read_file(paths) end
     local parts = {}
-    for i, path in ipairs(paths) do
+    for i = 1, #paths do
+        local path = paths[i]
         if type(path) ~= "string" then check.fail("read: path %d must be a string, got %s", i, check.got(path)) end
         parts[i] = read_file(path)
     end

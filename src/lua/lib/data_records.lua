@@ -24,7 +24,8 @@ Records.__index = Records
 local function check_paths(path)
     local paths = type(path) == "string" and {path} or path
     if #paths == 0 then check.fail("records: takes a path or a list of them, got a table without a list") end
-    for i, one in ipairs(paths) do
+    for i = 1, #paths do
+        local one = paths[i]
         if type(one) ~= "string" then check.fail("records: path %d must be a string, got %s", i, check.got(one)) end
         if one == "" then check.fail("records: path %d is empty", i) end
         if one:find("\0", 1, true) then
