@@ -147,6 +147,38 @@ describe("a queued op that fails", function()
         end
     end)
 
+    it("leaves a tensor that has no values yet without them", function()
+        local made = {"flow.empty(2, 2)", "flow.empty_like(flow.ones(2, 2))", "flow.ones(2, 2):new_empty(2, 2)"}
+        local writes = {"x:copy_(bad)", "x[1] = bad[1]", "x[0] = 1 x[1] = bad[1]", "x[0]:fill_(1) x[1]:copy_(bad[1]) x[1]:fill_(1)"}
+        for _, make in ipairs(made) do
+            for _, writing in ipairs(writes) do
+                assert.are.same({"test.lua:5: floor_divide (test.lua:2): division by zero", "true", "7"}, queued([[
+                    local flow = require 'flow'
+                    local x = ]] .. make .. [[ local bad = flow.tensor {{1, 1}, {1, 1}} // 0
+                    ]] .. writing .. [[
+
+                    print((tostring(select(2, pcall(function() return x:totable() end))):gsub("test.lua:%d: ", "test.lua:5: ", 1)))
+                    print(pcall(flow.sync))
+                    x:fill_(7)
+                    print((x:max():to "int32":item()))]]), writing)
+            end
+        end
+    end)
+
+    it("spares a tensor that was filled once, in parts or not", function()
+        for _, writing in ipairs {"x:fill_(1)", "x:copy_(flow.ones(2, 2))", "x:uniform_(1, 1)", "x[0] = 1 x[1] = 1 x:mul_(1)"} do
+            assert.are.same({"4", "false", "true"}, queued([[
+                local flow = require 'flow'
+                local x = flow.empty(2, 2)
+                ]] .. writing .. [[
+
+                x:copy_(flow.tensor {{1, 1}, {1, 1}} // 0) x[0] = flow.tensor {1, 1} // 0
+                print(x:sum():to "int32":item())
+                print((pcall(flow.sync)))
+                print((pcall(flow.sync)))]]), writing)
+        end
+    end)
+
     it("that draws random numbers is followed by others", function()
         assert.are.same({"false", "true"}, queued [[
             local flow = require 'flow'

@@ -75,6 +75,17 @@ describe("a part that is missing on one rank", function()
         end
     end)
 
+    it("is missing on all in a tensor that it is copied into, where that had no values", function()
+        queued(function()
+            local split = flow._testing.from_part(missing(8):view(-1, 4), {2 * ranks.world, 4}, everywhere, "S(0)")
+            for _, sbp in ipairs {"B", "S(1)"} do
+                local x = flow.empty(2 * ranks.world, 4, {placement = everywhere, sbp = sbp})
+                pcall(x.copy_, x, split)
+                check_missing(x, sbp)
+            end
+        end)
+    end)
+
     -- shown in the meeting, packed, in pieces: by size
     for _, n in ipairs {2000, 60000, 600000} do
         it(("of %d numbers is missing on all where its file is cut before a collective reads it"):format(n), function()

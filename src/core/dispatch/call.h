@@ -50,6 +50,9 @@ fl_status fl_call_run_into(fl_call *call, fl_tensor *target);
 uint64_t fl_call_hash_operands(const fl_plan *plan, const fl_operand *in);
 uint64_t fl_call_hash_attrs(uint64_t hash, uint32_t numbers, const fl_attrs *attrs);
 
+/* True if the op replaces all bytes of its target's storage by values from elsewhere. */
+bool fl_call_overwrites(const fl_call *call);
+
 /* After a kernel that ran on the caller: versions of what it wrote, and poison when it failed half way. */
 void fl_call_note_writes(const fl_call *call, fl_status status);
 

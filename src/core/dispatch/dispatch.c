@@ -140,6 +140,7 @@ static inline fl_status compute(fl_call *call)
     FL_TRY(allocate_outputs(call));
     fl_status status = FL_LIKELY(call->plan->runs) ? fl_call_run(call) : fl_call_skip_draw(call);
     if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
+    else if (FL_UNLIKELY(call->op->flags & FL_OP_UNSET)) call->out[0]->storage->var.unset = true;
     return status;
 }
 

@@ -60,6 +60,7 @@ static fl_status run_writing(fl_call *call, fl_tensor *target)
 {
     if (call->plan->boxes) FL_TRY(fl_call_box(call));
     bool copied = call->plan->boxes;
+    bool in_part = (call->op->flags & FL_OP_OVERWRITES) && target->storage->var.unset && !fl_call_overwrites(call);
     fl_status status = call->op->groups ? FL_OK : separate_operands(call, target, &copied);
     bool waits = call->plan->defers || (FL_UNLIKELY(last_copied != NULL) && copies_the_last(call));
     if (status == FL_OK && call->plan->runs) status = waits && defer_writing(call, target) ? FL_OK : fl_call_run(call);
@@ -67,6 +68,7 @@ static fl_status run_writing(fl_call *call, fl_tensor *target)
         status = fl_call_skip_draw(call);
         fl_call_note_writes(call, FL_OK); /* versions agree on all ranks */
     }
+    if (FL_UNLIKELY(in_part)) target->storage->var.unset = true;
     if (copied) fl_call_release_boxed(call);
     return status;
 }

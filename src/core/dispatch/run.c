@@ -162,14 +162,23 @@ static void collect_vars(const fl_call *call, fl_var **reads, int *read_count, f
     }
 }
 
-/* True if the op replaces all bytes of its target's storage by values from elsewhere. */
-static bool overwrites(const fl_call *call)
+bool fl_call_overwrites(const fl_call *call)
 {
     if (!(call->op->flags & FL_OP_OVERWRITES)) return false;
     const fl_tensor *t = call->tensors[0];
     for (int i = 1; i < call->nin; i++)
         if (call->tensors[i] && call->tensors[i]->storage == t->storage) return false;
     return t->contiguous && (size_t)t->meta->local_numel * fl_dtype_size(t->meta->dtype) == t->storage->bytes;
+}
+
+/* Flags of a task that changes its operands. */
+static unsigned write_flags(const fl_call *call)
+{
+    if (!call->writes) return 0;
+    unsigned flags = FL_TASK_UPDATES;
+    if (fl_call_overwrites(call)) flags |= FL_TASK_OVERWRITES;
+    if ((call->op->flags & FL_OP_OVERWRITES) && call->tensors[0]->storage->var.unset) flags |= FL_TASK_UNSET;
+    return flags;
 }
 
 static fl_status push_kernel(const fl_call *call, fl_kernel *kernel)
@@ -188,10 +197,8 @@ static fl_status push_kernel(const fl_call *call, fl_kernel *kernel)
                     .reads = reads,
                     .writes = writes,
                     .lane = FL_LANE_CPU,
-                    .flags = FL_TASK_CHEAP};
+                    .flags = FL_TASK_CHEAP | write_flags(call)};
     collect_vars(call, reads, &task.read_count, writes, &task.write_count);
-    if (call->writes) task.flags |= FL_TASK_UPDATES;
-    if (overwrites(call)) task.flags |= FL_TASK_OVERWRITES;
     fl_status status = fl_engine_push(&task);
     free(block);
     return status;
@@ -230,9 +237,8 @@ static fl_status issue_kernel(const fl_call *call, fl_kernel *kernel)
                     .reads = reads,
                     .writes = reads + operands,
                     .lane = call->plan->lane,
-                    .flags = call->writes ? FL_TASK_UPDATES : 0};
+                    .flags = write_flags(call)};
     collect_vars(call, reads, &task.read_count, reads + operands, &task.write_count);
-    if (overwrites(call)) task.flags |= FL_TASK_OVERWRITES;
     fl_status status = fl_engine_push(&task);
     if (reads != stack) free(reads);
     return status;

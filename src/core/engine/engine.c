@@ -199,7 +199,7 @@ static fl_status run_here(const fl_task *task)
     stats.inline_ops++;
     for (int i = 0; i < task->write_count; i++) {
         fl_var *v = task->writes[i];
-        v->version++;
+        fl_var_bump(v);
         v->write = 0;
         v->reader_count = 0;
     }
@@ -325,7 +325,7 @@ static void stamp_vars(const fl_task *task)
     }
     for (int i = 0; i < task->write_count; i++) {
         fl_var *v = task->writes[i];
-        v->version++;
+        fl_var_bump(v);
         v->write = stamp;
         v->reader_count = 0;
     }

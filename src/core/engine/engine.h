@@ -48,6 +48,8 @@ enum {
     /* with UPDATES: writes all of its targets and does not read them, so that their own poison is no obstacle and gone
     ** afterwards */
     FL_TASK_OVERWRITES = 8,
+    /* with UPDATES: its target has no value that could stay as it was, so it is missing where the task is not run */
+    FL_TASK_UNSET = 64,
     /* its error matters to who needs what it writes, and to nobody else: it is not filed (batches made ahead, which
     ** perhaps nobody takes) */
     FL_TASK_QUIET = 32

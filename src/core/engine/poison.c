@@ -3,7 +3,8 @@
 **
 ** A failed op poisons what it writes. An op with a poisoned input does not run and passes the poison on,
 ** except that an op that updates its targets leaves them as they were and files the error instead: one
-** bad batch must not destroy the model. Poison stays until a pure write replaces the value.
+** bad batch must not destroy the model. Targets that never had a value are no such exception. Poison stays until a pure
+** write replaces the value.
 ** Filed errors are what the script would not meet otherwise; fl_engine_wait_all raises them.
 */
 #include "engine_internal.h"
@@ -247,10 +248,16 @@ static bool goes_unnoticed(const fl_task *task)
     return task->write_count == 0;
 }
 
+/* What the task would write stays as it was if it is not run. */
+static bool is_kept(const fl_task *task)
+{
+    return (task->flags & (FL_TASK_UPDATES | FL_TASK_UNSET)) == FL_TASK_UPDATES;
+}
+
 /* The task does not start because of the poison (borrowed). */
 static void skip(const fl_task *task, fl_poison *poison)
 {
-    if (!(task->flags & FL_TASK_UPDATES)) mark_writes(task, poison);
+    if (!is_kept(task)) mark_writes(task, poison);
 }
 
 /* After the error is filed, so that a reader of the count finds it. */
@@ -278,7 +285,7 @@ fl_status fl_task_run_here(const fl_task *task)
     if (FL_UNLIKELY(input && !(task->flags & FL_TASK_NO_SKIP))) {
         skip(task, input);
         /* the error of an op issued to a device is raised where its value is needed, whenever it was found */
-        return task == fl_issuing && !(task->flags & FL_TASK_UPDATES) ? FL_OK : fl_poison_raise(input);
+        return task == fl_issuing && !is_kept(task) ? FL_OK : fl_poison_raise(input);
     }
     fl_status status = task->run((void *)task->payload);
     if (FL_UNLIKELY(status != FL_OK)) {

@@ -22,9 +22,10 @@ typedef struct fl_poison fl_poison;
 typedef struct fl_var {
     fl_stamp write;                 /* last write */
     fl_stamp reads[FL_VAR_READERS]; /* reads since, one per lane */
-    uint16_t reader_count;
+    uint8_t reader_count;
     bool given;        /* atomic: fl_var_give */
     bool exposed;      /* others look at its memory whenever they like: no write of it is put off */
+    bool unset;        /* it has no value yet: made so (FL_OP_UNSET), and since then written in parts at most */
     uint32_t version;  /* bumped at every push that writes */
     fl_poison *poison; /* why the value is missing (or may be: late_check.c), or NULL */
 } fl_var;
@@ -36,7 +37,11 @@ static inline bool fl_var_writable(const fl_var *var)
 {
     return var->write == 0 && var->reader_count == 0 && var->poison == NULL;
 }
-static inline void fl_var_bump(fl_var *var) { var->version++; }
+static inline void fl_var_bump(fl_var *var)
+{
+    var->version++;
+    var->unset = false;
+}
 
 /* True when everything queued on it has completed; removes completed stamps, so that the checks above
 ** become true. */

@@ -195,6 +195,7 @@ enum {
     FL_OP_HOST_ONLY = 262144, /* no kernel for devices: LAPACK computes it, or it adds to a sum */
     FL_OP_LOW = 524288,       /* under flow.autocast its operands are cast to the lower dtype: products */
     FL_OP_WIDE = 1048576,     /* they are cast to float32: sums, norms, losses, exponentials */
+    FL_OP_UNSET = 2097152,    /* the result has no values yet */
     FL_OP_ZEROS = 16384       /* the result is zeros, which a script may ask for as a partial sum */
 };
 
