@@ -26,7 +26,7 @@ typedef struct fl_slot_use {
 
 typedef struct fl_slot {
     fl_slot_role role;
-    bool read, written; /* by some step */
+    bool read, written; /* by some step; read: what it holds before the run */
     bool moved;         /* taken or made by boxing, or a result: of its own */
     bool unmade;        /* a result that no step writes: empty */
     int index;          /* of the argument; of the leaf in fl_program.leaves */
@@ -45,7 +45,8 @@ typedef struct fl_slot {
     bool moves_often;
     fl_slot_use *uses;
     int use_count;
-    int flag; /* while it is recorded: one more than the last of its tensors in fl_program.flags */
+    int replaced; /* while it is recorded: one more than the first step that writes all of it; 0: none */
+    int flag;     /* while it is recorded: one more than the last of its tensors in fl_program.flags */
 } fl_slot;
 
 /* ---- steps ---- */

@@ -69,7 +69,8 @@ static fl_status take_operands(fl_step *step, const fl_call *call)
         bool whole = written && i == 0 && (call->op->flags & FL_OP_OVERWRITES) && t && fl_recording_is_whole(t);
         if (t) FL_TRY(take_operand(step, i, t, written, whole));
     }
-    for (int i = 0; i < call->nout; i++) FL_TRY(take_operand(step, call->nin + i, call->out[i], true, !call->writes));
+    const bool whole = !call->writes || step->operands[0].whole; /* the result of an op that writes is its target */
+    for (int i = 0; i < call->nout; i++) FL_TRY(take_operand(step, call->nin + i, call->out[i], true, whole));
     return FL_OK;
 }
 

@@ -112,7 +112,9 @@ fl_status fl_recording_use(const fl_program_operand *operand, fl_tensor *tensor,
         s->role = FL_SLOT_BOUND;
         FL_TRY(fl_tensor_detach(&s->tensor, tensor));
     }
-    s->read |= !operand->whole;
+    const bool replaced_before = s->replaced && s->replaced <= step;
+    s->read |= !operand->whole && !replaced_before;
+    if (operand->whole && !s->replaced) s->replaced = step + 1;
     s->written |= operand->written;
     return FL_OK;
 }

@@ -25,6 +25,7 @@ struct run {
     fl_program *program;
     fl_program_host host;
     void *context;
+    bool heals; /* something is missing, of which a step writes all */
 };
 
 /* ---- where slots lie ---- */
@@ -61,14 +62,16 @@ static fl_status make_ready(const fl_slot *slot)
 }
 
 /* Arguments, bound tensors and gradients. */
-static fl_status take_outside(fl_program *program, fl_tensor *const *args)
+static fl_status take_outside(struct run *run, fl_tensor *const *args)
 {
+    fl_program *program = run->program;
     for (int i = 0; i < program->slot_count; i++) {
         fl_slot *s = &program->slots[i];
         if (!fl_slot_is_outside(s) || s->first < 0) continue;
         if (s->role == FL_SLOT_INPUT) s->tensor = args[s->index];
         if (s->role == FL_SLOT_GRADIENT) s->tensor = fl_tensor_ref(fl_autograd_grad_of(program->leaves[s->index].leaf));
         FL_TRY(make_ready(s));
+        run->heals |= is_on_host(s) && s->tensor->storage->var.poison;
         set_data(s, start_of(s));
     }
     return FL_OK;
@@ -418,6 +421,25 @@ static fl_status check_losses(const fl_program *program, const fl_step *step)
     return status;
 }
 
+static inline fl_status run_once(const struct run *run, fl_step *step, bool watched)
+{
+    fl_status status = FL_UNLIKELY(watched) ? run_watched(run, step) : run_step(run, step);
+    return FL_UNLIKELY(fl_loss_any()) && status == FL_OK ? check_losses(run->program, step) : status;
+}
+
+/* What is missing and replaced by the step has a value again, or the error of the step. */
+static fl_status run_healing(const struct run *run, fl_step *step, bool watched)
+{
+    fl_var *var;
+    for (int i = 0; i < step->nin + step->nout; i++)
+        if (step->operands[i].whole && (var = outside_var(run->program, &step->operands[i]))) fl_var_clear(var);
+    fl_status status = run_once(run, step, watched);
+    for (int i = 0; i < step->nin + step->nout && status != FL_OK; i++)
+        if (step->operands[i].whole && (var = outside_var(run->program, &step->operands[i])))
+            fl_var_poison(var, step->op->name);
+    return status;
+}
+
 static bool is_watched(void) { return fl_chain_reports() || fl_fault_armed; }
 
 static fl_status run_range(const struct run *run, int from, int past)
@@ -425,8 +447,8 @@ static fl_status run_range(const struct run *run, int from, int past)
     fl_program *p = run->program;
     bool watched = is_watched();
     for (int i = from; i < past; i++) {
-        fl_status status = FL_UNLIKELY(watched) ? run_watched(run, &p->steps[i]) : run_step(run, &p->steps[i]);
-        if (FL_UNLIKELY(fl_loss_any()) && status == FL_OK) status = check_losses(p, &p->steps[i]);
+        fl_status status = FL_UNLIKELY(run->heals) && !p->steps[i].device ? run_healing(run, &p->steps[i], watched)
+                                                                          : run_once(run, &p->steps[i], watched);
         if (FL_UNLIKELY(status != FL_OK)) return fail_at(&p->steps[i], status);
     }
     return FL_OK;
@@ -554,11 +576,11 @@ bool fl_program_is_busy(const fl_program *program) { return program->busy; }
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
                          void *context)
 {
-    struct run run = {program, host, context};
+    struct run run = {program, host, context, false};
     if (program->busy) return fl_fail(FL_ERR_STATE, "capture: the program is running already");
     program->busy = true;
     fl_status status = drop_gradients(program);
-    if (status == FL_OK) status = take_outside(program, args);
+    if (status == FL_OK) status = take_outside(&run, args);
     if (status == FL_OK) status = take_block(program);
     if (status == FL_OK) status = run_steps(&run);
     if (status == FL_OK) fl_engine_direct_ops += program->host_ops;
