@@ -6,34 +6,10 @@
 */
 #include "attention.h"
 #include "gemm.h"
+#include "random.h"
 #include "simd.h"
 
 enum { QUERIES = FL_ATTENTION_QUERIES, KEYS = FL_ATTENTION_KEYS };
-
-/* ---- dropout ---- */
-
-/* Words of `count` consecutive Philox4x32-10 blocks (random.h), four per block. */
-static void philox_words(uint32_t *words, uint64_t seed, uint64_t counter, uint64_t block, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t x0 = (uint32_t)(block + (uint64_t)i), x1 = (uint32_t)((block + (uint64_t)i) >> 32);
-        uint32_t x2 = (uint32_t)counter, x3 = (uint32_t)(counter >> 32), k0 = (uint32_t)seed,
-                 k1 = (uint32_t)(seed >> 32);
-        for (int round = 0; round < 10; round++) {
-            uint64_t a = (uint64_t)x0 * 0xD2511F53u, b = (uint64_t)x2 * 0xCD9E8D57u;
-            x0 = (uint32_t)(b >> 32) ^ x1 ^ k0;
-            x2 = (uint32_t)(a >> 32) ^ x3 ^ k1;
-            x1 = (uint32_t)b;
-            x3 = (uint32_t)a;
-            k0 += 0x9E3779B9u;
-            k1 += 0xBB67AE85u;
-        }
-        words[4 * i] = x0;
-        words[4 * i + 1] = x1;
-        words[4 * i + 2] = x2;
-        words[4 * i + 3] = x3;
-    }
-}
 
 /* Keys of a query block that any of its rows may see, from the start of the part. */
 static int64_t visible_keys(const fl_attention *attention, int64_t first_row, int64_t rows)
