@@ -259,6 +259,10 @@ fl_status fl_cpu_fill(const fl_view *out, const void *value)
 {
     static const int64_t none[FL_MAX_NDIM];
     fl_view in = *out;
+    if (out->numel == 1) {
+        memcpy(out->data, value, fl_dtype_size(out->dtype));
+        return FL_OK;
+    }
     in.data = (void *)value;
     in.stride = none;
     in.contiguous = false;

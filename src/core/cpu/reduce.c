@@ -46,7 +46,8 @@ static int64_t close_axes(fl_layout *l, int64_t element)
 
 static const fl_axis *innermost(const fl_layout *l) { return &l->axes[l->count - 1]; }
 
-static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
+/* What does not depend on the axes. */
+static void layout_open(struct layout *layout, const fl_view *in)
 {
     layout->data = in->data;
     layout->dtype = in->dtype;
@@ -55,6 +56,10 @@ static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
     layout->loops = FL_BY_LEVEL(fl_reduce_loops);
     layout->element = (int64_t)fl_dtype_size(in->dtype);
     layout->width = layout->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
+}
+
+static void layout_axes(struct layout *layout, const fl_view *in, uint32_t mask)
+{
     layout->kept.count = layout->reduced.count = 0;
     layout->kept.operands = layout->reduced.operands = 1;
     for (int i = 0; i < in->ndim; i++) {
@@ -67,6 +72,12 @@ static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
     layout->columns = tile->size > 1
         && (fl_layout_magnitude(run->stride[0]) > fl_layout_magnitude(tile->stride[0])
             || (run->size < SHORT_RUN && tile->size > run->size));
+}
+
+static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
+{
+    layout_open(layout, in);
+    layout_axes(layout, in, mask);
 }
 
 /* Address of position `index` of a list, relative to base. */
@@ -350,6 +361,22 @@ static inline __attribute__((always_inline)) void plan_tasks(struct run_state *s
     state->segments = (state->units + state->segment_units - 1) / state->segment_units;
 }
 
+/* One result of a short run, as whole_body computes it: what a loss is summed up by. */
+static void reduce_run(const struct run_state *state, int64_t n)
+{
+    const struct layout *l = state->l;
+    const fl_reduce_job *job = state->job;
+    fl_total total = identity(job->centered ? job->first : job->fold, l);
+    double center = 0;
+    if (job->centered) {
+        task_of(l, job->first, job->p).plain->run(&total, l->data, n, 0, job->p);
+        centers_of(&center, &total, 1, job);
+        total = identity(job->fold, l);
+    }
+    task_of(l, job->fold, job->p).plain->run(&total, l->data, n, center, job->p);
+    store_results(state, &total, job->centered ? &center : NULL, 0, 1);
+}
+
 fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, const fl_reduce_job *job)
 {
     fl_reduce_job own = *job;
@@ -357,9 +384,15 @@ fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, co
     struct run_state s = {.l = &l, .job = &own, .out = out};
     assert(out->contiguous);
     if (out->numel == 0) return FL_OK;
-    layout_init(&l, in, mask);
-    own.local_count = l.elements;
+    layout_open(&l, in);
     own.integer = l.through == FL_THROUGH_INT64;
+    if (out->numel == 1 && in->contiguous && in->numel > 0 && in->numel <= FL_REDUCE_BLOCK && is_plain(&l, l.element)) {
+        own.local_count = in->numel;
+        reduce_run(&s, in->numel);
+        return FL_OK;
+    }
+    layout_axes(&l, in, mask);
+    own.local_count = l.elements;
     plan_tasks(&s);
     if (s.segments > 1) return run_segments(&s);
     fl_team_for(s.tasks, (double)s.batch * ((double)l.elements * 0.2 + 5), whole_body, &s);

@@ -463,7 +463,10 @@ void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar)
                   .numel = 1};
     fl_view out = {.data = bytes, .dtype = dtype, .contiguous = true, .numel = 1};
     bytes[0] = 0;
-    fl_cpu_copy(&out, &in);
+    bool is_exact = is_float || (integer >= -(1 << 24) && integer <= 1 << 24);
+    if (dtype == FL_FLOAT32 && is_exact)
+        memcpy(bytes, &(float){is_float ? (float)number : (float)integer}, sizeof(float));
+    else fl_cpu_copy(&out, &in);
 }
 
 static fl_status check_fill(const fl_operand *in, int nin, const fl_attrs *attrs)
