@@ -49,6 +49,58 @@ describe("a transform", function()
         end
     end)
 
+    it("sees the same rows of tensors that are read where they lie, and of others", function()
+        local grid = flow.arange(40 * 1024):to "float32":view(10, 4096)
+        local sets = {
+            {grid, flow.arange(10)}, {flow.arange(40960):to "float16":view(4096, 10):t()}, {(grid * 2 + 1):exp()}, {flow.arange(33):view(11, 3):narrow(0, 1, 10)},
+            {flow.randn(10, 2, 3):requires_grad_(), flow.arange(10):lt(5)}, {flow.arange(5):expand(10, 5)}, {flow.zeros(10, 0)},
+        }
+        local function f(item, random) return {item[1], item[2] == nil and 0 or item[2], random()} end
+        for i, tensors in ipairs(sets) do
+            local set = data.tensors(table.unpack(tensors))
+            local gathered = setmetatable({batch = function(_, p) return set:batch(p) end}, {__len = function() return 10 end})
+            for _, workers in ipairs {0, 2} do
+                local o = {batch_size = 4, shuffle = true, seed = i, pad_last = true, transform = f, workers = workers}
+                local got = data.loader(set, o)
+                for want in data.loader(gathered, o) do
+                    local batch = got:next()
+                    for k = 1, 3 do
+                        assert.are.equal(want[k].dtype, batch[k].dtype)
+                        assert.are.same(want[k]:totable(), batch[k]:totable())
+                    end
+                end
+                assert.are.equal(3, got.position)
+            end
+        end
+    end)
+
+    it("sees a dataset's tensors as they were when the batch was asked for", function()
+        for _, workers in ipairs {0, 1} do
+            local x = flow.zeros(8, 5000)
+            local loader = data.loader(data.tensors(x), {batch_size = 2, transform = function(item) return item end,
+                workers = workers, prefetch = 2})
+            local sums = {loader:next()[1]:sum():item()}
+            x:add_(1)
+            for i = 2, 4 do sums[i] = loader:next()[1]:sum():item() end
+            assert.are.same({0, 0, 0, 10000}, sums)
+        end
+    end)
+
+    it("is given what the dataset's own `batch` gives", function()
+        local function first(dataset)
+            return data.loader(dataset, {batch_size = 2, transform = function(item) return item end, workers = 1}):next()[1]:totable()
+        end
+        local function doubled(_, positions) return {positions * 2} end
+        local set = data.tensors(flow.arange(4))
+        assert.are.same({0, 1}, first(set))
+        assert.are.same({0, 2}, first(setmetatable({batch = doubled}, {__index = set, __len = function() return 4 end})))
+        rawset(set, "batch", doubled)
+        assert.are.same({0, 2}, first(set))
+        local cut = data.tensors(flow.arange(4), flow.arange(4))
+        cut.tensors[2] = flow.arange(1)
+        fails("loader: position 1 is outside the 1 rows of a field", first, cut)
+    end)
+
     it("makes tensors of every dtype and shape that are batched", function()
         local set = data.tensors(flow.arange(3))
         local function f(item)

@@ -60,14 +60,14 @@ int fl_crew_workers(const fl_crew *crew) { return crew->workers; }
 
 /* ---- making an item ---- */
 
-/* Row `place` of a column: a number, or an array. */
-static void push_column(lua_State *L, const fl_crew_column *column, int64_t place)
+/* A row of a column: a number, or an array. */
+static void push_column(lua_State *L, const fl_crew_column *column, int64_t row)
 {
     const fl_meta *meta = column->tensor->meta;
     fl_shape shape = {.ndim = meta->shape.ndim - 1};
     memcpy(shape.dims, meta->shape.dims + 1, sizeof(int64_t) * (size_t)shape.ndim);
     size_t size = (size_t)fl_shape_numel(&shape) * fl_dtype_size(meta->dtype);
-    const char *at = column->data ? column->data + (size_t)place * size : NULL;
+    const char *at = column->data ? column->data + (size_t)row * size : NULL;
     if (shape.ndim == 0) fl_lua_push_element(L, meta->dtype, at);
     else {
         fl_array *a = fl_lua_new_array(L, meta->dtype, &shape);
@@ -81,7 +81,7 @@ static void push_item(lua_State *L, const fl_crew_item *item)
     lua_createtable(L, 0, 4);
     for (int i = 0; i < item->column_count; i++) {
         fl_row_push_key(L, item->keys, &item->keys->fields[item->columns[i].key]);
-        push_column(L, &item->columns[i], item->place);
+        push_column(L, &item->columns[i], item->row);
         lua_rawset(L, -3);
     }
     if (item->given) fl_row_set_arrays(L, -1, item->given);

@@ -15,7 +15,7 @@ enum { FL_CREW_GENERATE, FL_CREW_TRANSFORM, FL_CREW_STAGES };
 
 typedef struct fl_crew fl_crew;
 
-/* A field of all items: row i of the tensor is item i's. */
+/* A field of all items, each of which has a row of the tensor. */
 typedef struct fl_crew_column {
     fl_tensor *tensor; /* owned by the job; local, on the CPU, contiguous */
     const char *data;  /* when its value is there */
@@ -25,8 +25,8 @@ typedef struct fl_crew_column {
 /* One item to be made. */
 typedef struct fl_crew_item {
     uint64_t seed, epoch;
-    int64_t position, place; /* in the dataset, in the batch */
-    const fl_row *keys;      /* of the columns */
+    int64_t position, row; /* in the dataset, in the columns */
+    const fl_row *keys;    /* of the columns */
     const fl_crew_column *columns;
     int column_count;
     const fl_row *given;            /* fields that are no columns, or NULL */

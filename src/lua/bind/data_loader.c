@@ -38,9 +38,10 @@ struct job {
     int64_t good_count;
     bool goes_on; /* after an error, with the other items */
     bool stacks;
-    bool waited;  /* the script's thread works on it, and Ctrl-C ends it */
-    bool dropped; /* atomic: nobody will take it */
-    bool scratch; /* what the token's memory is */
+    bool in_place; /* the columns are those of the dataset, of which items have the rows at their positions */
+    bool waited;   /* the script's thread works on it, and Ctrl-C ends it */
+    bool dropped;  /* atomic: nobody will take it */
+    bool scratch;  /* what the token's memory is */
     int column_count;
     fl_crew_column columns[];
 };
@@ -91,7 +92,7 @@ static fl_crew_item item_at(const struct job *job, int64_t i)
     return (fl_crew_item){.seed = job->seed,
                           .epoch = job->epoch,
                           .position = job->positions[i],
-                          .place = i,
+                          .row = job->in_place ? job->positions[i] : i,
                           .keys = job->keys,
                           .columns = job->columns,
                           .column_count = job->column_count,
@@ -239,6 +240,18 @@ static void read_positions(lua_State *L, struct job *job, int list)
     }
 }
 
+/* The columns have rows at all positions. */
+static void check_rows(lua_State *L, const struct job *job)
+{
+    for (int k = 0; k < job->column_count; k++) {
+        int64_t rows = job->columns[k].tensor->meta->shape.dims[0];
+        for (int64_t i = 0; i < job->count; i++)
+            if (job->positions[i] < 0 || job->positions[i] >= rows)
+                FL_RAISE(L, "loader: position %lld is outside the %lld rows of a field", (long long)job->positions[i],
+                         (long long)rows);
+    }
+}
+
 /* The items in the list at index (nil: none), each a table. */
 static void read_given(lua_State *L, struct job *job, int list)
 {
@@ -269,11 +282,12 @@ static void read_device(lua_State *L, struct job *job, int index)
     if (job->device) FL_CHECK(L, job->device->enter(job->device->own, FL_QUEUE_COMPUTE));
 }
 
-/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks, device) -> a batch under way */
+/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks, device, in_place) -> a batch under way.
+** columns: field name -> tensor, of which items have row after row; in_place: the rows at their positions. */
 static int io_make(lua_State *L)
 {
-    enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, DEVICE, HANDLE };
-    lua_settop(L, DEVICE);
+    enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, DEVICE, IN_PLACE, HANDLE };
+    lua_settop(L, IN_PLACE);
     FL_CHECK(L, fl_program_refuse("a loader's function makes a batch"));
     if (fl_tracer_now) FL_RAISE(L, "loader: a program that is traced has no place for functions of a loader");
     struct handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
@@ -284,6 +298,7 @@ static int io_make(lua_State *L)
     job->crew = fl_crew_at(L, CREW);
     job->goes_on = lua_toboolean(L, GOES_ON);
     job->stacks = lua_toboolean(L, STACKS);
+    job->in_place = lua_toboolean(L, IN_PLACE);
     read_device(L, job, DEVICE);
     lua_getfield(L, PASS, "seed");
     lua_getfield(L, PASS, "epoch");
@@ -291,6 +306,7 @@ static int io_make(lua_State *L)
     job->epoch = (uint64_t)lua_tointeger(L, -1);
     lua_settop(L, HANDLE);
     read_positions(L, job, POSITIONS);
+    if (job->in_place) check_rows(L, job);
     read_given(L, job, GIVEN);
     FL_CHECK(L, new_token(handle));
     if (fl_crew_workers(job->crew) == 0) {

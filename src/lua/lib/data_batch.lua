@@ -129,13 +129,21 @@ local function given_items(loader, batch, numbers, pass)
     return items, kept, places
 end
 
+-- The tensors of a dataset whose items are their rows: its workers read them there, and nothing is gathered before.
+local function columns_in_place(dataset)
+    local ok, columns = pcall(function() return not flow._plan.on and dataset:_columns() end)
+    return ok and columns or nil
+end
+
 -- Has the crew make the items of these numbers.
 local function make(loader, batch, own, numbers, pass)
     local columns, given = {}, nil
-    if loader.kind == "batch" then columns, given = columns_of(copy_of(loader.dataset:batch(own, pass)), numbers)
+    local in_place = loader.kind == "batch" and columns_in_place(loader.dataset)
+    if in_place then columns = in_place
+    elseif loader.kind == "batch" then columns, given = columns_of(copy_of(loader.dataset:batch(own, pass)), numbers)
     elseif loader.kind == "get" then given, numbers, batch.places = given_items(loader, batch, numbers, pass) end
     batch.job = io_.make(loader.crew, numbers, columns, given, pass, loader.skip_errors, not loader.collate,
-        loader.device)
+        loader.device, in_place and true or false)
 end
 
 -- Notes the items that failed, in the order of the batch.
