@@ -54,6 +54,57 @@ describe("edges:", function()
         assert.are.equal("clamp: max = 2.5 is not an integer, but x is int64; convert x to a float first", message(function() flow.tensor({1}):clamp(0, 2.5) end))
     end)
 
+    it("clamp by tensors", function()
+        local x = flow.tensor {{1.0, 5.0, nan}, {-2.0, 2.0, 0.0}}
+        local low, high = flow.tensor {0.0, 3.0, 1.0}, flow.tensor {{2.0}, {1.0}}
+        assert.are.same({{1, 2}, {0, 1}}, list(x:clamp(low, high):narrow(1, 0, 2))) -- the upper bound wins
+        assert.are.same({{false, false, true}, {false, false, false}}, list(x:clamp(low, high):isnan()))
+        assert.are.same({true, true}, list(flow.tensor {1.0, 1.0}:clamp(flow.tensor {nan, 0}, flow.tensor {2, nan}):isnan()))
+        for _, y in ipairs {x:clamp(nil, high), x:clamp {max = high}, flow.clip(x, nil, high), x:clamp_max(high)} do
+            assert.are.same({{1, 2}, {-2, 1}}, list(y:narrow(1, 0, 2)))
+        end
+        for _, y in ipairs {x:clamp(low), x:clamp {min = low}, flow.clamp(x, low, nil), x:clamp_min(low)} do
+            assert.are.same({{1, 5}, {0, 3}}, list(y:narrow(1, 0, 2)))
+        end
+        assert.are.same({{1, 1.5}, {0, 1.5}}, list(x:clamp(low, 1.5):narrow(1, 0, 2)))
+        assert.are.same({{1, 2}, {0.5, 1}}, list(x:clamp {min = 0.5, max = high}:narrow(1, 0, 2)))
+        local whole = flow.tensor {1, 2, math.maxinteger}
+        assert.are.same({2, 2, math.maxinteger - 1}, list(whole:clamp(flow.tensor {2, 2, 2}, flow.tensor(math.maxinteger - 1))))
+        assert.are.equal("float32", whole:clamp(flow.tensor {0.5, 0.5, 0.5}).dtype)
+        local z, out = x:clone(), flow.zeros(2, 3)
+        assert.are.equal(z, z:clamp_(low, high):clamp_(flow.tensor(1.5)))
+        assert.are.same({{1.5, 2}, {1.5, 1.5}}, list(z:narrow(1, 0, 2)))
+        x:clamp(low, high, {out = out})
+        assert.are.same({{1, 2}, {0, 1}}, list(out:narrow(1, 0, 2)))
+    end)
+
+    -- Of three values each of x, the lower and the upper bound, in this order; PyTorch 2.15 has these numbers.
+    it("clamp by tensors: gradients", function()
+        local columns = {{}, {}, {}}
+        for _, x in ipairs {-1.0, 0.0, nan} do
+            for _, low in ipairs {-1.0, 0.0, nan} do
+                for _, high in ipairs {-1.0, 0.0, nan} do
+                    for i, v in ipairs {x, low, high} do table.insert(columns[i], v) end
+                end
+            end
+        end
+        local t = {}
+        for i = 1, 3 do t[i] = flow.tensor(columns[i]):requires_grad_() end
+        for _, case in ipairs {
+            {t[1]:clamp(t[2], t[3]), {1, .5, 1, 0, 0, 0, 1, 1, 1, 0, .5, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                {0, .5, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                {0, 0, 0, 1, 0, 0, 0, 0, 0, 1, .5, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}},
+            {t[1]:clamp(t[2]), {.5, .5, .5, 0, 0, 0, 1, 1, 1, 1, 1, 1, .5, .5, .5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+                {.5, .5, .5, 1, 1, 1, 1, 1, 1, 0, 0, 0, .5, .5, .5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+        } do
+            local grads = flow.grad(case[1]:sum(), t, {allow_unused = true})
+            for i = 2, #case do assert.are.same(case[i], list(grads[i - 1])) end
+        end
+        local x, low = flow.zeros(2, 3):requires_grad_(), flow.ones(3):requires_grad_()
+        assert.are.same({2, 2, 2}, list(flow.grad(x:clamp(low, 2):sum(), {low})[1]))
+        assert.are.same({2, 2, 2}, list(flow.grad((x + 0):clamp_(low, 2):sum(), {low})[1])) -- needs what x was
+    end)
+
     it("where takes one side only", function()
         local picked = flow.where(flow.tensor {true, false}, flow.tensor {1.0, nan}, flow.tensor {inf, 2.0})
         assert.are.same({1, 2}, list(picked))
@@ -345,6 +396,12 @@ describe("messages", function()
         {"gelu: approximate must be one of none|tanh, got 'tan'; did you mean 'tanh'?", function() return flow.zeros(2):gelu("tan") end},
         {"clamp: unknown option 'mim'; did you mean 'min'?", function() return flow.zeros(2):clamp({mim = 0}) end},
         {"clamp: min must be a number, got string", function() return flow.zeros(2):clamp("a") end},
+        {"clamp: max must be a tensor or a number, got string", function() return flow.zeros(2):clamp(flow.zeros(2), "a") end},
+        {"clamp: shapes [2] and [3] do not broadcast", function() return flow.zeros(2):clamp(flow.zeros(3), 1) end},
+        {"clamp: maximum: shapes [2] and [3] do not broadcast", function() return flow.zeros(2):clamp(flow.zeros(3)) end},
+        {"clamp_: x is float32[2] and the result has shape [3, 2]; write x = x:clamp(...)",
+            function() return flow.zeros(2):clamp_(flow.zeros(3, 2)) end},
+        {"clamp: too many arguments: clamp(x, min|number?, max|number?)", function() return flow.zeros(2):clamp(flow.zeros(2), 1, 2) end},
         {"tensor has no method or field 'sigmoidd'; did you mean 'sigmoid'?", function() return flow.zeros(2):sigmoidd() end},
     } do
         it(case[1], function() assert.are.equal(case[1], message(case[2])) end)

@@ -107,6 +107,12 @@ add("arctan2", "a:arctan2(b), a:clone():arctan2_(b)", lambda a, b: (torch.arctan
 add("trapz", "flow.trapz(a)", torch.trapz, general((3, 4)))
 add("clamp_min", "a:clamp_min(0.1), a:clamp_max(0.2), a:clamp_min(b), a:clamp_max(b)",
     lambda a, b: (a.clamp_min(0.1), a.clamp_max(0.2), a.clamp_min(b), a.clamp_max(b)), general((3, 4), (4,)))
+add("clamp by tensors", "a:clamp(b, c), a:clamp(b), a:clamp(nil, c), a:clone():clamp_(b, c), flow.clip(a, {min = b, max = c})",
+    lambda a, b, c: (a.clamp(b, c), a.clamp(b), a.clamp(None, c), a.clone().clamp_(b, c), torch.clip(a, b, c)),
+    general((3, 4), (4,), (3, 1)))
+add("clamp at its bounds", "a:clamp(b, c), a:clamp(b), a:clamp(nil, c)",
+    lambda a, b, c: (a.clamp(b, c), a.clamp(b), a.clamp(None, c)),
+    constant([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0], [2.0, 2.0, 2.0, 2.0]), order=1)
 add("clamp_min_", "a:clone():clamp_min_(0.1):clamp_max_(0.5)", lambda a: a.clone().clamp_min_(0.1).clamp_max_(0.5),
     general((3, 4)))
 add("in place", "a:clone():tril_(), a:clone():triu_(1), a:clone():cumsum_(0), a:clone():cumprod_(1)",

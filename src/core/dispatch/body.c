@@ -6,6 +6,7 @@
 #include "record.h"
 #include "to_global.h"
 #include "tracer.h"
+#include "op/registry.h"
 
 #include <assert.h>
 
@@ -15,11 +16,12 @@ static bool has_own_gradient(const fl_op *op) { return op->grad || op->vjp; }
 ** not for addr. */
 static fl_status fail_in_body(const fl_op *op, fl_status status)
 {
-    const char *message = fl_message();
+    const char *message = fl_message(), *name = fl_op_public_name(op);
     size_t length = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    bool named = length && strncmp(message, op->name, length) == 0 && strchr("._", op->name[length]);
-    if (named || (op->flags & FL_OP_HIDDEN) || status == FL_ERR_INTERRUPTED) return status;
-    return fl_fail_prefix(status, "%s: ", op->name);
+    bool named = length && strncmp(message, name, length) == 0 && strchr("._", name[length]);
+    bool hidden = (op->flags & FL_OP_HIDDEN) && name == op->name;
+    if (named || hidden || status == FL_ERR_INTERRUPTED) return status;
+    return fl_fail_prefix(status, "%s: ", name);
 }
 
 /* The operand in the SBP that the plan has for it; the caller owns out's tensor. */

@@ -10,6 +10,10 @@
 #include "record.h"
 #include "target.h"
 #include "tracer.h"
+#include "op/registry.h"
+
+#include <assert.h>
+#include <string.h>
 
 /* Replaces read operands that overlap the target askew by copies; owned by call->tensors then. */
 static fl_status separate_operands(fl_call *call, const fl_tensor *target, bool *copied)
@@ -142,23 +146,33 @@ static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **
 static fl_status fit_target(const fl_op *op, const fl_tensor *target, const fl_tensor *result)
 {
     char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
+    const char *name = fl_op_public_name(op);
     if (!fl_shape_equal(&target->meta->shape, &result->meta->shape))
-        return fl_fail(FL_ERR_SHAPE, "%s_: x is %s and the result has shape %s; write x = x:%s(...)", op->name,
-                       fl_meta_text(text, target->meta), fl_shape_text(shape, &result->meta->shape), op->name);
+        return fl_fail(FL_ERR_SHAPE, "%s_: x is %s and the result has shape %s; write x = x:%s(...)", name,
+                       fl_meta_text(text, target->meta), fl_shape_text(shape, &result->meta->shape), name);
     if (fl_dtype_categories[result->meta->dtype] > fl_dtype_categories[target->meta->dtype])
-        return fl_fail(FL_ERR_DTYPE, "%s_: x is %s and the result is %s; write x = x:%s(...)", op->name,
-                       fl_meta_text(text, target->meta), fl_dtype_name(result->meta->dtype), op->name);
+        return fl_fail(FL_ERR_DTYPE, "%s_: x is %s and the result is %s; write x = x:%s(...)", name,
+                       fl_meta_text(text, target->meta), fl_dtype_name(result->meta->dtype), name);
     return FL_OK;
 }
 
-/* An op written in other ops: what its body gives is copied. */
+/* An op written in other ops: what its body gives is copied. Its gradient may need what the target was. */
 static __attribute__((noinline)) fl_status write_by_body(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                          int nin, const fl_attrs *attrs)
 {
-    fl_tensor *result;
+    fl_tensor *result, *before = NULL;
+    fl_operand read[FL_CALL_OPERANDS];
     if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
-    FL_TRY(fl_dispatch(&result, op, in, nin, attrs));
-    fl_status status = fit_target(op, in[0].tensor, result);
+    if (fl_record_wanted(op, in, nin)) {
+        assert(nin <= FL_CALL_OPERANDS);
+        FL_TRY(FL_CALL(&before, clone, in[0]));
+        memcpy(read, in, sizeof *in * (size_t)nin);
+        read[0] = fl_of(before);
+    }
+    fl_status status = fl_dispatch(&result, op, before ? read : in, nin, attrs);
+    fl_tensor_unref(before);
+    FL_TRY(status);
+    status = fit_target(op, in[0].tensor, result);
     last_copied = result;
     if (status == FL_OK) status = FL_CALL(out, copy_, in[0], fl_of(result));
     last_copied = NULL;

@@ -236,7 +236,7 @@ struct fl_op {
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
     int seed_slot; /* the attribute with the seed of what the op draws again, its counter in the next; 0: none */
-    /* the hidden op that a call of this one with further arguments means: its parameters are this one's and more */
+    /* the hidden op that a call with further arguments means, or with tensors in place of this one's numbers */
     const char *wider;
     int variant; /* which op of its family, where hooks or kernels serve several: an enum of the family */
     /* Floating-point operations of the kernel on these parts, which may have no data; a product and a sum are two.

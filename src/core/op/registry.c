@@ -84,6 +84,13 @@ const fl_op *fl_op_find(const char *name)
     return NULL;
 }
 
+const char *fl_op_public_name(const fl_op *op)
+{
+    if (op->flags & FL_OP_HIDDEN) FL_FOR_EACH_OP(narrow)
+    if ((*narrow)->wider && strcmp((*narrow)->wider, op->name) == 0) return (*narrow)->name;
+    return op->name;
+}
+
 /* ---- parsing ---- */
 
 /* A signature while it is read. */

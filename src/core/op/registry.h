@@ -9,4 +9,7 @@
 /* NULL when there is none. */
 FL_OWN const fl_op *fl_op_find_own(const char *name);
 
+/* The name by which scripts call the op: of one that is another's `wider`, that of the other. */
+FL_OWN const char *fl_op_public_name(const fl_op *op);
+
 #endif

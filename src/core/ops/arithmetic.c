@@ -80,6 +80,28 @@ FL_OP(rsub) = {
     FL_SAMPLES("flow.randn(3, 4), flow.randn(3, 4)", "flow.randn(3, 4), 1.5", "flow.randn(3, 4), flow.randn(4), 2"),
 };
 
+/* ---- bounds ---- */
+
+static fl_status body_clamp_to(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+{
+    const fl_operand x = in[0], min = in[1], max = in[2];
+    if (min.kind == FL_NONE && max.kind == FL_NONE) return FL_CALL(out, clone, x);
+    if (max.kind == FL_NONE) return FL_CALL(out, maximum, x, min);
+    if (min.kind == FL_NONE) return FL_CALL(out, minimum, x, max);
+    return FL_CALL(out, clamp_between, x, min, max);
+}
+
+FL_OP(clamp_to) = {
+    .name = "clamp_to",
+    .sig = "clamp_to(x, min|n?, max|n?)",
+    .nout = 1,
+    .flags = FL_OP_ELEMENTWISE | FL_OP_HIDDEN,
+    .doc = "x, limited to [min, max]: tensors or numbers, of which one may be left out.",
+    .body = body_clamp_to,
+    FL_SAMPLES("flow.randn(3, 4), flow.randn(3, 4), flow.randn(4)", "flow.randn(3, 4), flow.randn(3, 1)",
+               "flow.randn(3, 4), nil, flow.randn(2, 1, 4)", "flow.randn(3, 4), -0.5, flow.rand(3, 4)"),
+};
+
 /* ---- decimals ---- */
 
 /* The power of ten that scales x is exact up to 22 decimals; none are left of an integer. */

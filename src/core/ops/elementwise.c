@@ -25,6 +25,7 @@ static fl_status check_fill(const fl_infer *infer)
 static fl_status infer_row(fl_infer *infer)
 {
     const fl_ew_row *row = &fl_ew_rows[infer->op->row];
+    if (infer->op->row == FL_EW_clamp_between) infer->name = "clamp";
     FL_TRY(fl_infer_broadcast_shape(infer));
     if (row->mask >= 0 && infer->in[row->mask].dtype != FL_BOOL)
         return fl_infer_fail(infer, FL_ERR_DTYPE, "the condition must be bool, it is %s",
@@ -142,6 +143,17 @@ static void sbp_increasing(fl_sigs *sigs)
     fl_sbp_partial(sigs, 1, FL_PMIN);
 }
 
+/* clamp_between(x, min, max) increases in each of them. Its maximum with min and minimum with max distribute over each
+** other; two partial operands are joined by that of the two which has their partial's name. */
+static void sbp_clamp(fl_sigs *sigs)
+{
+    enum { X = 1, MIN = 2, MAX = 4 };
+    static const uint32_t largest[] = {X, MIN, MAX, X | MIN}, smallest[] = {X, MIN, MAX, X | MAX, MIN | MAX};
+    fl_sbp_elementwise(sigs);
+    for (size_t i = 0; i < sizeof largest / sizeof *largest; i++) fl_sbp_partial(sigs, largest[i], FL_PMAX);
+    for (size_t i = 0; i < sizeof smallest / sizeof *smallest; i++) fl_sbp_partial(sigs, smallest[i], FL_PMIN);
+}
+
 /* The sign of NaN is 0, which may lose against the sign of a number that NaN wins over. */
 static void sbp_sign(fl_sigs *sigs)
 {
@@ -193,7 +205,7 @@ static fl_status grad_second_only(fl_grad *g)
 #define NO_VJP .vjp = NULL
 #define GELU_GRADIENT VJP("gelu_backward(g, x)"), .grad = grad_gelu
 #define FILL_GRADIENT VJP("masked_fill(g, mask, 0)", NULL, "where(mask, g, 0)"), .check = check_masked_fill
-#define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp
+#define CLAMP_GRADIENT VJP("clamp_backward(g, x, min, max)"), .check = check_clamp, .wider = "clamp_to"
 #define ADD_GRADIENT VJP("g", "g"), .wider = "add_scaled"
 #define SUB_GRADIENT VJP("g", "-g"), .wider = "sub_scaled"
 #define ROUND_GRADIENT VJP("zeros_like(g)"), .wider = "round_decimals"

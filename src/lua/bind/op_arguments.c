@@ -270,8 +270,9 @@ const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call)
     lua_remove(L, -2);
     text = luaL_gsub(L, text, "|n,", "|number,");
     text = luaL_gsub(L, text, "|n)", "|number)");
-    lua_replace(L, -3);
-    lua_pop(L, 1);
+    text = luaL_gsub(L, text, "|n?", "|number?");
+    lua_replace(L, -4);
+    lua_pop(L, 2);
     return text;
 }
 

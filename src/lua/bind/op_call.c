@@ -51,6 +51,8 @@ static void prepare(lua_State *L, fl_lua_call *call)
         call->wider = call_new(
             L, (fl_lua_call){.op = fl_op_find(call->op->wider), .name = call->name, .in_place = call->in_place});
         prepare(L, call->wider);
+        for (int i = 0; i < s->param_count; i++)
+            if (!s->params[i].is_tensor && call->wider->signature->params[i].is_tensor) call->widened |= 1u << i;
     }
     call->signature = s;
 }
@@ -111,11 +113,20 @@ static int run_into(lua_State *L, const fl_lua_binding *binding)
     return 1;
 }
 
-static bool has_param(const fl_signature *signature, const char *name)
+/* The position of a parameter; -1: there is none of that name. */
+static int param_at(const fl_signature *signature, const char *name)
 {
     for (int i = 0; i < signature->param_count; i++)
-        if (strcmp(signature->params[i].name, name) == 0) return true;
-    return false;
+        if (strcmp(signature->params[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* Is the named argument at the top of the stack one that only the wider op takes? */
+static bool widens(lua_State *L, const fl_lua_call *call, const char *key)
+{
+    int i = param_at(call->signature, key);
+    if (i < 0) return param_at(call->wider->signature, key) >= 0;
+    return (call->widened >> i & 1u) && fl_lua_box(L, -1);
 }
 
 /* Are there arguments that only the wider op takes? */
@@ -123,13 +134,15 @@ static bool wants_wider(lua_State *L, const fl_lua_call *call)
 {
     int top = lua_gettop(L);
     bool named = top > 0 && fl_lua_is_options(L, top), wants = false;
+    for (int i = 0; call->widened >> i && i < top - named; i++)
+        if ((call->widened >> i & 1u) && fl_lua_box(L, i + 1)) return true;
     if (!call->greedy && top - named > call->signature->param_count)
         return top - named <= call->wider->signature->param_count;
     if (!named) return false;
     lua_pushnil(L);
     while (lua_next(L, top)) {
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        wants = wants || (!has_param(call->signature, key) && has_param(call->wider->signature, key));
+        wants = wants || widens(L, call, key);
         lua_pop(L, 1);
     }
     return wants;

@@ -17,6 +17,7 @@ typedef struct fl_lua_call {
     const fl_signature *signature; /* NULL until the first call */
     fl_attrs *defaults;            /* owned */
     struct fl_lua_call *wider;     /* of op->wider, from the first call on; or NULL */
+    uint32_t widened;              /* parameters that are tensors only there */
 } fl_lua_call;
 
 /* ---- names of ops (ops.c) ---- */

@@ -83,10 +83,10 @@ end
 -- ---- bounds ----
 
 ---x, where it is not smaller than `min`, a number or a tensor; elsewhere that.
-function M.clamp_min(x, min) return check.is_tensor(min) and ops.maximum(x, min) or ops.clamp(x, min) end
+function M.clamp_min(x, min) return ops.clamp(x, min) end
 
 ---x, where it is not larger than `max`, a number or a tensor; elsewhere that.
-function M.clamp_max(x, max) return check.is_tensor(max) and ops.minimum(x, max) or ops.clamp(x, {max = max}) end
+function M.clamp_max(x, max) return ops.clamp(x, {max = max}) end
 
 M.clamp_min_, M.clamp_max_ = into_itself(M.clamp_min), into_itself(M.clamp_max)
 
