@@ -178,16 +178,25 @@ static int operands_of(int row)
     return counts[row];
 }
 
+/* A row, mostly one of those whose values stay in registers, or any. */
+static int row_of(bool cheap)
+{
+    static const uint8_t rows[] = {FL_EW_add,     FL_EW_sub,   FL_EW_mul,  FL_EW_div,    FL_EW_addcmul,
+                                   FL_EW_addcdiv, FL_EW_neg,   FL_EW_sqrt, FL_EW_square, FL_EW_reciprocal,
+                                   FL_EW_relu,    FL_EW_clamp, FL_EW_abs};
+    return cheap && below(8) ? rows[below(sizeof rows)] : 1 + (int)below(FL_EW_COUNT - 1);
+}
+
 /* Appends the result of a random row, computed at once and as a step. */
-static bool step_add(value *values, int *count, fl_tiles *tiles, int ndim, const int64_t *size)
+static bool step_add(value *values, int *count, fl_tiles *tiles, int ndim, const int64_t *size, bool cheap)
 {
     fl_attrs attrs = {.count = 2,
                       .at = {{.given = true, .kind = FL_NUM_FLOAT, .number = (double)below(2)},
                              {.given = true, .kind = FL_NUM_FLOAT, .number = 3}}};
     fl_view in[FL_EW_MAX_IN];
-    int slots[FL_EW_MAX_IN], row = 1 + (int)below(FL_EW_COUNT - 1), nin = operands_of(row);
+    int slots[FL_EW_MAX_IN], row = row_of(cheap), nin = operands_of(row), last = *count - 1;
     for (int i = 0; i < nin; i++) {
-        const value *v = &values[below(*count)];
+        const value *v = &values[cheap && below(2) ? last : (int)below(*count)];
         in[i] = v->view;
         if (is_number(v)) in[i].data = in[i].scalar;
         slots[i] = v->slot;
@@ -240,10 +249,12 @@ static void check_list(uint64_t seed, int ndim, const int64_t *size)
     value values[MAX_VALUES];
     char *stored[MAX_VALUES] = {NULL};
     int count = 0, inputs = 1 + (int)below(4), wanted = inputs + 1 + (int)below(14);
+    bool cheap = below(2); /* of one dtype that spines have */
+    fl_dtype dtype = below(2) ? FL_FLOAT32 : FL_FLOAT64;
     fl_tiles_begin(&tiles, ndim, size, NULL);
     while (count < inputs) {
         value *v = &values[count];
-        operand_init(v, (fl_dtype)below(FL_DTYPE_COUNT), ndim, size);
+        operand_init(v, cheap ? dtype : (fl_dtype)below(FL_DTYPE_COUNT), ndim, size);
         v->slot = fl_tiles_operand(&tiles, &v->view);
         if (v->slot == FL_TILES_FULL) {
             free(v->memory);
@@ -251,7 +262,7 @@ static void check_list(uint64_t seed, int ndim, const int64_t *size)
         } else count++;
     }
     int first = count;
-    for (int tries = 0; count < wanted && tries < 400; tries++) step_add(values, &count, &tiles, ndim, size);
+    for (int tries = 0; count < wanted && tries < 400; tries++) step_add(values, &count, &tiles, ndim, size, cheap);
     for (int i = first; i < count; i++) {
         if (i < count - 1 && below(3)) continue;
         if (tiles.slots[values[i].slot].data) continue; /* the same step twice */

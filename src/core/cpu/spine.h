@@ -1,7 +1,7 @@
 /*
 ** spine.h -- runs of cheap elementwise steps whose running value stays in registers.
 **
-** Each step after the first takes the value of the one before and at most one other operand from memory. A spine is a
+** Each step takes the value of the one before and at most two other operands, from memory or a number. A spine is a
 ** list of codes that a small machine carries out on eight vectors at a time: one load a step, no store between. Spines
 ** that follow each other are one list, so that the processor works on the cheap steps of one while the divisions and
 ** square roots of another are under way.
@@ -20,6 +20,15 @@ typedef enum fl_spine_code {
     FL_SPINE_MUL,
     FL_SPINE_DIV,
     FL_SPINE_DIV_OF, /* operand / value */
+    FL_SPINE_ADD_N,  /* the same with the number `low`, in this order */
+    FL_SPINE_SUB_N,
+    FL_SPINE_SUB_FROM_N,
+    FL_SPINE_MUL_N,
+    FL_SPINE_DIV_N,
+    FL_SPINE_DIV_OF_N,
+    FL_SPINE_ADDCMUL,    /* value + low * operand * next */
+    FL_SPINE_ADDCDIV,    /* value + low * operand / next */
+    FL_SPINE_ADDCDIV_BY, /* operand + low * next / value */
     FL_SPINE_NEG,
     FL_SPINE_ABS,
     FL_SPINE_SQRT,

@@ -46,7 +46,8 @@ typedef struct fl_tile_step {
     /* planned: spines (spine.h) */
     bool absorbed;       /* the value goes on to the next step in registers */
     int8_t before;       /* the absorbed step that gives the value, -1: none */
-    uint8_t value;       /* which operand that is */
+    uint8_t value;       /* which operand that is, or the one that the spine begins with */
+    int8_t unread;       /* the operand that the spine has without reading it, -1: none */
     uint8_t spine_count; /* steps of the spine that ends here, with itself; 1: none */
     bool in_spines;      /* it ends a spine of a list that is carried out where its first spine ends */
     int16_t spine;       /* that list in `spines`, at its first spine; -1: none */

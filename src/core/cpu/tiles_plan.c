@@ -97,14 +97,16 @@ static bool is_streamed(const fl_tiles *tiles)
 
 /* ---- spines ---- */
 
-/* The codes of a row, where operand 0 or operand 1 is the running value; FL_SPINE_END: it is no step of spines. */
+/* The codes of a row, where operand 0, 1 or 2 is the running value; FL_SPINE_END: it is no step of spines. */
 static fl_spine_code spine_code(const fl_tile_step *step, int value)
 {
-    static const uint8_t codes[FL_EW_COUNT][2] = {
+    static const uint8_t codes[FL_EW_COUNT][FL_EW_MAX_IN] = {
         [FL_EW_add] = {FL_SPINE_ADD, FL_SPINE_ADD},
         [FL_EW_sub] = {FL_SPINE_SUB, FL_SPINE_SUB_FROM},
         [FL_EW_mul] = {FL_SPINE_MUL, FL_SPINE_MUL},
         [FL_EW_div] = {FL_SPINE_DIV, FL_SPINE_DIV_OF},
+        [FL_EW_addcmul] = {FL_SPINE_ADDCMUL},
+        [FL_EW_addcdiv] = {FL_SPINE_ADDCDIV, FL_SPINE_END, FL_SPINE_ADDCDIV_BY},
         [FL_EW_neg] = {FL_SPINE_NEG},
         [FL_EW_abs] = {FL_SPINE_ABS},
         [FL_EW_sqrt] = {FL_SPINE_SQRT},
@@ -115,6 +117,9 @@ static fl_spine_code spine_code(const fl_tile_step *step, int value)
     };
     return codes[step->row][value];
 }
+
+/* Is it an operand times itself? */
+static bool is_square(const fl_tile_step *step) { return step->row == FL_EW_mul && step->in[0] == step->in[1]; }
 
 static bool is_spine_dtype(fl_dtype dtype) { return dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
 
@@ -131,14 +136,15 @@ static void join_steps(fl_tiles *tiles)
         step->absorbed = false;
         step->before = -1;
         step->value = 0;
+        step->unread = -1;
         step->spine_count = 1;
         step->in_spines = false;
         step->spine = -1;
         if (!spine_code(step, 0) || !is_spine_dtype(dtype)) continue;
         for (int k = 0; k < step->nin; k++) {
             const fl_tile_slot *slot = &tiles->slots[step->in[k]];
-            if (!slot->is_result || slot->data || uses[step->in[k]] != 1) continue;
-            if (tiles->sink && tiles->sink_slot == step->in[k]) continue;
+            if (!slot->is_result || slot->data || uses[step->in[k]] != (is_square(step) ? 2 : 1)) continue;
+            if (!spine_code(step, k) || (tiles->sink && tiles->sink_slot == step->in[k])) continue;
             const fl_tile_step *last = &tiles->steps[maker[step->in[k]]];
             if (!spine_code(last, 0) || last->spine_count < step->spine_count) continue;
             step->before = (int8_t)maker[step->in[k]];
@@ -149,20 +155,36 @@ static void join_steps(fl_tiles *tiles)
     }
 }
 
+/* The code of a step: of operands that are the running value, or a number, those that read none. */
+static fl_spine_op spine_op(const fl_tiles *tiles, fl_tile_step *step)
+{
+    fl_spine_op op = {.code = (uint8_t)spine_code(step, step->value),
+                      .operand = step->in[step->nin > 1 && step->value == 0],
+                      .low = step->attributes[0].number,
+                      .high = step->attributes[1].number};
+    if (step->nin == 3) op.next = step->in[step->value == 2 ? 1 : 2];
+    if (step->nin != 2) return op;
+    const fl_tile_slot *other = &tiles->slots[op.operand];
+    if (!is_square(step) && !fl_tile_is_constant(other)) return op;
+    step->unread = (int8_t)(1 - step->value);
+    if (is_square(step)) op.code = FL_SPINE_SQUARE;
+    else op.code += FL_SPINE_ADD_N - FL_SPINE_ADD, op.low = fl_tile_number(tiles, other);
+    return op;
+}
+
 /* The codes of the spine that ends with the step, from `at` on; returns the place of its end. */
-static int write_spine(fl_tiles *tiles, const fl_tile_step *step, int at)
+static int write_spine(fl_tiles *tiles, fl_tile_step *step, int at)
 {
     int end = at + step->spine_count;
     tiles->spines[end] = (fl_spine_op){.code = FL_SPINE_NEXT, .operand = step->out};
     for (int i = end - 1;; i--) {
-        tiles->spines[i] = (fl_spine_op){.code = (uint8_t)spine_code(step, step->value),
-                                         .operand = step->in[step->nin > 1 ? 1 - step->value : 0],
-                                         .low = step->attributes[0].number,
-                                         .high = step->attributes[1].number};
-        if (i == at) break;
+        bool begins = i == at;
+        if (begins && step->nin == 2 && fl_tile_is_constant(&tiles->slots[step->in[0]])) step->value = 1;
+        tiles->spines[i] = spine_op(tiles, step);
+        if (begins) break;
         step = &tiles->steps[step->before];
     }
-    tiles->spines[at - 1].next = step->in[0];
+    tiles->spines[at - 1].next = step->in[step->value];
     return end;
 }
 
@@ -221,7 +243,7 @@ static int operands_of(const fl_tiles *tiles, const fl_tile_step *step, uint8_t 
     int count = 0;
     for (;;) {
         for (int k = 0; k < step->nin; k++)
-            if (step->before < 0 || k != step->value) slots[count++] = step->in[k];
+            if (k != step->unread && (step->before < 0 || k != step->value)) slots[count++] = step->in[k];
         if (step->before < 0) return count;
         step = &tiles->steps[step->before];
     }
@@ -337,7 +359,8 @@ static void set_buffers(fl_tiles *tiles)
     struct free_buffers unused = {0};
     tiles->buffers = 0;
     for (int i = 0; i < tiles->slot_count; i++)
-        if (fl_tile_is_constant(&tiles->slots[i])) tiles->slots[i].buffer = (uint8_t)tiles->buffers++;
+        if (fl_tile_is_constant(&tiles->slots[i]) && tiles->slots[i].last_use >= 0)
+            tiles->slots[i].buffer = (uint8_t)tiles->buffers++;
     if (tiles->sink && tiles->slots[tiles->sink_slot].buffer != FL_TILE_DIRECT)
         tiles->slots[tiles->sink_slot].buffer = FL_TILE_LINE;
     for (int place = 0; place < tiles->order_count; place++) {
