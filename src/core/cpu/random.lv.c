@@ -107,35 +107,54 @@ struct group {
     words at[4];
 };
 
-INLINE void multiply(words *high, words *low, words a, uint32_t b)
+/* The words of half a group's blocks, each in the lower half of a lane of 64 bits: products need no shuffles. The upper
+** halves are anything. */
+struct half {
+    longs c0, c1, c2, c3;
+};
+
+/* What all groups of a call share: the keys of the rounds are computed once. */
+struct stream {
+    uint64_t counter, keys[10][2];
+};
+
+INLINE void stream_open(struct stream *stream, const fl_random_key *key)
 {
-    const words iota = IOTA;
-    words even = (words)multiply_even(a, b), odd = (words)multiply_even((words)((longs)a >> 32), b);
-    words pick = (iota & ~1u) + (iota & 1) * LANES;
-    *low = FL_SHUFFLE(even, odd, pick, LANES);
-    *high = FL_SHUFFLE(even, odd, pick + 1, LANES);
+    uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
+    stream->counter = key->counter;
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        stream->keys[round][0] = k0;
+        stream->keys[round][1] = k1;
+    }
+    __asm__("" : "+m"(*stream)); /* else the compiler computes them in each group again */
+}
+
+INLINE void philox_round(struct half *x, const uint64_t *keys)
+{
+    longs a = multiply_even((words)x->c0, 0xD2511F53u), b = multiply_even((words)x->c2, 0xCD9E8D57u);
+    *x = (struct half){(b >> 32) ^ x->c1 ^ keys[0], b, (a >> 32) ^ x->c3 ^ keys[1], a};
+}
+
+INLINE struct half philox_begin(const struct stream *stream, uint64_t block)
+{
+    longs at = (longs){0} + block;
+    for (int i = 0; i < LANES / 2; i++) at[i] += (uint64_t)i;
+    return (struct half){at, at >> 32, (longs){0} + stream->counter, (longs){0} + (stream->counter >> 32)};
 }
 
 /* Lane i of at[j]: word j of block + i. */
-INLINE struct group philox(const fl_random_key *key, uint64_t block)
+INLINE struct group philox(const struct stream *stream, uint64_t block)
 {
-    const words iota = IOTA, zero = {0};
-    words c0 = (uint32_t)block + iota, c1 = zero + (uint32_t)(block >> 32) - (words)(c0 < iota);
-    words c2 = zero + (uint32_t)key->counter, c3 = zero + (uint32_t)(key->counter >> 32);
-    uint32_t k0 = (uint32_t)key->seed, k1 = (uint32_t)(key->seed >> 32);
+    const words iota = IOTA, low = 2 * iota;
+    struct half x = philox_begin(stream, block), y = philox_begin(stream, block + LANES / 2);
 #pragma GCC unroll 10
     for (int round = 0; round < 10; round++) {
-        words high0, low0, high1, low1;
-        multiply(&high0, &low0, c0, 0xD2511F53u);
-        multiply(&high1, &low1, c2, 0xCD9E8D57u);
-        c0 = high1 ^ c1 ^ k0;
-        c2 = high0 ^ c3 ^ k1;
-        c1 = low1;
-        c3 = low0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+        philox_round(&x, stream->keys[round]);
+        philox_round(&y, stream->keys[round]);
     }
-    return (struct group){{c0, c1, c2, c3}};
+    return (struct group){
+        {FL_SHUFFLE((words)x.c0, (words)y.c0, low, LANES), FL_SHUFFLE((words)x.c1, (words)y.c1, low, LANES),
+         FL_SHUFFLE((words)x.c2, (words)y.c2, low, LANES), FL_SHUFFLE((words)x.c3, (words)y.c3, low, LANES)}};
 }
 
 /* Element order: the words of block 0, then of block 1, ... */
@@ -220,9 +239,11 @@ INLINE struct group cook(struct group group, const struct recipe *recipe)
 /* Whole groups go straight to `out`; the first one may begin inside a block, the last one may be cut. */
 INLINE void fill(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n, const struct recipe *recipe)
 {
+    struct stream stream;
+    stream_open(&stream, key);
     for (int64_t i = 0; i < n;) {
         int64_t skip = (int64_t)((first + (uint64_t)i) & 3), take = GROUP - skip < n - i ? GROUP - skip : n - i;
-        struct group g = cook(philox(key, (first + (uint64_t)i) >> 2), recipe);
+        struct group g = cook(philox(&stream, (first + (uint64_t)i) >> 2), recipe);
         if (take == GROUP) memcpy(out + i, &g, sizeof g);
         else memcpy(out + i, (const uint32_t *)&g + skip, (size_t)take * sizeof *out);
         i += take;
@@ -249,9 +270,11 @@ static void fill_normal(float *out, const fl_random_key *key, uint64_t first, in
 static void dropout(float *out, const float *in, const fl_random_key *key, uint64_t first, int64_t n,
                     uint32_t threshold, float scale)
 {
+    struct stream stream;
+    stream_open(&stream, key);
     for (int64_t i = 0; i < n;) {
         int64_t skip = (int64_t)((first + (uint64_t)i) & 3), take = GROUP - skip < n - i ? GROUP - skip : n - i;
-        struct group g = in_order(philox(key, (first + (uint64_t)i) >> 2)), x = {{{0}}};
+        struct group g = in_order(philox(&stream, (first + (uint64_t)i) >> 2)), x = {{{0}}};
         memcpy((float *)&x + skip, in + i, (size_t)take * sizeof *in);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) x.at[j] = (words)((floats)x.at[j] * scale) & (words)((g.at[j] >> 8) >= threshold);
