@@ -44,6 +44,9 @@ fl_status fl_cpu_random_input(const void **data, void **copy, const fl_view *in,
 typedef struct fl_random_kernels {
     /* 32-bit words */
     void (*words)(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n);
+    /* rows of n words, which begin `row` words apart, `out_row` apart in out */
+    void (*rows)(uint32_t *out, int64_t out_row, const fl_random_key *key, uint64_t first, int64_t row, int64_t rows,
+                 int64_t n);
     /* low + range * u, u = the word's highest `bits` bits as a fraction: in [0, 1) */
     void (*uniform)(float *out, const fl_random_key *key, uint64_t first, int64_t n, int bits, float low, float range);
     /* mean + std * z, z normal */

@@ -237,17 +237,32 @@ INLINE struct group cook(struct group group, const struct recipe *recipe)
 }
 
 /* Whole groups go straight to `out`; the first one may begin inside a block, the last one may be cut. */
-INLINE void fill(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n, const struct recipe *recipe)
+INLINE void fill_from(const struct stream *stream, uint32_t *out, uint64_t first, int64_t n,
+                      const struct recipe *recipe)
 {
-    struct stream stream;
-    stream_open(&stream, key);
     for (int64_t i = 0; i < n;) {
         int64_t skip = (int64_t)((first + (uint64_t)i) & 3), take = GROUP - skip < n - i ? GROUP - skip : n - i;
-        struct group g = cook(philox(&stream, (first + (uint64_t)i) >> 2), recipe);
+        struct group g = cook(philox(stream, (first + (uint64_t)i) >> 2), recipe);
         if (take == GROUP) memcpy(out + i, &g, sizeof g);
         else memcpy(out + i, (const uint32_t *)&g + skip, (size_t)take * sizeof *out);
         i += take;
     }
+}
+
+INLINE void fill(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n, const struct recipe *recipe)
+{
+    struct stream stream;
+    stream_open(&stream, key);
+    fill_from(&stream, out, first, n, recipe);
+}
+
+static void fill_rows(uint32_t *out, int64_t out_row, const fl_random_key *key, uint64_t first, int64_t row,
+                      int64_t rows, int64_t n)
+{
+    struct stream stream;
+    stream_open(&stream, key);
+    for (int64_t r = 0; r < rows; r++)
+        fill_from(&stream, out + r * out_row, first + (uint64_t)(r * row), n, &(struct recipe){.shift = -1});
 }
 
 static void fill_words(uint32_t *out, const fl_random_key *key, uint64_t first, int64_t n)
@@ -284,4 +299,4 @@ static void dropout(float *out, const float *in, const fl_random_key *key, uint6
     }
 }
 
-const fl_random_kernels FL_LV(fl_random_kernels) = {fill_words, fill_uniform, fill_normal, dropout};
+const fl_random_kernels FL_LV(fl_random_kernels) = {fill_words, fill_rows, fill_uniform, fill_normal, dropout};
