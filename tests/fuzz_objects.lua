@@ -402,6 +402,16 @@ local function choose_arguments(entry, object)
     return args, false
 end
 
+-- Files are written in the scratch folder alone.
+local writes_file = {save = true, save_optimizer_states = true, svg = true, pack = true, writer = true, write_image = true}
+local function arguments_of(entry, object)
+    local args, refused = choose_arguments(entry, object)
+    for i = 1, writes_file[entry.name] and args.n or 0 do
+        if type(args[i]) == "string" and args[i] ~= "" and not args[i]:find("/", 1, true) then args[i] = folder .. "/" .. args[i] end
+    end
+    return args, refused
+end
+
 ---- a call ----
 
 local complain = values.complain
@@ -485,7 +495,7 @@ local function one(i)
     local entry = pick(entries)
     if not reached[entry] then reached[entry], count = true, count + 1 end
     local object = entry.object and entry.object.make()
-    local args, refused = choose_arguments(entry, object)
+    local args, refused = arguments_of(entry, object)
     if verbose then print(("%s(%s)%s"):format(entry.path, values.show_arguments(args), refused and " must be refused" or "")) end
     local before, results = entry.object and entry.object.digest(object)
     if object ~= nil and not chance(4) then
