@@ -225,16 +225,26 @@ static void order_columns(struct job *job)
     for (int k = 0; k < job->keys->count; k++) job->columns[job->keys->fields[k].value.integer].key = k;
 }
 
-static void read_positions(lua_State *L, struct job *job, int list)
+/* Of the list at index, or of an int64 tensor of one axis. */
+static void read_positions(lua_State *L, struct job *job, int index)
 {
-    int64_t count = (int64_t)lua_rawlen(L, list);
+    const fl_tensor *t = NULL;
+    if (!lua_istable(L, index)) {
+        fl_box *host = fl_lua_new_box(L);
+        FL_CHECK(L, fl_lua_host(&host->tensor, fl_lua_check_tensor(L, index, "loader", "positions")));
+        lua_replace(L, index);
+        t = host->tensor;
+    }
+    int64_t count = t ? t->meta->numel : (int64_t)lua_rawlen(L, index);
     job->positions = zeros(L, count, sizeof *job->positions);
     job->rows = zeros(L, count, sizeof *job->rows);
     job->good = zeros(L, count, sizeof *job->good);
     job->errors = zeros(L, count, sizeof *job->errors);
     job->count = count;
-    for (int64_t i = 0; i < count; i++) {
-        lua_rawgeti(L, list, i + 1);
+    for (int64_t i = 0; i < count && t; i++)
+        job->positions[i] = ((const int64_t *)fl_tensor_data(t))[i * t->strides[0]];
+    for (int64_t i = 0; i < count && !t; i++) {
+        lua_rawgeti(L, index, i + 1);
         job->positions[i] = lua_tointeger(L, -1);
         lua_pop(L, 1);
     }
@@ -282,12 +292,11 @@ static void read_device(lua_State *L, struct job *job, int index)
     if (job->device) FL_CHECK(L, job->device->enter(job->device->own, FL_QUEUE_COMPUTE));
 }
 
-/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks, device, in_place) -> a batch under way.
-** columns: field name -> tensor, of which items have row after row; in_place: the rows at their positions. */
-static int io_make(lua_State *L)
+enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, DEVICE, HANDLE };
+
+static int make(lua_State *L, bool in_place)
 {
-    enum { CREW = 1, POSITIONS, COLUMNS, GIVEN, PASS, GOES_ON, STACKS, DEVICE, IN_PLACE, HANDLE };
-    lua_settop(L, IN_PLACE);
+    lua_settop(L, DEVICE);
     FL_CHECK(L, fl_program_refuse("a loader's function makes a batch"));
     if (fl_tracer_now) FL_RAISE(L, "loader: a program that is traced has no place for functions of a loader");
     struct handle *handle = lua_newuserdatauv(L, sizeof *handle, 0);
@@ -298,7 +307,7 @@ static int io_make(lua_State *L)
     job->crew = fl_crew_at(L, CREW);
     job->goes_on = lua_toboolean(L, GOES_ON);
     job->stacks = lua_toboolean(L, STACKS);
-    job->in_place = lua_toboolean(L, IN_PLACE);
+    job->in_place = in_place;
     read_device(L, job, DEVICE);
     lua_getfield(L, PASS, "seed");
     lua_getfield(L, PASS, "epoch");
@@ -316,6 +325,28 @@ static int io_make(lua_State *L)
         begin_job(job);
         FL_CHECK(L, push_job(handle));
     }
+    return 1;
+}
+
+/* _io.make(crew, positions, columns, given, {seed =, epoch =}, goes_on, stacks, device) -> a batch under way. columns:
+** field name -> tensor, of which the items have row after row. */
+static int io_make(lua_State *L) { return make(L, false); }
+
+static bool is_readable(const fl_tensor *t)
+{
+    return t && t->meta->is_local && t->meta->placement->type == FL_CPU && t->contiguous && t->meta->shape.ndim > 0;
+}
+
+/* _io.make_in_place(...): the same of columns of which the items have the rows at their positions, a tensor. nil: the
+** columns cannot be read so. */
+static int io_make_in_place(lua_State *L)
+{
+    bool readable = true;
+    luaL_checktype(L, COLUMNS, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, COLUMNS); lua_pop(L, 1))
+        readable = readable && is_readable(fl_lua_to_tensor(L, -1));
+    if (readable) return make(L, true);
+    lua_pushnil(L);
     return 1;
 }
 
@@ -458,9 +489,11 @@ static int io_point(lua_State *L)
 
 void fl_lua_open_loader(lua_State *L, int io)
 {
-    static const luaL_Reg functions[] = {{"make", io_make},   {"crew", io_crew},   {"random", io_random},
-                                         {"ready", io_ready}, {"given", io_given}, {"whole", io_whole},
-                                         {"point", io_point}, {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"make", io_make},   {"make_in_place", io_make_in_place},
+                                         {"crew", io_crew},   {"random", io_random},
+                                         {"ready", io_ready}, {"given", io_given},
+                                         {"whole", io_whole}, {"point", io_point},
+                                         {NULL, NULL}};
     static const luaL_Reg methods[] = {{"done", batch_done}, {"take", batch_take}, {"drop", batch_drop}, {NULL, NULL}};
     fl_lua_open_arrays(L);
     fl_lua_open_item_random(L);

@@ -129,21 +129,26 @@ local function given_items(loader, batch, numbers, pass)
     return items, kept, places
 end
 
--- The tensors of a dataset whose items are their rows: its workers read them there, and nothing is gathered before.
-local function columns_in_place(dataset)
-    local ok, columns = pcall(function() return not flow._plan.on and dataset:_columns() end)
-    return ok and columns or nil
+local function call_columns(dataset) return dataset:_columns() end
+
+-- Has the crew make items that are rows of the dataset's own tensors: it reads them there, and nothing is gathered
+-- before. nil: there are no such tensors.
+local function make_in_place(loader, own, pass)
+    local ok, columns = pcall(call_columns, loader.dataset)
+    if not ok or not columns or flow._plan.on then return nil end
+    return io_.make_in_place(loader.crew, own, columns, nil, pass, loader.skip_errors, not loader.collate,
+        loader.device)
 end
 
--- Has the crew make the items of these numbers.
-local function make(loader, batch, own, numbers, pass)
-    local columns, given = {}, nil
-    local in_place = loader.kind == "batch" and columns_in_place(loader.dataset)
-    if in_place then columns = in_place
-    elseif loader.kind == "batch" then columns, given = columns_of(copy_of(loader.dataset:batch(own, pass)), numbers)
+-- Has the crew make the items at these positions.
+local function make(loader, batch, own, pass)
+    batch.job = loader.kind == "batch" and make_in_place(loader, own, pass)
+    if batch.job then return end
+    local numbers, columns, given = own:totable(), {}, nil
+    if loader.kind == "batch" then columns, given = columns_of(copy_of(loader.dataset:batch(own, pass)), numbers)
     elseif loader.kind == "get" then given, numbers, batch.places = given_items(loader, batch, numbers, pass) end
     batch.job = io_.make(loader.crew, numbers, columns, given, pass, loader.skip_errors, not loader.collate,
-        loader.device, in_place and true or false)
+        loader.device)
 end
 
 -- Notes the items that failed, in the order of the batch.
@@ -193,12 +198,11 @@ function M.ask(loader, positions, real, pass)
     end
     batch.none = own:size(0) == 0                       -- an item tells the dtypes and shapes
     if batch.none then own = positions:narrow(0, 0, 1) end
-    local numbers = own:totable()
     if loader.crew then
-        make(loader, batch, own, numbers, pass)
+        make(loader, batch, own, pass)
         if loader.workers == 0 then take(loader, batch) end
     else
-        local items, kept = get_all(loader, numbers, pass, batch.skipped)
+        local items, kept = get_all(loader, own:totable(), pass, batch.skipped)
         local fields = collated(loader, items, kept)
         batch.fields = batch.none and without_rows(fields) or fields
     end

@@ -35,13 +35,8 @@ function Tensors:batch(positions)
     return result
 end
 
--- Tensors of which item i is row i, for who reads them in place; nil: those of `batch` alone are.
-function Tensors:_columns()
-    for _, t in ipairs(self.tensors) do
-        if t.is_global or t.device ~= "cpu" or not t:is_contiguous() then return nil end
-    end
-    return self.batch == Tensors.batch and self.tensors or nil
-end
+-- Tensors of which item i is row i, for who reads them in place; nil: `batch` is another one.
+function Tensors:_columns() return self.batch == Tensors.batch and self.tensors or nil end
 
 ---@class flow.data.Windows
 local Windows = {}
