@@ -20,7 +20,7 @@ typedef enum fl_spine_code {
     FL_SPINE_MUL,
     FL_SPINE_DIV,
     FL_SPINE_DIV_OF, /* operand / value */
-    FL_SPINE_ADD_N,  /* the same with the number `low`, in this order */
+    FL_SPINE_ADD_N,  /* the same with the first element of operand for all, in this order */
     FL_SPINE_SUB_N,
     FL_SPINE_SUB_FROM_N,
     FL_SPINE_MUL_N,

@@ -267,25 +267,6 @@ static void move_runs(const fl_tiles *tiles, const fl_tile_slot *slot, const int
     }
 }
 
-/* ---- constants ---- */
-
-/* n copies of a constant. */
-static void fill(const fl_tiles *tiles, const fl_tile_slot *slot, char *to, int64_t n)
-{
-    const char *from = slot->data ? slot->data : (const char *)&slot->number;
-    convert(tiles->copy, to, slot->dtype, (int64_t)fl_dtype_size(slot->dtype), from, slot->stored, 0, n);
-}
-
-double fl_tile_number(const fl_tiles *tiles, const fl_tile_slot *slot)
-{
-    union {
-        float narrow;
-        double wide;
-    } number;
-    fill(tiles, slot, (char *)&number, 1);
-    return slot->dtype == FL_FLOAT32 ? number.narrow : number.wide;
-}
-
 /* ---- a thread's part ---- */
 
 struct worker {
@@ -296,15 +277,22 @@ struct worker {
     char *places[FL_TILES_SLOTS];
 };
 
-/* Where buffers are, with the constants in them. */
+/* Where buffers are, with the constants in them. What no buffer is needed for is one element in its place. */
 static void set_places(struct worker *worker, char *memory)
 {
     const fl_tiles *tiles = worker->tiles;
     for (int i = 0; i < tiles->slot_count; i++) {
         const fl_tile_slot *slot = &tiles->slots[i];
         if (slot->buffer < FL_TILE_LINE) worker->places[i] = memory + slot->buffer * tiles->pitch;
-        if (!fl_tile_is_constant(slot) || slot->last_use < 0) continue;
-        fill(tiles, slot, worker->places[i], tiles->total < tiles->tile ? tiles->total : tiles->tile);
+        if (!fl_tile_is_constant(slot)) continue;
+        char *from = slot->data ? slot->data : (char *)(uintptr_t)&slot->number;
+        if (slot->last_use < 0) {
+            worker->places[i] = from;
+            continue;
+        }
+        int64_t n = tiles->total < tiles->tile ? tiles->total : tiles->tile;
+        convert(tiles->copy, worker->places[i], slot->dtype, (int64_t)fl_dtype_size(slot->dtype), from, slot->stored, 0,
+                n);
     }
 }
 

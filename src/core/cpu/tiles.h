@@ -79,6 +79,7 @@ typedef struct fl_tiles {
     int64_t row, pieces, chunk; /* elements of a row, its chunks, elements of a chunk */
     int64_t tile, pitch;        /* elements of a tile, bytes of a buffer */
     unsigned linear, in_rows;   /* patterns in which element i lies at i, and neighbours of a row side by side */
+    unsigned by_row;            /* patterns of one element for all of a row */
     bool located;               /* something needs its position in the axes */
     bool flat;                  /* one step on memory as it lies */
     bool streamed;              /* stored results are written past the caches */

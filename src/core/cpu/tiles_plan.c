@@ -56,15 +56,17 @@ static void cut(fl_tiles *tiles)
     tiles->chunk = FL_TILE;
     tiles->linear = 0;
     for (int p = 0; p < tiles->pattern_count; p++) tiles->linear |= (unsigned)is_linear(tiles, p) << p;
-    tiles->in_rows = 0;
+    tiles->in_rows = tiles->by_row = 0;
     if (tiles->sink) {
         int64_t row = tiles->sink_row;
         tiles->chunk = row >= FL_REDUCE_BLOCK ? FL_REDUCE_BLOCK : FL_REDUCE_BLOCK / row * row;
         if (row >= FL_REDUCE_BLOCK) tiles->row = row;
     } else if (tiles->ndim > 1 && last >= LONG_ROW) tiles->row = last;
     if (tiles->row < tiles->total && tiles->row == last)
-        for (int p = 0; p < tiles->pattern_count; p++)
+        for (int p = 0; p < tiles->pattern_count; p++) {
             tiles->in_rows |= (unsigned)(tiles->strides[p][tiles->ndim - 1] == 1) << p;
+            tiles->by_row |= (unsigned)(tiles->strides[p][tiles->ndim - 1] == 0) << p;
+        }
     tiles->pieces = (tiles->row + tiles->chunk - 1) / tiles->chunk;
 }
 
@@ -155,6 +157,44 @@ static void join_steps(fl_tiles *tiles)
     }
 }
 
+/* May a spine read the operand where it lies, one element for all of a row? */
+static bool may_lie_by_row(const fl_tiles *tiles, const fl_tile_slot *slot)
+{
+    return !slot->is_result && slot->data && slot->dtype == slot->stored && slot->pattern >= 0
+        && tiles->by_row >> slot->pattern & 1u;
+}
+
+/* Does the step take operand k as a number beside the running value, whatever list it comes into? */
+static bool takes_number(const fl_tiles *tiles, const fl_tile_step *step, int k)
+{
+    if (step->nin != 2 || is_square(step) || (step->before < 0 && !step->absorbed)) return false;
+    const fl_tile_slot *first = &tiles->slots[step->in[0]];
+    bool second_runs = step->before >= 0 ? step->value == 1
+                                         : fl_tile_is_constant(first) || may_lie_by_row(tiles, first);
+    return k != second_runs;
+}
+
+/* Operands of one element for a row lie where spines read them, unless a step needs them in a buffer. */
+static void set_by_row(fl_tiles *tiles)
+{
+    bool buffered[FL_TILES_SLOTS] = {false};
+    for (int i = 0; i < tiles->step_count; i++)
+        for (int k = 0; k < tiles->steps[i].nin; k++)
+            if (!takes_number(tiles, &tiles->steps[i], k)) buffered[tiles->steps[i].in[k]] = true;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        fl_tile_slot *slot = &tiles->slots[i];
+        if (buffered[i] || !may_lie_by_row(tiles, slot)) continue;
+        slot->buffer = FL_TILE_DIRECT;
+        slot->loaded = true;
+    }
+}
+
+/* Has the operand one element for all that a spine works on at once? */
+static bool is_one(const fl_tiles *tiles, const fl_tile_slot *slot)
+{
+    return fl_tile_is_constant(slot) || (slot->buffer == FL_TILE_DIRECT && may_lie_by_row(tiles, slot));
+}
+
 /* The code of a step: of operands that are the running value, or a number, those that read none. */
 static fl_spine_op spine_op(const fl_tiles *tiles, fl_tile_step *step)
 {
@@ -165,10 +205,10 @@ static fl_spine_op spine_op(const fl_tiles *tiles, fl_tile_step *step)
     if (step->nin == 3) op.next = step->in[step->value == 2 ? 1 : 2];
     if (step->nin != 2) return op;
     const fl_tile_slot *other = &tiles->slots[op.operand];
-    if (!is_square(step) && !fl_tile_is_constant(other)) return op;
-    step->unread = (int8_t)(1 - step->value);
     if (is_square(step)) op.code = FL_SPINE_SQUARE;
-    else op.code += FL_SPINE_ADD_N - FL_SPINE_ADD, op.low = fl_tile_number(tiles, other);
+    else if (is_one(tiles, other)) op.code += FL_SPINE_ADD_N - FL_SPINE_ADD;
+    else return op;
+    if (is_square(step) || other->dtype == other->stored) step->unread = (int8_t)(1 - step->value);
     return op;
 }
 
@@ -179,7 +219,7 @@ static int write_spine(fl_tiles *tiles, fl_tile_step *step, int at)
     tiles->spines[end] = (fl_spine_op){.code = FL_SPINE_NEXT, .operand = step->out};
     for (int i = end - 1;; i--) {
         bool begins = i == at;
-        if (begins && step->nin == 2 && fl_tile_is_constant(&tiles->slots[step->in[0]])) step->value = 1;
+        if (begins && step->nin == 2 && is_one(tiles, &tiles->slots[step->in[0]])) step->value = 1;
         tiles->spines[i] = spine_op(tiles, step);
         if (begins) break;
         step = &tiles->steps[step->before];
@@ -216,6 +256,7 @@ static void set_spines(fl_tiles *tiles)
 {
     int at = 0;
     join_steps(tiles);
+    if (tiles->by_row) set_by_row(tiles);
     for (int i = next_step(tiles, -1), next; i < tiles->step_count; i = next) {
         fl_tile_step *first = &tiles->steps[i];
         next = next_step(tiles, i);

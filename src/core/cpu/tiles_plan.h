@@ -23,9 +23,6 @@ static inline bool fl_tile_is_constant(const fl_tile_slot *slot)
     return !slot->is_result && slot->pattern == FL_TILE_CONSTANT;
 }
 
-/* The value of a constant of float32 or float64. */
-double fl_tile_number(const fl_tiles *tiles, const fl_tile_slot *slot);
-
 /* Fills in what is marked as planned. */
 void fl_tiles_plan(fl_tiles *tiles);
 
