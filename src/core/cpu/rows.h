@@ -34,6 +34,7 @@ typedef struct fl_nll {
     void *lse;          /* [rows]: forward out (cross-entropy), backward in */
     void *loss, *count; /* [rows], forward out; count is w[t], 0 for ignored rows */
     const void *g;      /* [rows], backward in */
+    int64_t g_step;     /* 1; 0: one value for all rows */
 } fl_nll;
 
 typedef struct fl_layer_norm {

@@ -109,16 +109,29 @@ static fl_status kernel_rows(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
+/* Opens the stage of a backward kernel. A sum or mean of the losses gives all rows one gradient, which is read where it
+** lies. */
+static fl_status open_backward(fl_stage *stage, int64_t *g_step, fl_kernel *kernel, int dy)
+{
+    const fl_view *v = &kernel->in[dy];
+    bool is_one = v->dtype == fl_dtype_compute(kernel->out[0].dtype);
+    for (int i = 0; i < v->ndim; i++) is_one &= v->stride[i] == 0;
+    *g_step = is_one ? 0 : 1;
+    return fl_stage_open(stage, kernel, is_one ? 1u << dy : 0);
+}
+
 static fl_status kernel_cross_entropy_backward(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
+    int64_t g_step;
+    FL_TRY(open_backward(&s, &g_step, kernel, FL_SCORES_DY));
     FL_TRY(nll_open(&a, &s, &kernel->out[0], FL_SCORES_TARGET, FL_SCORES_WEIGHT, public_name(kernel->op)));
     a.with_lse = true;
     a.targets = kernel->attrs->at[FL_SCORES_TARGETS].integer;
     a.lse = s.in[FL_SCORES_LSE];
     a.g = s.in[FL_SCORES_DY];
+    a.g_step = g_step;
     FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], s.in[FL_SCORES_INPUT], class_rows(&kernel->out[0])));
     return fl_stage_close(&s);
 }
@@ -127,10 +140,12 @@ static fl_status kernel_nll_backward(fl_kernel *kernel)
 {
     fl_stage s;
     fl_nll a;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
+    int64_t g_step;
+    FL_TRY(open_backward(&s, &g_step, kernel, FL_LOGS_DY));
     FL_TRY(nll_open(&a, &s, &kernel->out[0], FL_LOGS_TARGET, FL_LOGS_WEIGHT, public_name(kernel->op)));
     a.targets = true;
     a.g = s.in[FL_LOGS_DY];
+    a.g_step = g_step;
     FL_TRY(fl_cpu_nll_backward(s.dtype, &a, s.out[0], NULL, class_rows(&kernel->out[0])));
     return fl_stage_close(&s);
 }
