@@ -226,6 +226,16 @@ static void locate(int64_t *at, const fl_tiles *tiles, int64_t first)
     }
 }
 
+/* The position n elements further, mostly in the next row: without divisions, which take as long as a short row. */
+static void advance(int64_t *at, const fl_tiles *tiles, int64_t n)
+{
+    for (int i = tiles->ndim - 1; i >= 0 && n > 0; i--) {
+        int64_t size = tiles->sizes[i], next = at[i] + n;
+        n = next < size ? 0 : next - size < size ? 1 : next / size;
+        at[i] = next - n * size;
+    }
+}
+
 static char *address(const fl_tiles *tiles, const fl_tile_slot *slot, const int64_t *at)
 {
     const int64_t *strides = tiles->strides[slot->pattern];
@@ -273,7 +283,7 @@ struct worker {
     const fl_tiles *tiles;
     char *line; /* of the sink */
     int bad;
-    int64_t at[FL_MAX_NDIM]; /* of the tile's first element */
+    int64_t first, at[FL_MAX_NDIM]; /* the tile's first element and its position */
     char *places[FL_TILES_SLOTS];
 };
 
@@ -342,7 +352,8 @@ static void run_step(struct worker *worker, const fl_tile_step *step, int64_t fi
 static void run_tile(struct worker *worker, int64_t first, int64_t n, int64_t within)
 {
     const fl_tiles *tiles = worker->tiles;
-    if (tiles->located) locate(worker->at, tiles, first);
+    if (tiles->located) advance(worker->at, tiles, first - worker->first);
+    worker->first = first;
     for (int i = 0; i < tiles->slot_count; i++) {
         const fl_tile_slot *slot = &tiles->slots[i];
         int64_t size = (int64_t)fl_dtype_size(slot->dtype);
@@ -365,8 +376,12 @@ static void run_chunks(fl_tiles *tiles, int64_t begin, int64_t end)
     _Alignas(64) char memory[FL_TILE_MEMORY], line[FL_REDUCE_BLOCK * sizeof(int64_t)];
     struct worker w = {.tiles = tiles, .line = line};
     set_places(&w, memory);
+    int64_t row = begin / tiles->pieces, piece = begin % tiles->pieces;
+    w.first = row * tiles->row + piece * tiles->chunk;
+    if (tiles->located) locate(w.at, tiles, w.first);
     for (int64_t unit = begin; unit < end; unit++) {
-        int64_t offset = unit % tiles->pieces * tiles->chunk, first = unit / tiles->pieces * tiles->row + offset;
+        int64_t offset = piece * tiles->chunk, first = row * tiles->row + offset;
+        if (++piece == tiles->pieces) piece = 0, row++;
         int64_t n = tiles->row - offset < tiles->chunk ? tiles->row - offset : tiles->chunk;
         for (int64_t done = 0; done < n; done += tiles->tile)
             run_tile(&w, first + done, n - done < tiles->tile ? n - done : tiles->tile, done);
