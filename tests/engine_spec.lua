@@ -166,7 +166,8 @@ describe("a queued op that fails", function()
     end)
 
     it("spares a tensor that was filled once, in parts or not", function()
-        for _, writing in ipairs {"x:fill_(1)", "x:copy_(flow.ones(2, 2))", "x:uniform_(1, 1)", "x[0] = 1 x[1] = 1 x:mul_(1)"} do
+        for _, writing in ipairs {"x:fill_(1)", "x:copy_(flow.ones(2, 2))", "x:uniform_(1, 1)", "x[0] = 1 x[1] = 1 x:mul_(1)",
+            "flow.from_dlpack(x):fill_(1)"} do
             assert.are.same({"4", "false", "true"}, queued([[
                 local flow = require 'flow'
                 local x = flow.empty(2, 2)

@@ -237,6 +237,7 @@ fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
     memcpy(gift->shape, meta->window.size, sizeof gift->shape);
     memcpy(gift->strides, tensor->strides, sizeof gift->strides);
     tensor->storage->var.exposed = true;
+    tensor->storage->var.unset = false; /* others may have given it values */
     bool host = meta->placement->type == FL_CPU;
     gift->managed = (struct managed){
         .major = MAJOR,
