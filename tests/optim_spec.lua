@@ -211,6 +211,17 @@ describe("optimizers", function()
         assert.is_nil(a.grad)
     end)
 
+    it("share no list of options, neither with each other nor with the caller's table", function()
+        local given, w = {0.8, 0.9}, nn.Parameter(flow.ones(2))
+        local one, other = optim.AdamW({w}), optim.AdamW({{params = {w}}, {params = {nn.Parameter(flow.ones(2))}}},
+            {betas = given})
+        one.groups[1].betas[1] = 0.5
+        other.groups[1].betas[1] = 0.6
+        assert.are.same({0.9, 0.999}, optim.AdamW({w}).groups[1].betas)
+        assert.are.same({0.8, 0.9}, other.groups[2].betas)
+        assert.are.same({0.8, 0.9}, given)
+    end)
+
     it("keep a new tensor where an option asks for it later", function()
         local p = nn.Parameter(flow.ones(3))
         local opt = optim.SGD({p}, {lr = 0.1})

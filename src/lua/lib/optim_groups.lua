@@ -136,7 +136,9 @@ function M.append(self, item)
     own = check.options(self.name, own, self.defaults)
     local group = {params = M.parameter_list(self.name, item.params)}
     for key in pairs(self.defaults) do
-        if item[key] == nil then group[key] = self._common[key] else group[key] = own[key] end
+        local value = own[key]
+        if item[key] == nil then value = self._common[key] end
+        group[key] = type(value) == "table" and table.move(value, 1, #value, 1, {}) or value    -- betas of its own
     end
     M.check_group(self.name, group)
     if self._check then self._check(group, self.groups) end
