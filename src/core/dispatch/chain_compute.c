@@ -324,11 +324,14 @@ uint64_t fl_chain_readers_of(const fl_chain *chain, const fl_var *var)
     return readers;
 }
 
+/* Bytes of the results that may be garbage. What is written in place is not looked for: it was to have its value. */
 static int64_t bytes_of(const fl_chain *chain, uint64_t results)
 {
     int64_t bytes = 0;
-    for (; results; results &= results - 1)
-        bytes += chain->numel * (int64_t)fl_dtype_size(chain->values[__builtin_ctzll(results)].dtype);
+    for (; results; results &= results - 1) {
+        const fl_chain_value *v = &chain->values[__builtin_ctzll(results)];
+        if (!v->home) bytes += chain->numel * (int64_t)fl_dtype_size(v->dtype);
+    }
     return bytes;
 }
 
