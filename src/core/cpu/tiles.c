@@ -60,10 +60,12 @@ int fl_tiles_operand(fl_tiles *tiles, const fl_view *view)
 {
     bool is_number = view->data == view->scalar;
     int pattern = pattern_of(tiles, view);
+    int64_t number = 0;
     if (pattern == FL_TILES_FULL) return FL_TILES_FULL;
+    if (is_number) memcpy(&number, view->scalar, fl_dtype_size(view->dtype)); /* the bytes above have no value */
     return operand_slot(tiles,
                         &(fl_tile_slot){.data = is_number ? NULL : view->data,
-                                        .number = is_number ? view->scalar[0] : 0,
+                                        .number = number,
                                         .dtype = view->dtype,
                                         .stored = view->dtype,
                                         .pattern = (int8_t)pattern});
