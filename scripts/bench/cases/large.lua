@@ -13,7 +13,10 @@ local function over(size, inputs, f)
         for i = 1, inputs do x[i] = flow.randn(size) end
         local a, b, c = x[1], x[2], x[3]
         return function(count)
-            for _ = 1, count do f(a, b, c) end
+            for _ = 1, count do
+                local y = f(a, b, c)
+                if y.ndim == 1 then y[0]:item() end -- what nobody reads is not computed
+            end
         end
     end
 end
