@@ -445,7 +445,7 @@ describe("ops in place", function()
         flow.sync()
         x:mul_(0.5):add_(y)
         y:mul_(x)
-        same(by_pieces(function(p, q) return q * (p * 0.5 + q) end, a:to "cpu", b:to "cpu"), y:to_local())
+        same(by_pieces(function(p, q) return q * (p * 0.5 + q) end, a:to "cpu", b:to "cpu"), y:to_local():to "cpu")
     end)
 end)
 

@@ -146,14 +146,15 @@ static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **
 static fl_status fit_target(const fl_op *op, const fl_tensor *target, const fl_tensor *result)
 {
     char text[FL_META_TEXT], shape[FL_SHAPE_TEXT];
+    bool same_shape = fl_shape_equal(&target->meta->shape, &result->meta->shape);
+    if (same_shape && fl_dtype_categories[result->meta->dtype] <= fl_dtype_categories[target->meta->dtype])
+        return FL_OK;
     const char *name = fl_op_public_name(op);
-    if (!fl_shape_equal(&target->meta->shape, &result->meta->shape))
+    if (!same_shape)
         return fl_fail(FL_ERR_SHAPE, "%s_: x is %s and the result has shape %s; write x = x:%s(...)", name,
                        fl_meta_text(text, target->meta), fl_shape_text(shape, &result->meta->shape), name);
-    if (fl_dtype_categories[result->meta->dtype] > fl_dtype_categories[target->meta->dtype])
-        return fl_fail(FL_ERR_DTYPE, "%s_: x is %s and the result is %s; write x = x:%s(...)", name,
-                       fl_meta_text(text, target->meta), fl_dtype_name(result->meta->dtype), name);
-    return FL_OK;
+    return fl_fail(FL_ERR_DTYPE, "%s_: x is %s and the result is %s; write x = x:%s(...)", name,
+                   fl_meta_text(text, target->meta), fl_dtype_name(result->meta->dtype), name);
 }
 
 /* An op written in other ops: what its body gives is copied. Its gradient may need what the target was. */
