@@ -180,8 +180,14 @@ local function crc32(text)
     return crc ~ 0xffffffff
 end
 
+-- Stored, in blocks of 65,535 bytes at most.
 local function gzip(bytes)
-    return "\31\139\8\0\0\0\0\0\0\3\1" .. ("<I2I2"):pack(#bytes, ~#bytes & 0xffff) .. bytes .. ("<I4I4"):pack(crc32(bytes), #bytes)
+    local blocks = {}
+    for at = 1, math.max(#bytes, 1), 65535 do
+        local block = bytes:sub(at, at + 65534)
+        blocks[#blocks + 1] = ("<I1I2I2"):pack(at + 65535 > #bytes and 1 or 0, #block, ~#block & 0xffff) .. block
+    end
+    return "\31\139\8\0\0\0\0\0\0\3" .. table.concat(blocks) .. ("<I4I4"):pack(crc32(bytes), #bytes)
 end
 
 -- Images of every kind, and sizes that a PNG file cannot hold.
