@@ -36,6 +36,8 @@
 #include "ranks/launch.h"
 #include "ranks/message.h"
 #include "ranks/shared.h"
+/* What one rank does alone. */
+#include "dispatch/alone.h"
 /* Bytes moved between ranks so far. */
 #include "boxing/move.h"
 

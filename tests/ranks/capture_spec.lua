@@ -125,6 +125,17 @@ describe("ranks that capture different things", function()
     end)
 end)
 
+describe("a captured function that one rank calls alone", function()
+    it("is no part of what the ranks have in common", function()
+        local f = flow.capture(function(x) return (x + 1) * 2 end)
+        local x = flow.ones(4, {placement = all, sbp = "B"})
+        for _ = 1, 2 do f(x) end
+        flow.on_rank(0, function() for _ = 1, 3 do f(x) end end)
+        local sum = flow.ones(4):to_global {placement = all, sbp = "P(sum)"}:to_global {sbp = "B"}
+        assert.are.equal(4 * ranks, sum:sum():item())
+    end)
+end)
+
 describe("a captured function that reads values on " .. ranks .. " ranks", function()
     it("gives the bits of eager code", function()
         local function make()

@@ -6,6 +6,7 @@
 
 #include "dispatch.h"
 #include "infer/infer.h"
+#include "ranks/comm.h"
 #include "ranks/journal.h"
 
 enum { FL_CALL_OPERANDS = 12 }; /* for so many, arrays lie on the stack */
@@ -75,16 +76,23 @@ fl_status fl_call_run_mutating(fl_tensor **out, fl_call *call);
 fl_status fl_call_run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
                            const fl_attrs *attrs);
 
-/* note.c: the op becomes part of the history of the group's global ops. */
-void fl_call_note_history(const fl_call *call);
+/* note.c: a hash of all numbers of the call. Words the plan, for the rank's history. */
+uint64_t fl_call_hash_numbers(const fl_call *call);
+void fl_call_word_plan(char *buffer, const void *plan);
 
-/* What this rank does, for the others to see. */
-static inline void fl_call_note(const fl_call *call)
+/* What this rank does, for the others to see. watched: what fl_dispatch_watched is for. */
+static inline void fl_call_note(const fl_call *call, bool watched)
 {
+    const fl_plan *plan = call->plan;
     fl_journal *j = fl_journal_own;
-    j->op = FL_JOURNAL_PLACE(call->op);
+    j->op = plan->place;
     j->ops++;
-    if (call->plan->history) fl_call_note_history(call);
+    if (!plan->history || (watched && fl_comm_refusal)) return;
+    uint64_t numbers = 0;
+    if (plan->number >= 0)
+        numbers = plan->number < FL_PLAN_NUMBERS ? fl_hash_mix(0, (uint64_t)call->in[plan->number].integer)
+                                                 : fl_call_hash_numbers(call);
+    fl_history_note(plan->history, plan->content, numbers, fl_call_word_plan, plan);
 }
 
 /* Runs an op written by the host (op->compute) on this rank's parts of the operands, boxed as planned, and makes of its

@@ -212,10 +212,10 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
         .op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
     if (c.plan->body) {
-        if (FL_UNLIKELY(op->compute && c.plan->history)) fl_call_note(&c);
+        if (FL_UNLIKELY(op->compute && c.plan->history)) fl_call_note(&c, watched);
         return fl_call_run_body(c.plan, out, op, in, nin, attrs);
     }
-    fl_call_note(&c);
+    fl_call_note(&c, watched);
     fl_status status;
     if (watched && fl_call_stopped(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[FL_CALL_OPERANDS];

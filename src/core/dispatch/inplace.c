@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tenso
     if (op->check) FL_TRY(op->check(in, nin, attrs));
     fl_call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
-    fl_call_note(&c);
+    fl_call_note(&c, watched);
     fl_status status;
     if (watched && fl_call_stopped(&status, out, &c, in[0].tensor)) return status;
     fl_tensor *tensors[FL_CALL_OPERANDS];

@@ -73,7 +73,7 @@ static fl_status dispatch_kernel_into(fl_call *call, fl_tensor *target, bool *do
 {
     *done = has_kernel_for(call->plan) && writes_apart(call, target);
     if (!*done) return FL_OK;
-    fl_call_note(call);
+    fl_call_note(call, false);
     if (call->plan->boxes) FL_TRY(fl_call_box(call));
     call->out = &target;
     fl_status status = fl_call_run_into(call, target);

@@ -2,12 +2,11 @@
 ** note.c -- what a rank's history keeps of an op: a hash of the plan and of the numbers that the plan does not know.
 */
 #include "call.h"
-#include "ranks/comm.h"
 
 #include <stdio.h>
 
 /* "sum of float32[8, 4] S(0)": an op is identified by its inputs, or else by its results. */
-static void word_plan(char *buffer, const void *what)
+void fl_call_word_plan(char *buffer, const void *what)
 {
     const fl_plan *plan = what;
     char shape[FL_SHAPE_TEXT], sbp[FL_ND_SBP_TEXT];
@@ -41,16 +40,8 @@ uint64_t fl_call_hash_attrs(uint64_t hash, uint32_t numbers, const fl_attrs *att
     return hash;
 }
 
-/* The numbers of a call, which the plan does not know. */
-static uint64_t hash_numbers(const fl_call *call)
+uint64_t fl_call_hash_numbers(const fl_call *call)
 {
-    return fl_call_hash_attrs(fl_call_hash_operands(call->plan, call->in), call->plan->numbers, call->attrs);
-}
-
-void fl_call_note_history(const fl_call *c)
-{
-    const fl_plan *plan = c->plan;
-    if (FL_UNLIKELY(fl_comm_refusal != NULL)) return;
-    fl_history_note(plan->history, plan->content, plan->number_operands | plan->numbers ? hash_numbers(c) : 0,
-                    word_plan, plan);
+    uint64_t hash = fl_call_hash_operands(call->plan, call->in);
+    return call->plan->numbers ? fl_call_hash_attrs(hash, call->plan->numbers, call->attrs) : hash;
 }

@@ -41,7 +41,7 @@ void fl_recorder_set(const fl_recorder *recorder);
 FL_OWN extern bool fl_grad_enabled;
 
 /* Who looks at ops before they run, a bit each: FLOW_FAULT, mapped.h, the tracer, the answerer, a recomputation
-** (`ahead`), autocast.h and planned.h. 0: nobody. */
+** (`ahead`), autocast.h, planned.h and alone.h. 0: nobody. */
 enum {
     FL_WATCH_FAULT = 1,
     FL_WATCH_MAPPED = 2,
@@ -49,7 +49,8 @@ enum {
     FL_WATCH_ANSWER = 8,
     FL_WATCH_AGAIN = 16,
     FL_WATCH_CAST = 32,
-    FL_WATCH_PLAN = 64
+    FL_WATCH_PLAN = 64,
+    FL_WATCH_ALONE = 128
 };
 FL_OWN extern uint8_t fl_dispatch_watched;
 

@@ -7,6 +7,7 @@
 #include "infer_internal.h"
 #include "cpu/elementwise.h"
 #include "op/formula.h"
+#include "ranks/journal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -433,6 +434,10 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
         const fl_param *p = &s->params[i];
         if (!p->is_tensor && p->is_value && p->slot >= 0 && p->type != FL_ATTR_TEXT) plan->numbers |= 1u << p->slot;
     }
+    if (plan->number_operands || plan->numbers)
+        plan->number = plan->numbers || plan->number_operands & (plan->number_operands - 1)
+            ? FL_PLAN_NUMBERS
+            : (int8_t)__builtin_ctzll(plan->number_operands);
     plan->content = h | 1;
     return FL_OK;
 }
@@ -448,8 +453,12 @@ fl_status fl_plan_build(fl_plan *plan, const fl_op *op, const fl_operand *in, in
     }
     snprintf(b.name, sizeof b.name, in_place ? "%s_" : "%s", op->name);
     size_t n = nin ? (size_t)nin : 1;
-    *plan =
-        (fl_plan){.op = op, .nin = nin, .in = calloc(n, sizeof *plan->in), .boxings = calloc(n, sizeof *plan->boxings)};
+    *plan = (fl_plan){.op = op,
+                      .place = FL_JOURNAL_PLACE(op),
+                      .number = FL_PLAN_NO_NUMBER,
+                      .nin = nin,
+                      .in = calloc(n, sizeof *plan->in),
+                      .boxings = calloc(n, sizeof *plan->boxings)};
     b.specs = calloc(n, sizeof *b.specs);
     b.metas = calloc(n, sizeof *b.metas);
     b.choice.in_sbp = calloc(n, sizeof *b.choice.in_sbp);

@@ -20,8 +20,11 @@ typedef struct fl_candidate {
     bool chosen;
 } fl_candidate;
 
+enum { FL_PLAN_NO_NUMBER = -1, FL_PLAN_NUMBERS = 64 };
+
 typedef struct fl_plan {
     const fl_op *op;
+    int64_t place; /* of the op, for the journal */
     int nin, nout;
     fl_kernel_fn kernel;     /* NULL when body, or when a device has none */
     const fl_device *device; /* NULL: the CPU */
@@ -40,6 +43,7 @@ typedef struct fl_plan {
     uint64_t content;               /* names the key on all ranks alike */
     uint64_t number_operands;       /* those that are Lua numbers, a bit each */
     uint32_t numbers;               /* value attributes, a bit each */
+    int8_t number;                  /* the operand that is the only one of both; or one of: */
     fl_dtype number_dtype;          /* dtype in which Lua numbers are handed to the kernel */
 } fl_plan;
 

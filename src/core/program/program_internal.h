@@ -98,7 +98,7 @@ typedef struct fl_step {
     const fl_meta *drawn_for; /* owned; of DRAW */
     /* the rank's history */
     fl_history *history;
-    uint64_t content, number_operands, number_values;
+    uint64_t content, number_values;
     uint32_t numbers;
     const char *line; /* "train.lua:12" */
 } fl_step;

@@ -16,6 +16,7 @@
 #include "memory/device.h"
 #include "op/operand.h"
 #include "passes.h"
+#include "ranks/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +157,7 @@ static fl_status prepare(const struct run *run, fl_step *step)
         if (step->op->check) FL_TRY(step->op->check(NULL, 0, attrs));
     }
     if (step->draw >= 0) take_draw(step, attrs, &run->program->draws[step->draw]);
-    if (step->history) {
+    if (step->history && !fl_comm_refusal) {
         uint64_t numbers = fl_call_hash_attrs(step->number_values, step->numbers, attrs);
         fl_history_note(step->history, step->content, numbers, word_step, step);
     }

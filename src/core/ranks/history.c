@@ -1,7 +1,7 @@
 /*
 ** history.c -- histories, marks, and what is remembered of the last ops.
 **
-** An op costs two multiplications and a few stores. Asking for its line would cost a hundred times that, so lines are
+** An op costs a multiplication and a few stores. Asking for its line would cost a hundred times that, so lines are
 ** kept by context, a hash of the op and the few before it, and one that was the same in its context TRUSTED times is
 ** not read again: a loop reads it in its first passes.
 */
@@ -15,7 +15,9 @@
 
 enum { TRUSTED = 8, ASKED_MOST = 100, LINES = 1 << FL_HISTORY_LINE_BITS, WORDS = (FL_PAST_WHAT + FL_PAST_WHERE) / 8 };
 
-typedef struct fl_history_past past;
+typedef struct past {
+    uint64_t hash, context;
+} past;
 
 struct fl_mark {
     fl_history *history;
@@ -153,6 +155,24 @@ void fl_history_reset(void)
 
 /* ---- ops ---- */
 
+/* Each context has two places, so that two of a loop with the same first one do not drive each other out at every
+** pass. Returns the one where it is, trusted or not; else the second. */
+static size_t find_line(uint64_t context)
+{
+    size_t first = fl_history_line(context);
+    return (LOAD(&fl_history_lines[first]) | 1) == context ? first : first ^ 1;
+}
+
+/* Where it is, or shall be: in a free place, else in either of the two by turns. */
+static size_t claim_line(uint64_t context)
+{
+    static size_t turn;
+    size_t found = find_line(context);
+    if ((fl_history_lines[found] | 1) == context) return found;
+    if (!fl_history_lines[found ^ 1]) return found ^ 1;
+    return fl_history_lines[found] ? found ^ (turn ^= 1) : found;
+}
+
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what)
 {
     union {
@@ -161,18 +181,20 @@ void fl_history_remember(uint64_t context, fl_history_words *words, const void *
             char what[FL_PAST_WHAT], where[FL_PAST_WHERE];
         } text;
     } u = {{0}};
-    size_t line = fl_history_line(context);
+    size_t line = claim_line(context);
     uint64_t *to = line_words[line];
+    if (fl_history_lines[line] == context) return;
     words(u.text.what, what);
     if (fl_engine_where) fl_engine_where(u.text.where, FL_PAST_WHERE);
-    bool known = fl_history_lines[line] == (context ^ 1), same = known && memcmp(to, u.words, sizeof u.words) == 0;
+    bool known = fl_history_lines[line] == (context & ~(uint64_t)1),
+         same = known && memcmp(to, u.words, sizeof u.words) == 0;
     line_looks[line].asked = known ? line_looks[line].asked + 1 : 1;
     line_looks[line].same = same ? line_looks[line].same + 1 : 0;
     bool trusted = line_looks[line].same == TRUSTED || line_looks[line].asked == ASKED_MOST;
     STORE(&fl_history_lines[line], 0);
     __atomic_thread_fence(__ATOMIC_RELEASE);
     for (int i = 0; i < WORDS; i++) STORE(&to[i], u.words[i]);
-    __atomic_store_n(&fl_history_lines[line], trusted ? context : context ^ 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&fl_history_lines[line], trusted ? context : context & ~(uint64_t)1, __ATOMIC_RELEASE);
 }
 
 static void word_point(char *buffer, const void *what) { snprintf(buffer, FL_PAST_WHAT, "%s", (const char *)what); }
@@ -182,7 +204,8 @@ fl_status fl_history_point(const int *ranks, int count, const char *what, uint64
     fl_history *h;
     FL_TRY(fl_history_get(&h, ranks, count));
     if (!h || fl_comm_refusal) return FL_OK;
-    fl_history_note(h, fl_hash_bytes(FL_HASH_START, what, strlen(what)), fl_hash_mix(0, number), word_point, what);
+    uint64_t content = fl_hash_bytes(FL_HASH_START, what, strlen(what)) | 1;
+    fl_history_note(h, content, fl_hash_mix(0, number), word_point, what);
     return FL_OK;
 }
 
@@ -191,8 +214,8 @@ fl_status fl_history_point(const int *ranks, int count, const char *what, uint64
 /* What is at the place of op number n (from 0), unless it is forgotten or being written. */
 static bool recall(past *out, const fl_history *history, uint64_t n)
 {
-    const past *p = &history->recent[n % FL_HISTORY_RECENT];
-    *out = (past){LOAD(&p->hash), LOAD(&p->context)};
+    const uint64_t *at = &history->recent[n % FL_HISTORY_RECENT];
+    *out = (past){LOAD(&at[0]), LOAD(&at[FL_HISTORY_RECENT])};
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return LOAD(&history->count) < n + FL_HISTORY_RECENT;
 }
@@ -221,12 +244,12 @@ void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], co
     memset(what, 0, FL_PAST_WHAT);
     memset(where, 0, FL_PAST_WHERE);
     if (index < 1 || index > trail->to - trail->from || !recall(&p, trail->history, trail->from + index - 1)) return;
-    size_t line = fl_history_line(p.context);
+    size_t line = find_line(p.context);
     const uint64_t *context = &fl_history_lines[line];
-    if ((__atomic_load_n(context, __ATOMIC_ACQUIRE) | 1) != (p.context | 1)) return;
+    if ((__atomic_load_n(context, __ATOMIC_ACQUIRE) | 1) != p.context) return;
     for (int i = 0; i < WORDS; i++) copy[i] = LOAD(&line_words[line][i]);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    if ((LOAD(context) | 1) != (p.context | 1)) return;
+    if ((LOAD(context) | 1) != p.context) return;
     memcpy(what, copy, FL_PAST_WHAT);
     memcpy(where, (const char *)copy + FL_PAST_WHAT, FL_PAST_WHERE);
 }

@@ -52,44 +52,40 @@ enum { FL_PAST_WHAT = 96, FL_PAST_WHERE = 64 };
 typedef void fl_history_words(char *buffer, const void *what);
 
 enum { FL_HISTORY_RECENT = 256, FL_HISTORY_LINE_BITS = 12 };
-#define FL_HISTORY_BASE 0xd1342543de82ef95u /* odd */
+#define FL_HISTORY_BASE ((uint64_t)-0x217d106b) /* odd; fits the operand of an instruction */
 
-/* An op. Written by the script's thread, read by others too: each word is atomic. */
-struct fl_history_past {
-    uint64_t hash;    /* of the history up to this op */
-    uint64_t context; /* where its words are */
-};
-
-/* Shown for fl_history_note alone. */
+/* Shown for fl_history_note alone. Written by the script's thread, read by others too: each word is atomic. */
 struct fl_history {
     uint64_t count, hash;
-    uint64_t context; /* of the last few ops */
-    struct fl_history_past recent[FL_HISTORY_RECENT];
-    fl_mark *marks; /* owned */
+    uint64_t context;                       /* of the last few ops */
+    uint64_t recent[2 * FL_HISTORY_RECENT]; /* the hashes up to each of the last ops, then their contexts */
+    fl_mark *marks;                         /* owned */
     fl_history *next;
     int rank_count, ranks[]; /* ascending */
 };
 
-/* The contexts whose words are kept; the lowest bit is turned while they are not trusted. */
+/* The contexts whose words are kept; the lowest bit is 0 while they are not trusted. */
 FL_OWN extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
 
-static inline size_t fl_history_line(uint64_t context) { return fl_hash_slot(context, FL_HISTORY_LINE_BITS); }
+/* Where the words of a context are looked for first: its upper bits, which depend on the last four ops. */
+static inline size_t fl_history_line(uint64_t context) { return (size_t)(context >> (64 - FL_HISTORY_LINE_BITS)); }
 
-/* Notes the words of the op in this context, in place of those of another context. */
+/* Notes the words of the op in this context, unless they are kept: in place of those of another context. */
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what);
 
-/* An op: `content` is a hash that is the same on all ranks and identifies it but for its numbers, `numbers` a hash of
-** those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty instructions. */
+/* An op: `content`, which is odd, is a hash that is the same on all ranks and identifies it but for its numbers,
+** `numbers` a hash of those. Not inside flow.on_rank. Every op on global tensors comes here: some twenty
+** instructions. */
 static inline void fl_history_note(fl_history *history, uint64_t content, uint64_t numbers, fl_history_words *words,
                                    const void *what)
 {
     uint64_t count = history->count, hash = history->hash * FL_HISTORY_BASE + (content ^ numbers),
              context = history->context << 16 ^ content;
-    struct fl_history_past *past = &history->recent[count % FL_HISTORY_RECENT];
+    uint64_t *past = &history->recent[count % FL_HISTORY_RECENT];
     history->hash = hash;
     history->context = context;
-    __atomic_store_n(&past->hash, hash, __ATOMIC_RELAXED);
-    __atomic_store_n(&past->context, context, __ATOMIC_RELAXED);
+    __atomic_store_n(&past[0], hash, __ATOMIC_RELAXED);
+    __atomic_store_n(&past[FL_HISTORY_RECENT], context, __ATOMIC_RELAXED);
     __atomic_store_n(&history->count, count + 1, __ATOMIC_RELAXED);
     if (FL_UNLIKELY(fl_history_lines[fl_history_line(context)] != context)) fl_history_remember(context, words, what);
 }

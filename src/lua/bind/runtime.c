@@ -211,12 +211,10 @@ static int flow_on_rank(lua_State *L)
         FL_RAISE(L, "on_rank: there is no rank %lld, the world has %d", (long long)rank, size);
     if (!fl_lua_is_callable(L, 2)) FL_RAISE(L, "on_rank: takes a function, got %s", fl_lua_type_name(L, 2));
     if (rank != fl_world_get()->rank) return 0;
-    const char *outside = fl_comm_refusal;
-    fl_generator *generator = fl_generator_current(), before = *generator;
-    fl_comm_refusal = "flow.on_rank";
+    fl_alone alone;
+    fl_alone_begin(&alone, "flow.on_rank");
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
-    fl_comm_refusal = outside;
-    *generator = before;
+    fl_alone_end(&alone);
     if (status != LUA_OK) return lua_error(L);
     return lua_gettop(L) - 1;
 }

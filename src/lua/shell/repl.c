@@ -331,12 +331,11 @@ static fl_outcome run_alone(lua_State *L, const fl_line *line)
     static char who[16];
     if (!fl_comm_get()) return run_text(L, line);
     if (line->at != fl_world_get()->rank) return FL_DONE;
-    fl_generator *generator = fl_generator_current(), before = *generator;
+    fl_alone alone;
     snprintf(who, sizeof who, "@%d", line->at);
-    fl_comm_refusal = who;
+    fl_alone_begin(&alone, who);
     fl_outcome outcome = run_text(L, line);
-    fl_comm_refusal = NULL;
-    *generator = before;
+    fl_alone_end(&alone);
     return outcome;
 }
 
