@@ -22,6 +22,7 @@ typedef struct fl_call {
     fl_tensor **out;
     fl_tensor *target; /* in place: operand 0 */
     bool writes;       /* in place, or an op that mutates operands */
+    bool graded;       /* an operand may have a gradient */
 } fl_call;
 
 /* The tensor as a kernel sees it, all but the data. */

@@ -74,7 +74,7 @@ static inline fl_status allocate_outputs(fl_call *call)
 }
 
 /* Tries to make out[0] a view of the input. */
-static fl_status try_view(fl_call *call, bool *made)
+static inline __attribute__((always_inline)) fl_status try_view(fl_call *call, bool *made)
 {
     fl_tensor *base = call->tensors[0];
     fl_view_request v = {call->attrs, base, call->plan->out[0], {0}, 0, true};
@@ -124,7 +124,7 @@ void fl_call_release_boxed(fl_call *call)
 /* ---- dispatch ---- */
 
 /* The result is computed later, if anybody needs it. */
-static bool defer(fl_call *call)
+static __attribute__((noinline)) bool defer(fl_call *call)
 {
     int read = call->op->flags & FL_OP_RANDOM ? 0 : call->nin; /* what is drawn does not depend on operands */
     fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, read};
@@ -134,7 +134,7 @@ static bool defer(fl_call *call)
 }
 
 /* The results are allocated and computed, now or when somebody needs them. */
-static inline fl_status compute(fl_call *call)
+static inline __attribute__((always_inline)) fl_status compute(fl_call *call)
 {
     if (FL_UNLIKELY(call->plan->defers) && defer(call)) return FL_OK;
     FL_TRY(allocate_outputs(call));
@@ -146,7 +146,7 @@ static inline fl_status compute(fl_call *call)
 
 static inline fl_status record(fl_call *call)
 {
-    if (FL_LIKELY(!fl_record_wanted(call->op, call->in, call->nin))) return FL_OK;
+    if (FL_LIKELY(!call->graded) || !fl_record_wanted(call->op, call->in, call->nin)) return FL_OK;
     fl_status status = fl_recorder_now->record(call->op, call->in, call->nin, call->attrs, call->out, call->nout);
     if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
     return status;
@@ -197,6 +197,17 @@ bool fl_call_stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl
     return fl_fault_armed && fl_fault_op(status, out, plan->op->name, plan->out, plan->nout, target);
 }
 
+/* The operands as they are: none is boxed. */
+static inline void take_tensors(fl_call *call)
+{
+    bool graded = false;
+    for (int i = 0; i < call->nin; i++) {
+        fl_tensor *t = call->tensors[i] = call->in[i].kind == FL_TENSOR ? call->in[i].tensor : NULL;
+        if (t) graded |= t->requires_grad | (t->autograd != NULL);
+    }
+    call->graded = graded;
+}
+
 /* watched: what fl_dispatch_watched is for. */
 static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                                 int nin, const fl_attrs *attrs, bool watched)
@@ -224,8 +235,8 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
         c.tensors = malloc(sizeof *c.tensors * (size_t)nin);
         if (!c.tensors) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", op->name, nin);
     }
-    if (!c.plan->boxes)
-        for (int i = 0; i < nin; i++) c.tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;
+    c.graded = c.plan->boxes;
+    if (!c.plan->boxes) take_tensors(&c);
     status = op->mutates ? fl_call_run_mutating(out, &c) : execute(&c);
     if (c.tensors != stack) free(c.tensors);
     return status;

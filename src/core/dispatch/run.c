@@ -252,7 +252,8 @@ static inline __attribute__((always_inline)) bool run_flat_with(const fl_call *c
 {
     const void *in[FL_FLAT_MAX_IN];
     const fl_tensor *out = call->out[0];
-    int64_t numel = out->meta->local_numel;
+    fl_var *written = &out->storage->var;
+    int64_t numel = out->meta->local_numel, size = (int64_t)fl_dtype_size(out->meta->dtype);
     if (FL_UNLIKELY(!fl_engine_direct || !out->contiguous)) return false;
     for (int i = 0; i < call->nin; i++) {
         const fl_tensor *t = call->tensors[i];
@@ -263,12 +264,12 @@ static inline __attribute__((always_inline)) bool run_flat_with(const fl_call *c
             in[i] = repeated;
             continue;
         }
-        const fl_var *v = &t->storage->var;
-        if (!t->contiguous || !(call->writes && i == 0 ? fl_var_writable(v) : fl_var_readable(v))) return false;
-        in[i] = fl_tensor_ready_data(t);
+        if (!t->contiguous || !fl_var_readable(&t->storage->var)) return false;
+        in[i] = (char *)t->storage->data + t->offset * size;
     }
-    call->plan->flat(fl_tensor_ready_data(out), in, numel, NULL);
-    if (call->writes) fl_var_bump(&call->out[0]->storage->var);
+    if (call->writes && !fl_var_writable(written)) return false; /* the first operand is `out` */
+    call->plan->flat((char *)out->storage->data + out->offset * size, in, numel, NULL);
+    if (call->writes) fl_var_bump(written);
     fl_engine_direct_ops++;
     return true;
 }

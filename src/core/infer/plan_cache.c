@@ -175,32 +175,77 @@ static inline bool words_equal(const uint64_t *a, const uint64_t *b, int n)
     return true;
 }
 
-fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
-                        bool in_place)
+/* The words of a call. */
+static inline uint64_t call_word(const fl_op *op, int nin, bool in_place)
+{
+    return (uint64_t)(uintptr_t)op ^ (uint64_t)nin << 48 ^ in_place;
+}
+
+static inline uint64_t operand_word(const fl_operand *in)
+{
+    return in->kind == FL_TENSOR ? (uint64_t)(uintptr_t)in->tensor->meta : (uint64_t)in->kind;
+}
+
+static inline bool has_options(const fl_attrs *attrs)
+{
+    return attrs->has_dtype || attrs->is_local || attrs->has_placement;
+}
+
+static inline void hit(const fl_plan **out, struct entry *entry, const fl_operand *in, const fl_attrs *attrs,
+                       bool in_place)
+{
+    entry->used = ++now;
+    hits++;
+    *out = &entry->plan;
+    if (FL_UNLIKELY(fl_infer_observer != NULL)) fl_infer_observer(&entry->plan, in, attrs, in_place);
+}
+
+/* Any call. */
+static __attribute__((noinline)) fl_status find_or_make(const fl_plan **out, const fl_op *op, const fl_operand *in,
+                                                        int nin, const fl_attrs *attrs, bool in_place)
 {
     enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + OPTION_WORDS };
     if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity))
         FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
     uint64_t *at = words;
-    *at = (uint64_t)(uintptr_t)op ^ (uint64_t)nin << 48 ^ in_place;
+    *at = call_word(op, nin, in_place);
     uint64_t hash = fl_hash_mix(0, *at++);
     for (int i = 0; i < nin; i++) {
-        *at = in[i].kind == FL_TENSOR ? (uint64_t)(uintptr_t)in[i].tensor->meta : (uint64_t)in[i].kind;
+        *at = operand_word(&in[i]);
         hash = fl_hash_mix(hash, *at++);
     }
-    bool options = attrs && (attrs->has_dtype || attrs->is_local || attrs->has_placement);
+    bool options = attrs && has_options(attrs);
     if (attrs && (attrs->count || options)) at = add_attrs(at, &hash, op, attrs);
     int count = (int)(at - words);
     for (struct entry *e = buckets[hash % BUCKETS]; e; e = e->next)
         if (e->hash == hash && e->count == count && words_equal(e->words, words, count)) {
-            e->used = ++now;
-            hits++;
-            *out = &e->plan;
-            if (FL_UNLIKELY(fl_infer_observer != NULL)) fl_infer_observer(&e->plan, in, attrs, in_place);
+            hit(out, e, in, attrs, in_place);
             return FL_OK;
         }
     FL_TRY(remember(out, hash, count, count - 1 - nin - (options ? OPTION_WORDS : 0), op, in, nin, attrs, in_place));
     if (fl_infer_observer) fl_infer_observer(*out, in, attrs, in_place);
+    return FL_OK;
+}
+
+/* A call of one or two operands without attributes, if it is known. */
+static inline struct entry *find_plain(const fl_op *op, const fl_operand *in, int nin, bool in_place)
+{
+    uint64_t first = call_word(op, nin, in_place), a = operand_word(&in[0]), b = nin > 1 ? operand_word(&in[1]) : 0;
+    uint64_t hash = fl_hash_mix(fl_hash_mix(0, first), a);
+    if (nin > 1) hash = fl_hash_mix(hash, b);
+    for (struct entry *e = buckets[hash % BUCKETS]; e; e = e->next)
+        if (e->words[0] == first && e->count == 1 + nin && e->words[1] == a && (nin < 2 || e->words[2] == b)) return e;
+    return NULL;
+}
+
+fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
+                        bool in_place)
+{
+    struct entry *known = NULL;
+    if ((nin == 1 || nin == 2) && !(attrs && (attrs->count || has_options(attrs))))
+        known = find_plain(op, in, nin, in_place);
+    if (FL_UNLIKELY(!known)) return find_or_make(out, op, in, nin, attrs, in_place);
+    hit(out, known, in, attrs, in_place);
     return FL_OK;
 }
 

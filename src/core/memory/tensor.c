@@ -13,7 +13,7 @@ void (*fl_tensor_made)(fl_tensor *tensor);
 static fl_tensor *pool; /* free structs, linked through `storage` */
 static int64_t live;
 
-static fl_tensor *tensor_take(void)
+static inline __attribute__((always_inline)) fl_tensor *tensor_take(void)
 {
     fl_tensor *t = pool;
     if (FL_LIKELY(t != NULL)) pool = (fl_tensor *)t->storage;

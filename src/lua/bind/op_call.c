@@ -174,8 +174,13 @@ static int call_tensors(lua_State *L)
     const fl_signature *s = c->signature;
     fl_operand in[FL_MAX_PARAMS];
     int top = lua_gettop(L);
-    if (FL_UNLIKELY(top > s->param_count || (top > 1 && fl_lua_is_options(L, top)))) return call_op(L);
-    for (int i = 0; i < s->param_count; i++) fl_lua_read_operand(L, &in[i], c, &s->params[i], i + 1);
+    if (FL_UNLIKELY(top > s->param_count)) return call_op(L);
+    for (int i = 0; i < s->param_count; i++) {
+        fl_box *box = fl_lua_box(L, i + 1);
+        if (FL_LIKELY(box != NULL)) in[i] = fl_of(box->tensor);
+        else if (i > 0 && i == top - 1 && fl_lua_is_options(L, top)) return call_op(L);
+        else fl_lua_read_non_tensor(L, &in[i], c, &s->params[i], i + 1);
+    }
     return run(L, c, in, s->param_count, c->defaults);
 }
 
