@@ -49,6 +49,27 @@ describe("deferred results", function()
         it("have the bits of ops that run one by one: " .. name, function() same(by_pieces(f, a, b, c), f(a, b, c)) end)
     end
 
+    -- The root alone is a loop over the processor's instruction; in a chain it may be computed in another way.
+    it("have the bits of roots that are computed alone", function()
+        local function check(x)
+            flow.sync()
+            local alone = x:sqrt()
+            flow.sync()
+            same(alone, (x * 1):sqrt())
+        end
+        local mantissas = flow.arange(2 ^ 23) / 2 ^ 23 + 1
+        check(mantissas)
+        check(mantissas * 2)
+        local edges = {0.0, -0.0, -1.0, -0x1p-140, math.huge, -math.huge, 0 / 0, 0x1.fffffep127}
+        for exponent = -149, 127 do edges[#edges + 1] = 2.0 ^ exponent end
+        for i, edge in ipairs(edges) do -- in each place of a block
+            mantissas[i * 131] = edge
+        end
+        check(mantissas)
+        check(flow.tensor(edges):unsqueeze(1):expand(#edges, 2048):reshape(-1) * 1.5)
+        check(a:to "float64":abs())
+    end)
+
     it("take operands that are broadcast, along rows and columns, and numbers", function()
         local x, row, column = a:view(200, 200), b:narrow(0, 0, 200), c:narrow(0, 0, 200):view(200, 1)
         local got = (x + row) * column - (row * 2 + column) / 3
