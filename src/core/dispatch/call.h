@@ -42,8 +42,13 @@ static inline void fl_call_layout(fl_view *view, const fl_tensor *tensor)
 /* Does the op write operand i? */
 bool fl_call_writes(const fl_call *call, int i);
 
-/* Runs the kernel, or queues it; the outputs are allocated. */
-fl_status fl_call_run(const fl_call *call);
+/* Runs the kernel, or queues it; the outputs are allocated. With the plan's bare loop where that serves. */
+fl_status fl_call_run_kernel(const fl_call *call);
+fl_status fl_call_run_flat(const fl_call *call);
+static inline fl_status fl_call_run(const fl_call *call)
+{
+    return call->plan->flat ? fl_call_run_flat(call) : fl_call_run_kernel(call);
+}
 
 /* The same with a tensor as the result that is there. */
 fl_status fl_call_run_into(fl_call *call, fl_tensor *target);

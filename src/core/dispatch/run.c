@@ -313,7 +313,7 @@ static __attribute__((noinline)) fl_status check_losses(const fl_call *call)
 }
 
 /* Runs the kernel on views of the operands. */
-static __attribute__((noinline)) fl_status run_kernel(const fl_call *call)
+fl_status fl_call_run_kernel(const fl_call *call)
 {
     if (FL_UNLIKELY(call->plan->folds) && can_fold(call)) return run_fold(call);
     fl_view stack[FL_CALL_OPERANDS], *views = stack;
@@ -343,10 +343,9 @@ static __attribute__((noinline)) fl_status run_kernel(const fl_call *call)
     return status;
 }
 
-/* Flat loops first: no reduction has one. */
-fl_status fl_call_run(const fl_call *call)
+fl_status fl_call_run_flat(const fl_call *call)
 {
-    if (!call->plan->flat || FL_UNLIKELY(!run_flat(call))) return run_kernel(call);
+    if (FL_UNLIKELY(!run_flat(call))) return fl_call_run_kernel(call);
     return fl_loss_any() ? check_losses(call) : FL_OK;
 }
 
