@@ -32,7 +32,8 @@ describe("captured functions", function()
             local f = flow.capture(function(x) return x + 1 end)
             for n = 1, 20 do assert(f(flow.ones(n)) == flow.ones(n) + 1) end
             print(f)]])
-        assert.are.equal("flowlua: script.lua:3: captured for 8 kinds of arguments; each further one drops an older one\n"
+        assert.are.equal("flowlua: script.lua:3: captured 8 times, for other kinds of arguments or because what it reaches changed; each "
+            .. "further time drops an older one\n"
             .. "captured function, 8 programs\n", text)
     end)
 

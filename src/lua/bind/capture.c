@@ -2,8 +2,8 @@
 ** capture.c -- flow.capture: a function whose calls are recorded once per kind of arguments, and replayed.
 **
 ** A captured function is a userdata with a list of versions, each a program with the key that it serves: metas of
-** tensors, kinds of numbers, other arguments themselves, whether gradients are recorded, and which modules train. Its
-** user values are Lua's part of each version, in a table of tables, and the function.
+** tensors, kinds of numbers, other arguments themselves, the settings of flow, what the variables that it reaches hold,
+** and which modules train. Its user values are Lua's part of each version, in a table of tables, and the function.
 */
 #include "arguments.h"
 #include "capture.h"
@@ -74,6 +74,16 @@ static bool modules_match(lua_State *L, int self, fl_captured_version *version)
     return match;
 }
 
+/* Do the local variables that it reaches hold what they held? */
+static bool upvalues_match(lua_State *L, int self, const fl_captured_version *version)
+{
+    if (!version->has_upvalues) return true;
+    fl_captured_push_field(L, self, version, FL_VERSION_UPVALUES);
+    bool match = fl_upvalues_are_same(L, lua_gettop(L));
+    lua_pop(L, 1);
+    return match;
+}
+
 static bool guards_agree(lua_State *L, int self, const fl_captured_version *version)
 {
     bool agree = true;
@@ -99,7 +109,8 @@ static bool serves(lua_State *L, int self, fl_captured_version *version, int fir
 {
     bool constants = false;
     if (!version->program || version->arg_count != count || version->grad_enabled != fl_grad_enabled
-        || version->autocast != fl_autocast_now || version->default_dtype != fl_dtype_default)
+        || version->grad_sync != fl_grad_sync || version->autocast != fl_autocast_now
+        || version->default_dtype != fl_dtype_default || version->default_device != fl_lua_device)
         return false;
     for (int i = 0; i < count; i++) {
         const fl_captured_arg *a = &version->args[i];
@@ -110,7 +121,8 @@ static bool serves(lua_State *L, int self, fl_captured_version *version, int fir
         if (t && (t->meta != a->meta || !has_strides(t, a) || fl_requires_grad(t))) return false;
     }
     if (constants && !constants_match(L, self, version, first)) return false;
-    return modules_match(L, self, version) && fl_program_fits(version->program) && guards_agree(L, self, version);
+    return upvalues_match(L, self, version) && modules_match(L, self, version) && fl_program_fits(version->program)
+        && guards_agree(L, self, version);
 }
 
 static fl_captured_version *find(lua_State *L, int self, fl_captured *captured, int first, int count)
@@ -267,9 +279,9 @@ static int flow_capture(lua_State *L)
 static bool records(void) { return fl_program_is_recording() && !fl_pieces_is_running(); }
 
 /* live(op, tensors, options, f): op(tensors, options) and its result; its replays take the options that
-** f(complete, first) returns. Those that it does not name, or all where it returns nil, stay as in the replay before.
-** complete: that one came to its end, so its options are known to have been taken. first: nothing of Lua has run in
-** this one but the guards. */
+** f(complete, first) returns. Those that it does not name are the op's defaults; with a second result that is true
+** they, and all where it returns nil, stay as in the replay before. complete: that one came to its end, so its options
+** are known to have been taken. first: nothing of Lua has run in this one but the guards. */
 static int program_live(lua_State *L)
 {
     int64_t since = fl_program_length();
@@ -331,10 +343,46 @@ static int program_fields(lua_State *L)
     return 1;
 }
 
+/* Upvalues: a list, and a copy of it. */
+static int has_same_entries(lua_State *L)
+{
+    bool same = true;
+    for (lua_Integer i = 1, more = 1; more && same; i++) {
+        more = lua_rawgeti(L, lua_upvalueindex(1), i) != LUA_TNIL;
+        lua_rawgeti(L, lua_upvalueindex(2), i);
+        same = lua_rawequal(L, -1, -2);
+        lua_pop(L, 2);
+    }
+    lua_pushboolean(L, same);
+    return 1;
+}
+
+/* entries(list): a function that tells whether the list has the entries that it has now. */
+static int program_entries(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    const lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
+    lua_createtable(L, (int)count, 0);
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_rawgeti(L, 1, i);
+        lua_rawseti(L, 2, i);
+    }
+    lua_pushcclosure(L, has_same_entries, 2);
+    return 1;
+}
+
 /* guard(f): replays only where f() is true. */
 static int program_guard(lua_State *L)
 {
     if (records()) fl_captured_add_guard(L, 1);
+    return 0;
+}
+
+/* made_state(): the function that is recorded has made what its later calls use. */
+static int program_made_state(lua_State *L)
+{
+    if (records()) fl_captured_make_state();
     return 0;
 }
 
@@ -348,13 +396,10 @@ static int program_called(lua_State *L)
 void fl_lua_open_capture(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"capture", flow_capture}, {NULL, NULL}};
-    static const luaL_Reg own[] = {{"live", program_live},
-                                   {"again", program_again},
-                                   {"changed", program_changed},
-                                   {"guard", program_guard},
-                                   {"called", program_called},
-                                   {"fields", program_fields},
-                                   {NULL, NULL}};
+    static const luaL_Reg own[] = {
+        {"live", program_live},     {"again", program_again},     {"changed", program_changed},
+        {"guard", program_guard},   {"called", program_called},   {"made_state", program_made_state},
+        {"fields", program_fields}, {"entries", program_entries}, {NULL, NULL}};
     static const luaL_Reg methods[] = {{"memory", captured_memory}, {NULL, NULL}};
     static const luaL_Reg metamethods[] = {
         {"__call", captured_call}, {"__gc", captured_gc}, {"__tostring", captured_tostring}, {NULL, NULL}};

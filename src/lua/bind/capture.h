@@ -17,7 +17,8 @@ enum {
     FL_VERSION_TEMPLATE,
     FL_VERSION_HOSTS,
     FL_VERSION_GUARDS,
-    FL_VERSION_MODULES
+    FL_VERSION_MODULES,
+    FL_VERSION_UPVALUES
 }; /* fields of a version's table */
 
 typedef enum fl_arg_kind { FL_ARG_CONSTANT, FL_ARG_TENSOR, FL_ARG_WHOLE, FL_ARG_REAL } fl_arg_kind;
@@ -36,10 +37,12 @@ typedef struct fl_captured_version {
     int id;              /* its place in the table of versions */
     int arg_count, tensor_count, result_count;
     fl_captured_arg args[FL_CAPTURE_ARGS];
-    bool grad_enabled;
+    bool grad_enabled, grad_sync;
     uintptr_t autocast;
     fl_dtype default_dtype;
-    bool complete; /* the last run: the steps have what the host gave for it */
+    const fl_placement *default_device; /* of flow.with_device; NULL: none */
+    bool has_upvalues;                  /* to look at */
+    bool complete;                      /* the last run: the steps have what the host gave for it */
     int guard_count;
     int64_t changes; /* of modules, when it was found to fit */
     uint64_t used;
@@ -94,5 +97,23 @@ void fl_captured_add_module(lua_State *L, int index);
 
 /* A function that has to give true before each replay; else the function is recorded anew. */
 void fl_captured_add_guard(lua_State *L, int function);
+
+/* The function that is recorded makes tensors that stay, once: its next call will do. */
+void fl_captured_make_state(void);
+
+/* ---- variables (capture_upvalues.c) ---- */
+
+/* Appends to the list at index what the upvalues of a function hold, and those of the script's functions among them.
+** objects: index of a table whose keys become the tables with a metatable that they hold; 0: none. */
+void fl_upvalues_note(lua_State *L, int list, int function, int objects);
+
+/* Those that hold something else by now are looked at no more. */
+void fl_upvalues_settle(lua_State *L, int list);
+
+/* Is there any function in the list? */
+bool fl_upvalues_are_any(lua_State *L, int list);
+
+/* Do all others hold what they held? */
+bool fl_upvalues_are_same(lua_State *L, int list);
 
 #endif

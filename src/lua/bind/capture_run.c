@@ -12,9 +12,11 @@
 #include <stdio.h>
 
 /* Lists in the registry, of the function that is recorded: what the host does in replays, what has to be true before
-** them, and the modules that it calls (its keys). */
-enum { HOSTS, GUARDS, MODULES, LISTS };
+** them, the modules that it calls (its keys), and what the variables hold that it reaches. */
+enum { HOSTS, GUARDS, MODULES, UPVALUES, LISTS };
 static const char list_keys[LISTS];
+
+static bool makes_state; /* the function that is recorded has made what stays, as it will not at the next call */
 
 /* ---- arguments ---- */
 
@@ -149,7 +151,8 @@ struct host {
     fl_attrs *attrs;
 };
 
-/* In a protected call: runs the function of the number, and reads the attributes that it returns; nil: they stay. */
+/* In a protected call: runs the function of the number, and reads the attributes that it returns; nil: they stay, and
+** those without a name do where true comes after them. */
 static int host_protected(lua_State *L)
 {
     struct host *h = lua_touserdata(L, 2);
@@ -158,10 +161,10 @@ static int host_protected(lua_State *L)
     lua_pushboolean(L, h->complete);
     lua_pushboolean(L, !h->later);
     h->later = true;
-    lua_call(L, 2, h->attrs ? 1 : 0);
-    if (!h->attrs || lua_isnil(L, -1)) return 0;
+    lua_call(L, 2, h->attrs ? 2 : 0);
+    if (!h->attrs || lua_isnil(L, 4)) return 0;
     lua_rawgeti(L, 3, 1);
-    fl_lua_read_attrs(L, h->attrs, fl_lua_call_of(L, -1), 4);
+    fl_lua_read_attrs(L, h->attrs, fl_lua_call_of(L, -1), 4, lua_toboolean(L, 5));
     return 0;
 }
 
@@ -283,6 +286,8 @@ void fl_captured_add_guard(lua_State *L, int function)
     lua_pop(L, 1);
 }
 
+void fl_captured_make_state(void) { makes_state = true; }
+
 /* ---- recording ---- */
 
 /* One recording: what the function gets, and what it gives. */
@@ -381,7 +386,10 @@ static fl_captured_version *place_of_new(lua_State *L, int self, fl_captured *ca
     if (captured->captures == FL_CAPTURE_VERSIONS) {
         char line[LUA_IDSIZE + 16];
         fl_lua_where(L, line, sizeof line);
-        fprintf(stderr, "flowlua: %s: captured for 8 kinds of arguments; each further one drops an older one\n", line);
+        fprintf(stderr,
+                "flowlua: %s: captured 8 times, for other kinds of arguments or because what it reaches changed; each "
+                "further time drops an older one\n",
+                line);
     }
     lua_getiuservalue(L, self, FL_CAPTURED_VERSIONS);
     lua_pushnil(L);
@@ -420,23 +428,29 @@ static void close_lists(lua_State *L)
     }
 }
 
-/* Puts a function in the place of the modules at index that tells if they are as they are now; nil where none is. */
-static void watch_modules(lua_State *L, int modules)
+/* Puts a function in the place of the modules at index that tells if they are as they are now; nil where none is. The
+** script's functions that are their fields, and their forwards, are looked at like those that are variables. */
+static void watch_modules(lua_State *L, int modules, int upvalues)
 {
-    lua_pushnil(L);
-    if (!lua_next(L, modules)) {
-        lua_pushnil(L);
-        lua_replace(L, modules);
-        return;
-    }
-    lua_pop(L, 2);
+    const int top = lua_gettop(L);
     fl_lua_push_flow(L);
     lua_getfield(L, -1, "_program");
-    lua_getfield(L, -1, "watch");
-    lua_pushvalue(L, modules);
-    lua_call(L, 1, 1);
+    lua_pushnil(L);
+    const bool any = lua_next(L, modules) != 0;
+    lua_settop(L, top + 2);
+    if (!any || lua_getfield(L, -1, "watch") == LUA_TNIL)
+        lua_pushnil(L); /* where flow.nn was not loaded there is none */
+    else {
+        lua_pushvalue(L, modules);
+        lua_call(L, 1, 2);
+        for (lua_Integer i = 1; lua_rawgeti(L, -1, i) != LUA_TNIL; i++) {
+            fl_upvalues_note(L, upvalues, lua_gettop(L), 0);
+            lua_pop(L, 1);
+        }
+        lua_pop(L, 2);
+    }
     lua_replace(L, modules);
-    lua_pop(L, 2);
+    lua_settop(L, top);
 }
 
 /* Stores Lua's part of the version: arguments from `first` on, template and lists by index. */
@@ -445,7 +459,7 @@ static void store(lua_State *L, int self, fl_captured *captured, fl_captured_ver
 {
     version->id = ++captured->captures;
     lua_getiuservalue(L, self, FL_CAPTURED_VERSIONS);
-    lua_createtable(L, FL_VERSION_MODULES, 0);
+    lua_createtable(L, FL_VERSION_UPVALUES, 0);
     lua_createtable(L, version->arg_count, 0);
     for (int i = 0; i < version->arg_count; i++) {
         if (version->args[i].kind == FL_ARG_CONSTANT) lua_pushvalue(L, first + i);
@@ -481,7 +495,7 @@ static bool end_recording(lua_State *L, fl_captured *captured, struct recording 
         captured->made_state = 0;
         return true;
     }
-    if (held && captured->made_state++ == 0) return false; /* what later calls use: buffers, an optimizer's state */
+    if (held && (makes_state || captured->made_state++ == 0)) return false; /* what later calls use */
     if (captured->strict) fl_lua_error(L, status);
     captured->splits = true;
     return false;
@@ -516,8 +530,10 @@ static fl_captured_version *push_version(lua_State *L)
     *version = (fl_captured_version){
         .complete = true,
         .grad_enabled = fl_grad_enabled,
+        .grad_sync = fl_grad_sync,
         .autocast = fl_autocast_now,
         .default_dtype = fl_dtype_default,
+        .default_device = fl_lua_device,
     };
     luaL_setmetatable(L, FL_CAPTURED_VERSION_TYPE);
     return version;
@@ -527,8 +543,12 @@ static fl_captured_version *push_version(lua_State *L)
 int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first, int count)
 {
     struct recording recording = {.version = push_version(L), .first = first};
+    makes_state = false;
     open_lists(L);
     int lists = lua_gettop(L) - LISTS + 1;
+    lua_getiuservalue(L, self, FL_CAPTURED_FUNCTION);
+    fl_upvalues_note(L, lists + UPVALUES, lua_gettop(L), lists + MODULES);
+    lua_pop(L, 1);
     lua_newtable(L);
     int boxes = lua_gettop(L);
     push_arguments(L, &recording, count);
@@ -557,7 +577,9 @@ int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first,
         version->result_count = recording.results.count;
         version->guard_count = (int)lua_rawlen(L, lists + GUARDS);
         version->changes = fl_captured_changes;
-        watch_modules(L, lists + MODULES);
+        fl_upvalues_settle(L, lists + UPVALUES);
+        watch_modules(L, lists + MODULES, lists + UPVALUES);
+        version->has_upvalues = fl_upvalues_are_any(L, lists + UPVALUES);
         version->used = ++captured->clock;
         store(L, self, captured, version, first, template, lists);
         *kept = *version;

@@ -329,12 +329,12 @@ static void read_positional(lua_State *L, fl_lua_binding *binding, int top)
     if (index <= top && !(index == top && is_empty_table(L, top))) too_many(L, binding, index);
 }
 
-static void check_required(lua_State *L, const fl_lua_binding *binding)
+static void check_required(lua_State *L, const fl_lua_binding *binding, bool operands)
 {
     const fl_signature *s = binding->signature;
     for (int i = 0; i < s->param_count; i++) {
         const fl_param *p = &s->params[i];
-        bool required = p->is_tensor ? !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
+        bool required = p->is_tensor ? operands && !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
         if (!required || (binding->given >> i & 1u)) continue;
         if (p->is_tensor && !p->is_list)
             fl_lua_read_operand(L, &binding->in[p->slot], binding->call, p, lua_gettop(L) + 1); /* words the error */
@@ -360,19 +360,20 @@ void fl_lua_read_call(lua_State *L, fl_lua_binding *binding, const fl_lua_call *
     read_positional(L, binding, named ? top - 1 : top);
     binding->options_index = top;
     if (named) read_named(L, binding, top);
-    check_required(L, binding);
+    check_required(L, binding, true);
     if (!s->has_options) return;
     if (FL_UNLIKELY(fl_lua_device != NULL) && call->op->flags & FL_OP_SOURCE)
         fl_lua_complete_options(&binding->options);
     fl_lua_apply_options(L, &binding->attrs, &binding->options, call->name);
 }
 
-void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index)
+void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index, bool others_stay)
 {
     fl_lua_binding b = {.call = call, .signature = call->signature};
     size_t bytes = offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
     luaL_checktype(L, index, LUA_TTABLE);
-    memcpy(&b.attrs, attrs, bytes);
+    memcpy(&b.attrs, others_stay ? attrs : call->defaults, bytes);
     read_named(L, &b, index);
+    if (!others_stay) check_required(L, &b, false);
     memcpy(attrs, &b.attrs, bytes);
 }

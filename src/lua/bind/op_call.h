@@ -55,8 +55,9 @@ const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
 /* Pushes the op's signature as users read it: "where(cond, x|number, y|number)", without the marks of attributes. */
 const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);
 
-/* Fills attrs, which are those of an earlier call of the op, with the options in the table at index. */
-void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index);
+/* Fills attrs, which are those of an earlier call of the op, with the options in the table at index. Those that it does
+** not name stay, or else are what a call without them has: their defaults, or an error. */
+void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, int index, bool others_stay);
 
 /* Reads the arguments on the stack as a call of the op and reports the op's signatures over a hierarchy. */
 fl_status fl_lua_signatures(lua_State *L, const fl_lua_call *call, const int *hierarchy, int ndim,

@@ -86,7 +86,7 @@ static void check_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, 
         lua_newtable(L);
         lua_getfield(L, index, s->params[i].name);
         lua_setfield(L, -2, s->params[i].name);
-        fl_lua_read_attrs(L, attrs, call, lua_gettop(L));
+        fl_lua_read_attrs(L, attrs, call, lua_gettop(L), true);
     }
     if (!lua_isnil(L, seed)) {
         int slot = call->op->seed_slot;

@@ -508,18 +508,27 @@ function walk(module, visit, again, prefix, seen, above)
     above[module] = nil
 end
 
--- A function that tells whether the modules (keys), and those in them, have the fields and hooks that they have now.
+-- A function that tells whether the modules among the keys, and those in them, have the fields and hooks that they have
+-- now; and a list of the functions that are their fields, and of their forwards.
 function program.watch(modules)
-    local list, kept, seen, hooks = {}, {}, {}, {}
+    local list, kept, seen, hooks, functions = {}, {}, {}, {}, {}
+    local function note(f)
+        if seen[f] then return end
+        seen[f], functions[#functions + 1] = true, f
+    end
     local function keep(_, part)
         if seen[part] then return end
         seen[part] = true
         list[#list + 1], hooks[part] = part[FIELDS], part[HOOKS] and part[HOOKS].changes or 0
         local copy = {}
-        for key, value in next, part[FIELDS] do copy[key] = value end
+        for key, value in next, part[FIELDS] do
+            copy[key] = value
+            if type(value) == "function" then note(value) end
+        end
+        note(getmetatable(part).forward)
         kept[#list] = copy
     end
-    for module in next, modules do walk(module, keep) end
+    for module in next, modules do if M.is_module(module) then walk(module, keep) end end
     return function()
         for part, changes in pairs(hooks) do
             if (part[HOOKS] and part[HOOKS].changes or 0) ~= changes then return false end
@@ -529,7 +538,7 @@ function program.watch(modules)
             for key in next, kept[i] do if fields[key] == nil then return false end end
         end
         return true
-    end
+    end, functions
 end
 
 -- visit(prefix, key, tensor) for the tensors of one kind; one that is used twice comes once unless `again`.

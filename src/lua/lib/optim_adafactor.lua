@@ -77,6 +77,7 @@ return {Adafactor = base.define("Adafactor", {
     end,
     options = function(group, step) return op.sgd_plain_step, rate(group, step) end,
     compose = compose,
+    ways = function(group) return group.eps[1], group.eps[2], group.d, group.weight_decay ~= 0 end,
     check = function(group)
         check.number("Adafactor", "eps", group.eps[1] or 0, 0, math.huge)
         check.number("Adafactor", "eps", group.eps[2], 0, math.huge)

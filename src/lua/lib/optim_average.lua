@@ -60,7 +60,13 @@ end
 ---Call it after the optimizer's step. The first takes the parameters as they are.
 function Averaged:update_parameters()
     local _ <close> = flow.no_grad()
-    if self.swapped then check.fail("update_parameters: the net has its averages; call swap() before training on") end
+    local function check_net()
+        if self.swapped then
+            check.fail("update_parameters: the net has its averages; call swap() before training on")
+        end
+    end
+    check_net()
+    program.again(check_net)
     if self.avg_fn or self.multi_avg_fn then update_by_function(self)
     else
         for _, pair in ipairs(lists_of(self)) do

@@ -29,6 +29,7 @@ local function kept_tensor(self, group, param, state, name)
     local first = self._initial and self._initial(group, name) or 0
     if first ~= 0 then t:fill_(first) end
     state.tensors[name] = t
+    program.made_state()
     return t
 end
 
@@ -104,10 +105,13 @@ local function batches_of(self, group)
     return batches
 end
 
-local function count_step(states)
-    for i = 1, #states do
-        local state = states[i]
-        state.step = state.step + 1
+local function count_steps(batches)
+    for n = 1, #batches do
+        local states = batches[n].states
+        for i = 1, #states do
+            local state = states[i]
+            state.step = state.step + 1
+        end
     end
 end
 
@@ -120,14 +124,15 @@ local function fields_of(self, group)
     for key in pairs(self.defaults) do
         local value = group[key]
         add_field(group, key)
-        for i = 1, type(value) == "table" and math.min(#value, 3) or 0 do add_field(value, i) end
+        for i = 1, type(value) == "table" and 3 or 0 do add_field(value, i) end
     end
     return program.fields(table.unpack(fields))
 end
 
--- look() returns how often the group's options were found changed, `changes` what it returned last.
-local function watch_options(self, group)
-    local watch, are_same = {changes = 0}, fields_of(self, group)
+-- look() returns how often the group's options were found changed, `changes` what it returned last. batches: those of
+-- the step that is recorded.
+local function watch_options(self, group, batches)
+    local watch, are_same = {changes = 0, batches = batches, counts = false}, fields_of(self, group)
     function watch.look()
         if not are_same() then are_same, watch.changes = fields_of(self, group), watch.changes + 1 end
         return watch.changes
@@ -136,7 +141,7 @@ local function watch_options(self, group)
 end
 
 -- What a replay takes anew of the rule's options, which are `options` now: all where the group's have changed, else the
--- number of the step, if that. The first step alone may differ in more.
+-- number of the step, if that, and true: the others stay. The first step alone may differ in more.
 local function reader(self, group, states, options, watch)
     local counted = options.step and {}
     local seen, is_later = watch.changes, states[1].step > 1
@@ -145,7 +150,7 @@ local function reader(self, group, states, options, watch)
         if complete and is_later and step > 1 and changes == seen then
             if not counted then return nil end
             counted.step = step
-            return counted
+            return counted, true
         end
         seen, is_later = changes, step > 1
         return (select(2, self._options(group, step)))
@@ -153,19 +158,18 @@ local function reader(self, group, states, options, watch)
 end
 
 -- What runs the ops of a batch's step: run(op, lists) with the options of its rule, or of options_of(group, step).
--- When a step is captured, its replays count once and read the options anew.
+-- When a step is captured, its replays read the options anew; the group's first op counts its steps.
 local function runner(self, group, states, watch)
-    local counts = true
     return function(op, lists, options_of)
         local step = states[1].step
         local options = options_of and options_of(group, step) or select(2, self._options(group, step))
         if not program.recording then return op(lists, options) end
         local read = options_of and function() return options_of(group, states[1].step) end
             or reader(self, group, states, options, watch)
-        if not counts then return program.live(op, lists, options, read) end
-        counts = false
+        if watch.counts then return program.live(op, lists, options, read) end
+        watch.counts = true
         return program.live(op, lists, options, function(complete, first)
-            count_step(states)
+            count_steps(watch.batches)
             return read(complete, first)
         end)
     end
@@ -190,24 +194,52 @@ local function update(self, group, batch, watch)
     if watch then runner(self, group, batch.states, watch)(op, batch.lists) else op(batch.lists, options) end
 end
 
--- A function that tells whether the group is updated by the op and in the batches that it has now, with as many
--- parameters.
+-- What decides which ops a step of the group runs: the rule's op, and options that are no attributes.
+local function ways_of(self, group)
+    local list = self._ways and table.pack(self._ways(group)) or {n = 0}
+    list[0] = self._options(group, 1)
+    return list
+end
+
+local function are_equal(a, b)
+    for i = 0, a.n do
+        if a[i] ~= b[i] then return false end
+    end
+    return true
+end
+
+-- A function that tells whether the group is updated by the ops and in the batches that it has now. Options with which
+-- no step is possible do not tell: the step says why.
 local function group_guard(self, group, batches, watch)
-    local count, op = #group.params, self._options(group, 1)
+    local is_possible, ways = pcall(ways_of, self, group)
+    if not is_possible then return function() return false end end
+    local params = group.params
+    local are_same = program.entries(params)
     local seen, fits = watch.changes, true
     return function()
         local changes = watch.look()
-        if changes ~= seen then fits, seen = self._options(group, 1) == op, changes end
-        return fits and #group.params == count and are_current(self, batches)
+        if changes ~= seen then
+            local possible, now = pcall(ways_of, self, group)
+            fits, seen = possible and are_equal(ways, now), changes
+        end
+        return fits and group.params == params and are_same() and are_current(self, batches)
     end
 end
 
--- A replay is right while there are as many groups, and the guard of each gives true.
+local no_hooks = {}
+
+-- A replay is right while the optimizer has these groups and hooks, and the guard of each group gives true.
 local function guard_groups(self, guards)
-    local count = #self.groups
+    local groups_now, before, after = self.groups, self._before or no_hooks, self._after or no_hooks
+    local lists = {program.entries(groups_now), program.entries(before), program.entries(after)}
     program.guard(function()
-        if #self.groups ~= count then return false end
-        for i = 1, count do
+        if self.groups ~= groups_now or (self._before or no_hooks) ~= before or (self._after or no_hooks) ~= after then
+            return false
+        end
+        for i = 1, #lists do
+            if not lists[i]() then return false end
+        end
+        for i = 1, #guards do
             if not guards[i]() then return false end
         end
         return true
@@ -225,9 +257,9 @@ local function step_groups(self)
     for i = 1, #self.groups do
         local group = self.groups[i]
         local batches = batches_of(self, group)
-        local watch = program.recording and watch_options(self, group)
+        local watch = program.recording and watch_options(self, group, batches)
         if watch then guards[i] = group_guard(self, group, batches, watch) end
-        for _, batch in ipairs(batches) do count_step(batch.states) end
+        count_steps(batches)
         for _, batch in ipairs(batches) do update(self, group, batch, watch) end
     end
 end
@@ -488,7 +520,8 @@ local usages = {
 local is_optimizer = check.methods(Optimizer, "optimizer", usages)
 
 ---A kind of optimizer, by a rule: see optim_rules.lua. check(group) raises where options or parameters do not fit,
----make(p, name) gives a kept tensor that is not like p, methods are added to those of all.
+---make(p, name) gives a kept tensor that is not like p, methods are added to those of all. ways(group), of a step that
+---is composed of ops: options that are no attributes of an op, or decide which run.
 ---@param name string
 ---@param rule table
 ---@return table class
@@ -496,6 +529,7 @@ function M.define(name, rule)
     local class = {
         name = name, defaults = rule.defaults, _kept = rule.kept, _options = rule.options,
         _initial = rule.initial or false, _compose = rule.compose or false, _make = rule.make or false,
+        _ways = rule.ways or false,
         _check = rule.check or false, _before = false, _after = false,
     }
     for key, f in pairs(rule.methods or {}) do class[key] = f end

@@ -67,6 +67,10 @@ return {Muon = base.define("Muon", {
     kept = function() return {"momentum_buffer"} end,
     options = function(group) return op.sgd_plain_step, {lr = group.lr} end,
     compose = compose,
+    ways = function(group)
+        local a, b, c = table.unpack(group.ns_coefficients)
+        return a, b, c, group.nesterov, group.ns_steps, group.eps, group.adjust_lr_fn
+    end,
     check = function(group)
         check.integer("Muon", "ns_steps", group.ns_steps, 0)
         if group.ns_steps >= 100 then check.fail("Muon: ns_steps must be less than 100, got %d", group.ns_steps) end
