@@ -50,6 +50,32 @@ describe("a captured step of training on " .. ranks .. " ranks", function()
     end
 end)
 
+describe("a captured backward", function()
+    it("leaves gradients under no_sync to a later call", function()
+        local function run(captures, reads)
+            local w = nn.Parameter(flow.ones(3, {placement = all, sbp = "B"}))
+            local function f(x)
+                local loss = (w * x):sum()
+                loss:backward()
+                return reads and loss:to_global {sbp = "B"}:item() or loss
+            end
+            if captures then f = flow.capture(f, {strict = not reads}) end
+            local x, seen = flow.ones(2 * ranks, 3):to_global {placement = all, sbp = "S(0)"}, {}
+            for i = 1, 4 do
+                w.grad = nil
+                for k = 1, i % 2 * 3 do flow.no_sync(f, x * k) end
+                for k = 1, 3 do
+                    f(x * 10 * k)
+                    seen[#seen + 1] = w.grad:totable()
+                end
+            end
+            return seen
+        end
+        assert.are.same(run(false), run(true))
+        assert.are.same(run(false, true), run(true, true))
+    end)
+end)
+
 describe("captured boxing", function()
     it("moves what is not there", function()
         local sbps = {"S(0)", "S(1)", "B", "P(sum)"}

@@ -21,6 +21,7 @@ typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 /* True: backward boxes the gradients of leaves to the leaves' SBP, which may communicate. no_sync clears it: gradients
 ** are then kept as they are and added to those of the next pass with it set. */
 FL_OWN extern bool fl_grad_sync;
+FL_OWN extern int64_t fl_grad_unsynced; /* how many leaves have gradients that wait for such a pass */
 
 /* Set while a program is recorded: called before the gradient of a tensor is read, set or cleared. */
 typedef enum fl_grad_access { FL_GRAD_READ, FL_GRAD_SET, FL_GRAD_CLEARED } fl_grad_access;

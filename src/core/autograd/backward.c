@@ -98,6 +98,7 @@ static fl_status box_to_leaf(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 }
 
 bool fl_grad_sync = true;
+int64_t fl_grad_unsynced;
 
 /* A contribution to a leaf has come (g: owned, or NULL when this path gives none). */
 static fl_status contribute(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
@@ -113,9 +114,11 @@ static fl_status contribute(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
         status = fl_gradient_add(&a->unsynced, final, pass->create_graph);
         final = a->unsynced;
         a->unsynced = NULL;
+        fl_grad_unsynced--;
     }
     if (status == FL_OK && kept) {
         a->unsynced = final;
+        fl_grad_unsynced++;
         return FL_OK;
     }
     if (status == FL_OK) return box_to_leaf(pass, leaf, final);
@@ -269,9 +272,10 @@ static void take_unsynced(fl_node *node, uint32_t added)
 {
     for (int i = 0; added; i++, added >>= 1) {
         fl_autograd *a = added & 1 ? node->edges[i].leaf->autograd : NULL;
-        if (!a || a->pending) continue;
+        if (!a || a->pending || !a->unsynced) continue;
         a->pending = a->unsynced;
         a->unsynced = NULL;
+        fl_grad_unsynced--;
     }
 }
 

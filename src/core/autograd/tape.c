@@ -158,6 +158,7 @@ void fl_tape_release_record(fl_autograd *record)
     leave_node(record);
     fl_node_unref(record->node);
     fl_tensor_unref(record->grad);
+    fl_grad_unsynced -= record->unsynced != NULL;
     fl_tensor_unref(record->unsynced);
     fl_tensor_unref(record->base);
     fl_tensor_unref(record->pending);

@@ -123,6 +123,7 @@ fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad)
     fl_autograd *a = fl_tape_record_of(tensor);
     if (!a) return fl_tape_out_of_memory();
     fl_tensor *old = a->grad;
+    fl_grad_unsynced -= a->unsynced != NULL;
     fl_tensor_unref(a->unsynced);
     a->unsynced = NULL;
     a->grad = grad ? fl_tensor_ref(grad) : NULL;

@@ -381,7 +381,7 @@ static fl_status answer_call(fl_tensor **out, const fl_op *op, const fl_operand 
 
 static fl_status answer_backward(fl_tensor *y, fl_tensor *gradient, bool retain)
 {
-    if (!fl_grad_sync || fl_anomaly_watched) {
+    if (!fl_grad_sync || fl_grad_unsynced || fl_anomaly_watched) {
         FL_TRY(answerer.stop());
         return fl_autograd_backward(&y, gradient ? &gradient : NULL, 1, retain, false);
     }

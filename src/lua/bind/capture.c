@@ -161,13 +161,15 @@ static bool has_number(lua_State *L, int first, int count)
 }
 
 /* Inside another capture, or where a program is traced, the function becomes part of that one; of a planned script it
-** is called as it is. */
+** is called as it is, and where a pass under no_sync has left gradients that wait for another one: no program holds
+** these. */
 static int captured_call(lua_State *L)
 {
     fl_captured *c = check_captured(L, 1, "capture");
     int count = lua_gettop(L) - 1;
     fl_lua_enter(L);
-    bool is_part = fl_program_is_recording() || fl_tracer_now || fl_pieces_is_running() || fl_world_get()->planned;
+    bool is_part = fl_program_is_recording() || fl_tracer_now || fl_pieces_is_running() || fl_world_get()->planned
+        || fl_grad_unsynced > 0;
     if (!c->strict && !c->splits && has_number(L, 2, count)) c->splits = true;
     if (c->splits && !is_part && count <= FL_CAPTURE_ARGS) return fl_captured_split(L, 1, c, 2, count);
     if (!c->splits && !is_part) {

@@ -489,6 +489,10 @@ static bool end_recording(lua_State *L, fl_captured *captured, struct recording 
 {
     const struct results *results = &recording->results;
     bool held = false;
+    if (fl_grad_unsynced > 0) { /* under no_sync: the next call adds to them */
+        fl_program_abort();
+        return false;
+    }
     collect_garbage(L, results);
     fl_status status = fl_program_end(&recording->version->program, &held, results->at, results->count);
     if (status == FL_OK) {
