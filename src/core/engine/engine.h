@@ -79,6 +79,7 @@ fl_status fl_engine_lanes_new(int *lanes, const char *const *names, int count, i
 
 /* From now on the lane has no thread: the pusher drives it. Before anything was queued on it. */
 void fl_engine_lane_drive(int lane);
+bool fl_engine_lane_is_driven(int lane);
 
 /* A queue of a device (a CUDA stream) as a lane: the pusher issues its ops at once, and they complete later, in order.
 ** Dependencies between two such lanes become events; the host waits only when it must. Events are numbered by the lane

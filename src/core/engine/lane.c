@@ -431,3 +431,5 @@ fl_status fl_engine_lanes_new(int *lanes, const char *const *names, int count, i
 }
 
 void fl_engine_lane_drive(int lane) { fl_lanes[lane].threaded = false; }
+
+bool fl_engine_lane_is_driven(int lane) { return !fl_lanes[lane].threaded; }

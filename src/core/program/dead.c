@@ -41,6 +41,17 @@ void fl_step_forget(fl_step *step)
     step->kind = FL_STEP_PASSED;
 }
 
+bool fl_step_take_note(fl_step *note, fl_step *step)
+{
+    if (!step->history) return false;
+    *note = *step;
+    note->kind = FL_STEP_PASSED;
+    note->noted = step->nin + step->nout;
+    note->nin = note->nout = 0;
+    step->history = NULL;
+    return true;
+}
+
 fl_status fl_pass_dead(fl_program *program)
 {
     bool *wanted = calloc((size_t)program->slot_count + 1, sizeof *wanted);

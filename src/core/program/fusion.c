@@ -301,15 +301,10 @@ static fl_status flush_read(struct pass *pass, const fl_step *step, const struct
     return FL_OK;
 }
 
-/* The step's note in the history, where the step itself goes elsewhere. */
 static fl_status put_note(struct pass *pass, fl_step *step)
 {
-    fl_step note = *step;
-    if (!step->history) return FL_OK;
-    note.kind = FL_STEP_PASSED;
-    note.nin = note.nout = 0;
-    step->history = NULL;
-    return put(pass, &note);
+    fl_step note;
+    return fl_step_take_note(&note, step) ? put(pass, &note) : FL_OK;
 }
 
 static fl_status gather(struct pass *pass, int n, struct group *before)

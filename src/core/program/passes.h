@@ -1,7 +1,8 @@
 /*
 ** passes.h -- what is done to a recorded program before it is made ready to run. None changes a value.
 **
-** FLOW_PASSES=-activation,-common,-dead,-fusion,-parts,-place,-recompute leaves out those that it names.
+** FLOW_PASSES=-activation,-collectives,-common,-dead,-fusion,-graphs,-parts,-place,-recompute leaves out those that it
+** names.
 */
 #ifndef FL_PROGRAM_PASSES_H
 #define FL_PROGRAM_PASSES_H
@@ -38,6 +39,7 @@ static inline int64_t fl_fused_offset(const void *mark)
 /* False where FLOW_PASSES leaves it out. */
 typedef enum fl_pass {
     FL_PASS_ACTIVATION,
+    FL_PASS_COLLECTIVES,
     FL_PASS_COMMON,
     FL_PASS_DEAD,
     FL_PASS_FUSION,
@@ -52,11 +54,17 @@ bool fl_pass_is_on(fl_pass pass);
 /* Nothing but the note in the history is left of the step. */
 void fl_step_forget(fl_step *step);
 
+/* The step's note in the history as a step of its own, where the step itself goes elsewhere; false: it has none. */
+bool fl_step_take_note(fl_step *note, fl_step *step);
+
 /* How often operands, results and gradients that are left name each slot. uses: zeros, one per slot. */
 void fl_pass_count_uses(const fl_program *program, int *uses);
 
 /* A product and its activation become one step. */
 fl_status fl_pass_activation(fl_program *program);
+
+/* Boxing begins as soon as what it moves is there. */
+fl_status fl_pass_collectives(fl_program *program);
 
 /* Steps that compute what an earlier one has computed go. */
 fl_status fl_pass_common(fl_program *program);

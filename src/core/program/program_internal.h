@@ -78,6 +78,8 @@ typedef struct fl_step {
     bool fuses; /* may run in one pass with others */
     bool folds; /* takes operand 0 while that is computed */
     bool alone; /* the device cannot record it (graphs.h) */
+    bool meets; /* of BOX, in collectives.c: ranks meet in it, */
+    bool ahead; /* and it may begin before its place */
     const fl_op *op;
     union {
         fl_kernel_fn run;
@@ -94,6 +96,7 @@ typedef struct fl_step {
     int device_index, lane;
     fl_program_operand *operands; /* inputs, then results */
     int nin, nout;
+    int noted;                /* of PASSED: operands of the step whose note it is */
     int draw;                 /* DRAW: its number; else that of the draw whose seed the step works with, -1: none */
     const fl_meta *drawn_for; /* owned; of DRAW */
     /* the rank's history */

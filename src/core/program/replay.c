@@ -134,7 +134,7 @@ static void word_step(char *buffer, const void *what)
     const fl_step *step = what;
     char text[FL_META_TEXT] = "";
     const fl_meta *m = NULL;
-    for (int i = 0; i < step->nin + step->nout && !m; i++) m = step->operands[i].meta;
+    for (int i = 0; i < step->nin + step->nout + step->noted && !m; i++) m = step->operands[i].meta;
     snprintf(buffer, FL_PAST_WHAT, "%s of %.80s", step->op->name, m ? fl_meta_text(text, m) : "nothing");
 }
 

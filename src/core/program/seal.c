@@ -14,8 +14,8 @@ enum { ALIGNMENT = 64 };
 
 /* ---- which passes are wanted ---- */
 
-static const char *const pass_names[FL_PASSES] = {"activation", "common", "dead",  "fusion",
-                                                  "graphs",     "parts",  "place", "recompute"};
+static const char *const pass_names[FL_PASSES] = {"activation", "collectives", "common", "dead",     "fusion",
+                                                  "graphs",     "parts",       "place",  "recompute"};
 
 /* Bits of the passes that the text "-dead,-fusion" leaves out. */
 static unsigned passes_left_out(const char *text)
@@ -30,11 +30,11 @@ static unsigned passes_left_out(const char *text)
             i++;
         if (i < FL_PASSES) out |= 1u << i;
         else
-            fprintf(
-                stderr,
-                "flowlua: FLOW_PASSES: %.*s is none of -activation, -common, -dead, -fusion, -graphs, -parts, -place, "
-                "-recompute\n",
-                (int)length, at);
+            fprintf(stderr,
+                    "flowlua: FLOW_PASSES: %.*s is none of -activation, -collectives, -common, -dead, -fusion, "
+                    "-graphs, -parts, -place, "
+                    "-recompute\n",
+                    (int)length, at);
         at += length + (at[length] == ',');
     }
     return out;
@@ -385,6 +385,7 @@ fl_status fl_program_seal(fl_program *program)
     if (fl_pass_is_on(FL_PASS_RECOMPUTE)) FL_TRY(fl_pass_recompute(program));
     if (fl_pass_is_on(FL_PASS_ACTIVATION)) FL_TRY(fl_pass_activation(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
+    if (fl_pass_is_on(FL_PASS_COLLECTIVES)) FL_TRY(fl_pass_collectives(program));
     if (fl_pass_is_on(FL_PASS_FUSION)) FL_TRY(fl_pass_fusion(program));
     for (int n = 0; n < program->step_count; n++) {
         const fl_step *s = &program->steps[n];
