@@ -1,4 +1,4 @@
--- sort_spec.lua -- sort and topk on the GPU: as on the CPU, to the position, in sizes that take every way of the kernels.
+-- sort_spec.lua -- sort, topk and elements by rank on the GPU: as on the CPU, to the position, in sizes that take every way of the kernels.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local support = require "tests.support"
@@ -59,6 +59,22 @@ describe("on the GPU sorting", function()
         both("one row", values("float32", 40000), 0, {1, 100})
         both("of one number", flow.full({1, 33000}, -0.0), 1, {3})
         both("rows", values("int64", 2, 40000), 1, {20})
+    end)
+
+    cuda.it("finds elements by rank", function()
+        flow.manual_seed(4)
+        for _, dtype in ipairs {"int8", "int64", "float16", "float32", "float64"} do
+            for _, case in ipairs {{values(dtype, 30, 7), 1}, {values(dtype, 2500, 3), 0}} do
+                local x, axis = table.unpack(case)
+                local what = dtype .. " axis " .. axis
+                same("kthvalue " .. what, function(t) return t:kthvalue(5, axis) end, x)
+                same("median " .. what, function(t) return t:median(axis) end, x)
+                same("nanmedian " .. what, function(t) return t:nanmedian(axis) end, x)
+                if dtype:find "float" then
+                    same("quantile " .. what, function(t) return t:nanquantile(0.3, axis, false, "lower") end, x)
+                end
+            end
+        end
     end)
 
     cuda.it("gives gradients", function()

@@ -6,8 +6,8 @@
 ** result, and a stable sort has but one.
 */
 #include "sort.h"
-#include "base/sort_key.h"
 #include "memory/scratch.h"
+#include "sort_keys.h"
 #include "stage.h"
 
 #include <stdlib.h>
@@ -59,21 +59,6 @@ static void places(int64_t (*counts)[DIGITS], int64_t chunks)
             counts[c][d] = at;
             at += count;
         }
-}
-
-static inline __attribute__((always_inline)) uint64_t key_of(const char *row, int64_t i, fl_dtype dtype)
-{
-    switch (dtype) {
-    case FL_BOOL:
-    case FL_UINT8: return ((const uint8_t *)row)[i];
-    case FL_INT8: return fl_sort_key_signed(((const int8_t *)row)[i], 8);
-    case FL_INT32: return fl_sort_key_signed(((const int32_t *)row)[i], 32);
-    case FL_INT64: return fl_sort_key_signed(((const int64_t *)row)[i], 64);
-    case FL_FLOAT16: return fl_sort_key_float(((const uint16_t *)row)[i], 16, FL_SORT_INFINITY_FLOAT16);
-    case FL_BFLOAT16: return fl_sort_key_float(((const uint16_t *)row)[i], 16, FL_SORT_INFINITY_BFLOAT16);
-    case FL_FLOAT32: return fl_sort_key_float(((const uint32_t *)row)[i], 32, FL_SORT_INFINITY_FLOAT32);
-    default: return fl_sort_key_float(((const uint64_t *)row)[i], 64, FL_SORT_INFINITY_FLOAT64);
-    }
 }
 
 /* Keys of up to 32 bits and positions below 2^32 - 1. */

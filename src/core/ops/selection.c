@@ -1,10 +1,11 @@
 /*
 ** selection.c -- what is picked out of sorted lines: medians, quantiles, the k-th value, the most frequent one.
 **
-** All of them sort, which puts NaN last, and take elements by position; so they run wherever sort does, and their
+** All but the last take elements by rank (ranked), without a sort where there is something faster. NaN comes last. The
 ** gradients go to the elements that were taken.
 */
 #include "op/indexing.h"
+#include "op/ranked.h"
 #include "op/reduce.h"
 #include "op/scan.h"
 #include "expr.h"
@@ -13,14 +14,13 @@
 
 /* A line of all elements where no axis is given; a 0-d tensor is a line of one. */
 struct lines {
-    fl_tensor *x, *sorted, *positions;
+    fl_tensor *x;
     int axis;
     int64_t n;
 };
 
 static fl_status open_lines(struct lines *lines, fl_expr *expr, const char *who, fl_tensor *x, const fl_attr *axis)
 {
-    fl_attrs a;
     char text[FL_SHAPE_TEXT];
     lines->axis = 0;
     if (axis->given) FL_TRY(fl_shape_axis(&lines->axis, who, axis->integer, &x->meta->shape));
@@ -31,20 +31,27 @@ static fl_status open_lines(struct lines *lines, fl_expr *expr, const char *who,
     if (lines->n == 0)
         return fl_fail(FL_ERR_SHAPE, "%s: axis %d of %s is empty, so there is no result", who, lines->axis,
                        fl_shape_text(text, &x->meta->shape));
-    fl_attrs_init(&a, FL_OP_REF(sort));
-    fl_attr_set(&a, FL_SORT_AXIS, lines->axis);
-    lines->sorted = EXPR_CALL(expr, &a, sort, fl_of(x));
-    lines->positions = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
     return expr->status;
 }
 
-/* The elements at positions int64 [..., k, ...] of each line. */
-static fl_tensor *at_positions(fl_expr *expr, fl_tensor *x, int axis, fl_tensor *positions)
+/* Values and their positions. */
+struct picked {
+    fl_tensor *from[2];
+};
+
+static struct picked both_of(const fl_expr *expr, fl_tensor *values)
+{
+    return (struct picked){{values, expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL}};
+}
+
+/* What is at the ranks int64 [..., k, ...] of each line, or (NULL) at one rank of all. */
+static struct picked at_ranks(fl_expr *expr, const struct lines *lines, fl_tensor *ranks, int64_t rank)
 {
     fl_attrs a;
-    fl_attrs_init(&a, FL_OP_REF(gather));
-    fl_attr_set(&a, FL_INDEXED_AXIS, axis);
-    return EXPR_CALL(expr, &a, gather, fl_of(x), fl_of(positions));
+    fl_attrs_init(&a, FL_OP_REF(ranked));
+    fl_attr_set(&a, FL_RANKED_AXIS, lines->axis);
+    fl_attr_set(&a, FL_RANKED_RANK, rank);
+    return both_of(expr, EXPR_CALL(expr, &a, ranked, fl_of(lines->x), fl_of(ranks)));
 }
 
 /* How many elements of each line are NaN, with the axis of size 1. */
@@ -74,8 +81,8 @@ static fl_tensor *integer_sub(fl_expr *expr, int64_t number, fl_tensor *x)
 
 enum { MEDIAN_AXIS, MEDIAN_KEEPDIM };
 
-/* The position of the lower median; the first NaN, or the median of the others. */
-static fl_tensor *median_position(fl_expr *expr, const struct lines *lines, bool others)
+/* The rank of the lower median; the first NaN, or the median of the others. */
+static fl_tensor *median_rank(fl_expr *expr, const struct lines *lines, bool others)
 {
     fl_tensor *nan = count_nan(expr, lines);
     fl_tensor *numbers = integer_sub(expr, lines->n, nan);
@@ -97,14 +104,9 @@ static fl_status median_of(fl_tensor **out, int nout, const char *who, fl_tensor
     bool keepdim = nout == 2 && attrs->at[MEDIAN_KEEPDIM].integer != 0;
     fl_status status = open_lines(&lines, &c, who, x, axis);
     if (status == FL_OK) {
-        fl_tensor *at = fl_dtype_is_float(x->meta->dtype) ? median_position(&c, &lines, others) : NULL;
-        int64_t middle = (lines.n - 1) / 2;
-        fl_tensor *from[] = {lines.sorted, lines.positions};
-        for (int i = 0; i < nout; i++) {
-            fl_tensor *picked = at ? at_positions(&c, from[i], lines.axis, at)
-                                   : expr_narrowed(&c, from[i], lines.axis, middle, 1);
-            out[i] = fl_expr_take(&c, shaped(&c, picked, x, axis, keepdim));
-        }
+        fl_tensor *rank = fl_dtype_is_float(x->meta->dtype) ? median_rank(&c, &lines, others) : NULL;
+        struct picked median = at_ranks(&c, &lines, rank, (lines.n - 1) / 2);
+        for (int i = 0; i < nout; i++) out[i] = fl_expr_take(&c, shaped(&c, median.from[i], x, axis, keepdim));
     }
     fl_status ended = fl_expr_end(&c);
     return status == FL_OK ? ended : status;
@@ -156,11 +158,10 @@ static fl_status body_kthvalue(fl_tensor **out, const fl_operand *in, int nin, c
         status = fl_fail(FL_ERR_VALUE, "kthvalue: k is %lld, but the axis has %lld elements, from 1 on", (long long)k,
                          (long long)lines.n);
     if (status == FL_OK) {
-        fl_tensor *from[] = {lines.sorted, lines.positions};
+        struct picked kth = at_ranks(&c, &lines, NULL, k - 1);
         for (int i = 0; i < 2; i++)
-            out[i] = fl_expr_take(&c,
-                                  shaped(&c, expr_narrowed(&c, from[i], lines.axis, k - 1, 1), x, &attrs->at[KTH_AXIS],
-                                         attrs->at[KTH_KEEPDIM].integer != 0));
+            out[i] =
+                fl_expr_take(&c, shaped(&c, kth.from[i], x, &attrs->at[KTH_AXIS], attrs->at[KTH_KEEPDIM].integer != 0));
     }
     fl_status ended = fl_expr_end(&c);
     return status == FL_OK ? ended : status;
@@ -179,12 +180,29 @@ FL_OP(kthvalue) = {
 
 enum { MODE_AXIS, MODE_KEEPDIM };
 
-/* In sorted lines, an element's place within its run of equal ones; the first of the farthest ends the longest run of
-** the smallest value. */
-static fl_tensor *places_in_runs(fl_expr *expr, const struct lines *lines)
+static struct picked sorted_lines(fl_expr *expr, const struct lines *lines)
 {
     fl_attrs a;
-    fl_tensor *sorted = lines->sorted;
+    fl_attrs_init(&a, FL_OP_REF(sort));
+    fl_attr_set(&a, FL_SORT_AXIS, lines->axis);
+    return both_of(expr, EXPR_CALL(expr, &a, sort, fl_of(lines->x)));
+}
+
+/* The elements at positions int64 [..., k, ...] of each line. */
+static fl_tensor *at_positions(fl_expr *expr, fl_tensor *x, int axis, fl_tensor *positions)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, FL_OP_REF(gather));
+    fl_attr_set(&a, FL_INDEXED_AXIS, axis);
+    return EXPR_CALL(expr, &a, gather, fl_of(x), fl_of(positions));
+}
+
+/* In sorted lines, an element's place within its run of equal ones; the first of the farthest ends the longest run of
+** the smallest value. */
+static fl_tensor *places_in_runs(fl_expr *expr, const struct lines *lines, const struct picked *picked)
+{
+    fl_attrs a;
+    fl_tensor *sorted = picked->from[0];
     fl_tensor *later = expr_narrowed(expr, sorted, lines->axis, 1, lines->n - 1);
     fl_tensor *earlier = expr_narrowed(expr, sorted, lines->axis, 0, lines->n - 1);
     fl_tensor *begins = EXPR_CALL(expr, NULL, ne, fl_of(later), fl_of(earlier));
@@ -193,7 +211,7 @@ static fl_tensor *places_in_runs(fl_expr *expr, const struct lines *lines)
     begins = expr_concatenated(expr, first, begins, lines->axis);
     fl_attrs_init(&a, FL_OP_REF(cumsum));
     fl_attr_set(&a, FL_SCAN_AXIS, lines->axis);
-    fl_tensor *numbers = EXPR_CALL(expr, &a, cumsum, fl_of(EXPR_CALL(expr, NULL, ones_like, fl_of(lines->positions))));
+    fl_tensor *numbers = EXPR_CALL(expr, &a, cumsum, fl_of(EXPR_CALL(expr, NULL, ones_like, fl_of(picked->from[1]))));
     fl_tensor *starts = EXPR_CALL(expr, NULL, where, fl_of(begins), fl_of(numbers), fl_of_integer(0));
     fl_attrs_init(&a, FL_OP_REF(cummax_of));
     fl_attr_set(&a, 0, lines->axis);
@@ -208,14 +226,14 @@ static fl_status body_mode(fl_tensor **out, const fl_operand *in, int nin, const
     fl_tensor *x = in[0].tensor, *at;
     fl_status status = open_lines(&lines, &c, "mode", x, &attrs->at[MODE_AXIS]);
     if (status == FL_OK) {
-        fl_tensor *from[] = {lines.sorted, lines.positions};
+        struct picked sorted = sorted_lines(&c, &lines);
         fl_attrs_init(&a, FL_OP_REF(argmax));
         fl_attr_set(&a, FL_REDUCE_AXIS, lines.axis);
         fl_attr_set(&a, FL_REDUCE_KEEPDIM, true);
-        at = EXPR_CALL(&c, &a, argmax, fl_of(places_in_runs(&c, &lines)));
+        at = EXPR_CALL(&c, &a, argmax, fl_of(places_in_runs(&c, &lines, &sorted)));
         for (int i = 0; i < 2; i++)
             out[i] = fl_expr_take(&c,
-                                  shaped(&c, at_positions(&c, from[i], lines.axis, at), x, &attrs->at[MODE_AXIS],
+                                  shaped(&c, at_positions(&c, sorted.from[i], lines.axis, at), x, &attrs->at[MODE_AXIS],
                                          attrs->at[MODE_KEEPDIM].integer != 0));
     }
     fl_status ended = fl_expr_end(&c);
@@ -238,16 +256,18 @@ enum { QUANTILE_X, QUANTILE_Q };
 enum { QUANTILE_AXIS, QUANTILE_KEEPDIM, QUANTILE_BETWEEN };
 enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
 
-/* The values at real positions [..., k, ...] of sorted lines. */
+/* The values at real ranks [..., k, ...] of the lines. */
 static fl_tensor *between(fl_expr *expr, const struct lines *lines, fl_tensor *rank, int64_t how)
 {
     fl_tensor *low = EXPR_CALL(expr, NULL, floor, fl_of(rank)), *high = EXPR_CALL(expr, NULL, ceil, fl_of(rank));
-    if (how == LOWER) high = NULL;
-    else if (how == HIGHER) low = high, high = NULL;
-    else if (how == NEAREST) low = EXPR_CALL(expr, NULL, round, fl_of(rank)), high = NULL;
-    fl_tensor *below = at_positions(expr, lines->sorted, lines->axis, expr_cast(expr, low, FL_INT64));
-    if (!high) return below;
-    fl_tensor *above = at_positions(expr, lines->sorted, lines->axis, expr_cast(expr, high, FL_INT64));
+    if (how == HIGHER) low = high;
+    else if (how == NEAREST) low = EXPR_CALL(expr, NULL, round, fl_of(rank));
+    if (how != LINEAR && how != MIDPOINT) return at_ranks(expr, lines, expr_cast(expr, low, FL_INT64), 0).from[0];
+    int64_t k = rank ? rank->meta->shape.dims[lines->axis] : 0;
+    fl_tensor *ranks = expr_cast(expr, expr_concatenated(expr, low, high, lines->axis), FL_INT64);
+    fl_tensor *both = at_ranks(expr, lines, ranks, 0).from[0];
+    fl_tensor *below = expr_narrowed(expr, both, lines->axis, 0, k),
+              *above = expr_narrowed(expr, both, lines->axis, k, k);
     if (how == MIDPOINT) return EXPR_CALL(expr, NULL, lerp, fl_of(below), fl_of(above), fl_of_number(0.5));
     return EXPR_CALL(expr, NULL, lerp, fl_of(below), fl_of(above), fl_of(expr_sub(expr, rank, low)));
 }
@@ -266,7 +286,7 @@ static fl_tensor *as_column(fl_expr *expr, const struct lines *lines, const fl_o
     }
     fl_attrs_init(&a, FL_OP_REF(full_like));
     fl_attr_set_number(&a, 0, fractions->kind == FL_NUM_FLOAT ? fractions->number : (double)fractions->integer);
-    list = expr_sum(expr, expr_narrowed(expr, lines->sorted, lines->axis, 0, 1), (1u << shape.ndim) - 1, true);
+    list = expr_sum(expr, expr_narrowed(expr, lines->x, lines->axis, 0, 1), (1u << shape.ndim) - 1, true);
     return EXPR_CALL(expr, &a, full_like, fl_of(list));
 }
 

@@ -1,13 +1,16 @@
 /*
-** sort_lines.cu -- sort and topk: the elements of each line in order, all of them or the first k.
+** sort_lines.cu -- sort, topk and ranked: the elements of each line in order, all of them, the first k or those at
+** some ranks.
 **
 ** Short rows are sorted where a block has them in shared memory (bitonic; a position decides between equal keys, so it
 ** is stable all the same). Of long rows the first few are selected digit by digit, then sorted like a short row; a row
 ** that would keep one block busy for long is cut into parts, and the first of all parts are candidates. All of a long
 ** row are sorted by radix (sort.h), all rows at once: the last and most significant key is the row.
 */
+#include "core/op/ranked.h"
 #include "core/op/reduce.h"
 #include "index.h"
+#include "cuda/parts/positions.h"
 #include "operand.h"
 #include "sort.h"
 
@@ -439,5 +442,80 @@ static fl_status launch_topk(fl_kernel *kernel)
     return sort_lines(kernel, axis_at(kernel, FL_TOPK_AXIS), kernel->attrs->at[FL_TOPK_LARGEST].integer != 0);
 }
 
+/* ---- elements at ranks ---- */
+
+/* Of sorted rows what is at the ranks [rows, k], or (NULL) at one rank of all. A rank that is none has been reported;
+** it reads the first element. */
+template<typename W>
+__global__ void __launch_bounds__(THREADS)
+    pick_ranks(W *values, int64_t *positions, const W *sorted, const int64_t *order, const int64_t *ranks, int64_t rank,
+               int64_t total, int64_t k, int64_t n)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= total) return;
+    uint64_t own = (uint64_t)(ranks ? ranks[i] : rank);
+    int64_t from = i / k * n + (own < (uint64_t)n ? (int64_t)own : 0);
+    values[i] = sorted[from];
+    positions[i] = order[from];
+}
+
+/* Sorts all lines: a device does that fast enough for one kernel to serve all ranks. o: values, positions, x, ranks as
+** rows. */
+template<typename E>
+static fl_status pick_sorted(fl_kernel *kernel, const fl_cuda_operand *o, int64_t n, int64_t k)
+{
+    typedef typename E::word W;
+    const fl_view *x = &kernel->in[FL_RANKED_X];
+    void *memory;
+    FL_TRY(fl_cuda_malloc(&memory, (size_t)x->numel * (sizeof(int64_t) + sizeof(W))));
+    int64_t *order = (int64_t *)memory;
+    job<E> j = {(const W *)o[2].data, (W *)(order + x->numel), order, x->numel / n, n, n, 0};
+    fl_status status = sort_rows(kernel->name, j);
+    if (status == FL_OK) {
+        int64_t total = kernel->out[0].numel;
+        FL_LAUNCH((pick_ranks<W>), fl_blocks(total, THREADS), THREADS, 0, (W *)o[0].data, (int64_t *)o[1].data,
+                  (const W *)j.values, (const int64_t *)order, (const int64_t *)o[3].data,
+                  kernel->attrs->at[FL_RANKED_RANK].integer, total, k, n);
+        status = fl_cuda_check(kernel->name);
+    }
+    fl_cuda_free(memory);
+    return status;
+}
+
+/* Only quantile has ranks that data decide. */
+static fl_status check_ranks(const fl_view *ranks, int64_t n)
+{
+    fl_cuda_operand array = {};
+    fl_status status = fl_cuda_operand_in(&array, ranks, FL_INT64, false);
+    if (status == FL_OK && ranks->data)
+        status = fl_cuda_check_positions("quantile", ranks, (const int64_t *)array.data, n);
+    fl_cuda_operand_close(&array);
+    return status;
+}
+
+static fl_status launch_ranked(fl_kernel *kernel)
+{
+    fl_line_view lines[4];
+    fl_cuda_operand o[4] = {};
+    const fl_view *x = &kernel->in[FL_RANKED_X], *ranks = &kernel->in[FL_RANKED_RANKS];
+    int axis = axis_at(kernel, FL_RANKED_AXIS), count = ranks->data ? 4 : 3;
+    if (kernel->out[0].numel == 0) return FL_OK;
+    FL_TRY(check_ranks(ranks, x->size[axis]));
+    for (int i = 0; i < count; i++) fl_line_view_init(&lines[i], i < 2 ? &kernel->out[i] : &kernel->in[i - 2], axis);
+    fl_status status = FL_OK;
+    for (int i = 0; i < count && status == FL_OK; i++)
+        status = i < 2 ? fl_cuda_operand_out(&o[i], &lines[i].v, kernel->out[i].dtype)
+                       : fl_cuda_operand_in(&o[i], &lines[i].v, kernel->in[i - 2].dtype, false);
+    if (status == FL_OK)
+        status = fl_cuda_by_dtype(x->dtype, [&](auto like) {
+            return pick_sorted<element<decltype(like)>>(kernel, o, x->size[axis], fl_line_length(&lines[0]));
+        });
+    for (int i = 0; i < 2 && status == FL_OK; i++)
+        status = fl_cuda_operand_store(&o[i], &lines[i].v, kernel->out[i].dtype);
+    for (int i = 0; i < 4; i++) fl_cuda_operand_close(&o[i]);
+    return status;
+}
+
 FL_CUDA_OP(sort, launch_sort);
 FL_CUDA_OP(topk, launch_topk);
+FL_CUDA_OP(ranked, launch_ranked);
