@@ -53,6 +53,22 @@ describe("flow.distributions:", function()
                 assert.are.equal(#d.batch_shape + #d.event_shape, d:sample().ndim)
             end)
 
+            it("has the entropy of its samples, and a mode that is likely", function()
+                flow.manual_seed(number)
+                local d = make(line, tensors(line))
+                local has, entropy = pcall(d.entropy, d)
+                if has then
+                    local expected = -d:log_prob(d:sample {50000}):mean(0)
+                    close(entropy, expected, 0.03, "entropy")
+                    close(d:perplexity(), entropy:exp(), 1e-9, "perplexity")
+                else assert.is_truthy(entropy:find("has no entropy", 1, true) or entropy:find("entropy: ", 1, true), entropy) end
+                local known, mode = pcall(function() return d.mode end)
+                if known and mode:isnan():all():item() then return assert.are.equal("Uniform", d.name) end
+                if not known then return assert.is_truthy(mode:find("has no mode", 1, true), mode) end
+                local log_prob = d:log_prob(d:sample {2000}):max(0)
+                assert.is_true((d:log_prob(mode) - log_prob):ge(-1e-6):all():item(), tostring(mode))
+            end)
+
             it("has gradients of two orders", function()
                 local value = flow.tensor(line[4], {dtype = "float64"})
                 support.gradcheck(function(parameters)

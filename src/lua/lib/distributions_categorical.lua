@@ -135,6 +135,8 @@ function Multinomial:get_support()
         return x:ge(0):all(-1):logical_and(x:sum(-1):le(total))
     end}
 end
+function Multinomial.get_mode() check.fail "Multinomial: has no mode" end
+function Multinomial.enumerate_support() check.fail "Multinomial: has no enumerate_support" end
 function Multinomial:get_mean() return self.probs * self.total_count end
 function Multinomial:get_variance() return self.probs * (1 - self.probs) * self.total_count end
 function Multinomial:sample(shape)

@@ -151,7 +151,7 @@ function Beta:log_prob(value)
     local a, b = self.concentration1, self.concentration0
     return flow.xlogy(a - 1, value) + flow.xlogy(b - 1, 1 - value) + (a + b):lgamma() - a:lgamma() - b:lgamma()
 end
-function Beta:entropy() return Dirichlet.entropy {concentration = self:_both(), event_shape = {2}} end
+function Beta:entropy() return Dirichlet(self:_both(), {validate_args = false}):entropy() end
 
 -- ---- Weibull, Pareto, Kumaraswamy ----
 
