@@ -1,6 +1,6 @@
 -- deterministic.lua FILE -- results that depend on the seed alone, saved by name for random_spec.lua to compare: "random..."
--- and "sum..." are the same on every CPU level, all are the same for any number of threads. Sizes are large and odd, so
--- that work is cut and vectors have tails.
+-- and "sum..." are the same on every CPU level, "vectors..." on the levels of AVX, all are the same for any number of
+-- threads. Sizes are large and odd, so that work is cut and vectors have tails.
 local flow = require "flow"
 
 flow.manual_seed(1234)
@@ -48,6 +48,10 @@ out["map.pow"] = x:abs() ^ 1.7
 out["map.add"] = x + x:t():reshape(301, 499)
 out["map.stretched"] = x * x[0] + x[{{}, {0, 1}}]
 out["map.half"] = (x:to("float16") * 3):to("bfloat16"):exp()
+
+-- What vectors of AVX-512 have a function of their own for.
+local wide = flow.cat({x * 1e-30, x * 1e-3, x, x * 10, x * 40, x * 1e30}, 0)
+for _, name in ipairs {"exp", "tanh", "sigmoid", "silu"} do out["vectors." .. name] = wide[name](wide) end
 
 ---- rows, losses, attention: forward and backward ----
 

@@ -325,11 +325,11 @@ describe("results are the same", function()
     for _, level in ipairs {"base", "avx2"} do
         it("on the level " .. level .. ": random numbers and sums in every bit, the rest up to rounding", function()
             local other = run("FLOW_CPU=" .. level)
-            assert.are.same({}, different(reference(), other, {"random", "sum"}))
+            assert.are.same({}, different(reference(), other, {"random", "sum", level == "avx2" and "vectors" or nil}))
             for name, t in pairs(reference()) do
                 local a, b = t:to("float64"), other[name]:to("float64")
                 local eps = t.dtype == "bfloat16" and 1e-2 or 2e-5
-                assert.is_true((a - b):abs():le(eps * a:abs():clamp(1)):all():item(), name)
+                assert.is_true((a - b):abs():le(eps * a:abs():clamp(1)):logical_or(a:eq(b)):all():item(), name)
             end
         end)
     end

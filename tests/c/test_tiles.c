@@ -159,6 +159,7 @@ static int operands_of(int row)
 {
     static const int8_t counts[FL_EW_COUNT] = {
 #define COUNT_MAP1 1
+#define COUNT_VECTORS 1
 #define COUNT_MAP2 2
 #define COUNT_MAP3 3
 #define COUNT_TEST1 1

@@ -13,7 +13,7 @@ local ROWS, COLUMNS = 80, 64
 
 ---- rows of elementwise.def ----
 
-local OPERANDS = {MAP1 = 1, TEST1 = 1, TRIG = 1, SWITCH = 1, FIRST = 1, MAP2 = 2, TEST2 = 2, POW2 = 2, RATIO = 2, MAP3 = 3, POW3 = 3, WHERE = 3, FILL = 3}
+local OPERANDS = {MAP1 = 1, VECTORS = 1, TEST1 = 1, TRIG = 1, SWITCH = 1, FIRST = 1, MAP2 = 2, TEST2 = 2, POW2 = 2, RATIO = 2, MAP3 = 3, POW3 = 3, WHERE = 3, FILL = 3}
 local BOOL = {WHERE = 1, FILL = 2} -- the operand that is bool
 
 local calls, rows = {}, {}

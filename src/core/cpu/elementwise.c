@@ -24,6 +24,7 @@ enum {
 enum { TYPES_B = 1, TYPES_I = 2, TYPES_F = 4, TYPES_IB = 3, TYPES_FI = 6, TYPES_FIB = 7 };
 enum {
     MASK_MAP1 = -1,
+    MASK_VECTORS = -1,
     MASK_MAP2 = -1,
     MASK_MAP3 = -1,
     MASK_TEST1 = -1,

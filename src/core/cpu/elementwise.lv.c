@@ -8,6 +8,9 @@
 #include "float16.h"
 #include "op/elementwise_classes.h"
 #include "vmath.h"
+#ifdef FL_LEVEL_avx512
+#include "vmath_vectors.h"
+#endif
 
 #define FL_FORMULA FL_VMATH
 /* Processors have no vectors of integer quotients; a quotient of integers below 2^53 that is no integer is far enough
@@ -27,6 +30,9 @@ enum { pow_backward_SPECIALISED = 1, pow_backward_exponent_SPECIALISED = 0 };
 #define PUT(v) (v)
 #define IS_NARROW 0
 #define IS_BLOCKED 0
+#ifdef FL_LEVEL_avx512
+#define HAS_VECTORS
+#endif
 #define U uint32_t
 #define FN(name) FL_PASTE(name, f32)
 #define M(name) fl_##name##_f32
