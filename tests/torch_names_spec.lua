@@ -28,6 +28,22 @@ describe("special functions", function()
         near({0.9167354833364496, 0.3233235838169365}, flow.igamma(doubles {0.5, 3}, doubles {1.5, 2}))
     end)
 
+    it("Airy's function and its derivatives", function()
+        local x = doubles {-50, -10.3, -8, -0.4, 0, 2, 8.3, 10.4, 50}:requires_grad_()
+        local y = special.airy_ai(x)
+        local slope = flow.autograd.grad(y:sum(), x, {create_graph = true})
+        local second = flow.autograd.grad(slope:sum(), x)
+        local exact = {rtol = 3e-14, atol = 0}
+        flow.testing.assert_close(y:detach(), doubles {
+            -0.16188142361232092, -0.23210801885482975, -0.052705050356386203, 0.4542256138886674, 0.35502805388781724, 0.034924130423274379,
+            1.9748617496676891e-8, 3.0498881865939978e-11, 4.5849417240748285e-104}, exact)
+        flow.testing.assert_close(slope:detach(), doubles {
+            0.96898983727674909, 0.67749282954091108, 0.93556093819830655, -0.22503140930241503, -0.2588194037928068, -0.053090384433653632,
+            -5.7475397363379974e-8, -9.9075995195010691e-11, -3.2443318198287993e-103}, exact)
+        flow.testing.assert_close(second, (x * y):detach(), exact)
+        assert.are.same({0, 0}, special.airy_ai(doubles {math.huge, -math.huge}):totable())
+    end)
+
     it("refuse the gradient that nobody has", function()
         local a = doubles {2, 3}:requires_grad_()
         assert.are.equal("igamma: there is no gradient in x; write x:detach()",
@@ -70,6 +86,61 @@ describe("other names", function()
             message(function() flow.histogram(x, 3, {weight = flow.ones(2)}) end))
         assert.are.equal("histogram: range must be {low, high}, got {3, 0}",
             message(function() flow.histogram(x, 3, {range = {3, 0}}) end))
+    end)
+
+    it("histogramdd counts points", function()
+        local x = flow.tensor {{0.0, 1}, {1, 0}, {2, 2}}
+        local counts, edges = flow.histogramdd(x, {2, 3}, {range = {0, 2, 0, 3}, weight = flow.tensor {1.0, 2, 3}})
+        assert.are.same({{0, 1, 0}, {2, 0, 3}}, counts:totable())
+        assert.are.same({{0, 1, 2}, {0, 1, 2, 3}}, {edges[1]:totable(), edges[2]:totable()})
+        for want, f in pairs {
+            ["histogramdd: x must be points [..., n], got [2]"] = function() flow.histogramdd(flow.ones(2), 2) end,
+            ["histogramdd: bins must have an entry for each of 2 axes, got 3"] = function() flow.histogramdd(x, {1, 2, 3}) end,
+            ["histogramdd: range must have two numbers for each of 2 axes, got 2"] = function() flow.histogramdd(x, 2, {range = {0, 1}}) end,
+            ["histogramdd: range must be {low, high}, got {1, 0}"] = function() flow.histogramdd(x, 2, {range = {0, 1, 1, 0}}) end,
+            ["histogramdd: weight must have the shape [3], got [2]"] = function() flow.histogramdd(x, 2, {weight = flow.ones(2)}) end,
+            ["histogramdd: bins must be the edges, a vector of float32, got float64 tensor"] = function()
+                flow.histogramdd(x, {doubles {0, 1}, doubles {0, 1}})
+            end,
+        } do assert.are.equal(want, message(f)) end
+    end)
+
+    it("nonzero_static gives so many rows", function()
+        local x = flow.tensor {{0, 3}, {4, 0}}
+        assert.are.same({{0, 1}, {1, 0}, {-1, -1}}, x:nonzero_static({size = 3}):totable())
+        assert.are.same({{0, 1}}, x:nonzero_static({size = 1, fill_value = 9}):totable())
+        assert.are.same({2, 0}, flow.nonzero_static(flow.tensor(1), {size = 2}).shape)
+        local positions = flow.capture(function(y) return y:nonzero_static {size = 2} end)
+        for _ = 1, 3 do assert.are.same({{0, 1}, {1, 0}}, positions(x):totable()) end
+        assert.are.same({{0, 0}, {-1, -1}}, positions(flow.tensor {{1, 0}, {0, 0}}):totable())
+        assert.are.equal("nonzero_static: size must be 0 or more, got -1", message(function() x:nonzero_static {size = -1} end))
+    end)
+
+    it("segment_reduce reduces what lies together", function()
+        local x = flow.tensor {1.0, 2, 3, 4, 5}
+        local function reduced(how, options) return flow.segment_reduce(x, how, options):totable() end
+        local lengths, offsets = flow.tensor {2, 0, 3}, flow.tensor {1, 2, 4}
+        assert.are.same({3, 0, 12}, reduced("sum", {lengths = lengths}))
+        assert.are.same({6.5, 10, 22 / 3}, flow.segment_reduce(x:double(), "mean", {lengths = lengths, initial = 10}):totable())
+        assert.are.same({2, -math.huge, 5}, reduced("max", {lengths = lengths}))
+        assert.are.same({2, 7}, reduced("sum", {offsets = offsets}))
+        assert.are.same({3, 3}, reduced("sum", {lengths = flow.tensor {2, 1}, unsafe = true}))
+        local captured = flow.capture(function(y, n) return flow.segment_reduce(y, "prod", {lengths = n, unsafe = true}) end)
+        for _ = 1, 2 do assert.are.same({2, 1, 60}, captured(x, lengths):totable()) end
+        assert.are.same({6, 1, 20}, captured(x, flow.tensor {3, 0, 2}):totable())
+        for want, options in pairs {
+            ["segment_reduce: takes lengths or offsets, got neither"] = {},
+            ["segment_reduce: takes lengths or offsets, got both"] = {lengths = lengths, offsets = offsets},
+            ["segment_reduce: lengths must be integers, they are float32"] = {lengths = x},
+            ["segment_reduce: lengths must not be negative, one is -1"] = {lengths = flow.tensor {6, -1}},
+            ["segment_reduce: lengths must add up to the 5 positions of the axis, they make 4; with unsafe = true the rest is left out"] = {
+                lengths = flow.tensor {1, 3},
+            },
+            ["segment_reduce: lengths must have the axes of data before axis 0, and one of segments: they are [1, 2], data is [5]"] = {
+                lengths = flow.tensor {{2, 3}},
+            },
+            ["segment_reduce: offsets must have one more entry than there are segments"] = {offsets = flow.zeros(0, {dtype = "int64"})},
+        } do assert.are.equal(want, message(function() flow.segment_reduce(x, "sum", options) end)) end
     end)
 
     it("check what they are given", function()

@@ -51,7 +51,7 @@ add("ndtri at the edges", "flow.special.ndtri(a)", special.ndtri,
     constant([0.0, 1.0, 0.5, 1e-3, 0.999, 1e-30, -0.5, 2.0, nan]), order=0)
 add("entr", "flow.special.entr(a)", special.entr, between(0.1, 3, (3, 4)), constant([0.5, 1.0]))
 add("entr at the edges", "flow.special.entr(a)", special.entr, edges, order=0)
-for name, ours in {"bessel_j0": 0, "bessel_j1": 0, "modified_bessel_i0": 0, "modified_bessel_i1": 0,
+for name, ours in {"airy_ai": 0, "bessel_j0": 0, "bessel_j1": 0, "modified_bessel_i0": 0, "modified_bessel_i1": 0,
                    "spherical_bessel_j0": 0, "bessel_y0": 1, "bessel_y1": 1, "modified_bessel_k0": 1,
                    "modified_bessel_k1": 1, "scaled_modified_bessel_k0": 1, "scaled_modified_bessel_k1": 1}.items():
     add(name, f"flow.special.{name}(a)", getattr(special, name),
@@ -150,6 +150,45 @@ for options, keywords in (("{range = {-1, 2}}", {"range": (-1, 2)}), ("{density 
 add("histogram of edges", "flow.histogram(a, flow.tensor({-1, 0, 0.5, 2}, {dtype = a.dtype}), {weight = b})",
     lambda a, b: tuple(torch.histogram(a, torch.tensor([-1, 0, 0.5, 2], dtype=a.dtype), weight=b)),
     between(-2, 3, (30,), (30,)), constant([-1.0, 2.0, 0.5, 3.0], [1.0, 2.0, 3.0, 4.0]), order=0)
+for bins, text, options, keywords in (
+        (4, "4", "{}", {}), ((2, 3), "{2, 3}", "{density = true}", {"density": True}),
+        ((3, 2), "{3, 2}", "{range = {-1, 1, 0, 2}}", {"range": (-1, 1, 0, 2)})):
+    add(f"histogramdd {text} {options}",
+        f"(function(hist, edges) return hist, table.unpack(edges) end)(flow.histogramdd(a, {text}, {options}))",
+        lambda a, b=bins, k=keywords: (lambda r: (r[0], *r[1]))(torch.histogramdd(a, b, **k)), general((30, 2)),
+        general((3, 4, 2)), general((3,)), constant([[1.0, 1.0]]), order=0)
+add("histogramdd of edges", "(flow.histogramdd(a, {flow.tensor({-1, 0, 2}, {dtype = a.dtype}), "
+    "flow.tensor({-2, 0.5, 1}, {dtype = a.dtype})}, {weight = b}))",
+    lambda a, b: torch.histogramdd(a, [torch.tensor([-1, 0, 2], dtype=a.dtype), torch.tensor([-2, 0.5, 1], dtype=a.dtype)],
+                                   weight=b)[0], between(-2, 3, (30, 2), (30,)), order=0)
+for size in (0, 2, 5, 20):
+    add(f"nonzero_static {size}", f"a:gt(0):nonzero_static{{size = {size}}}, flow.nonzero_static(a, {{size = {size}, fill_value = 7}})",
+        lambda a, n=size: ((a > 0).nonzero_static(size=n), torch.nonzero_static(a, size=n, fill_value=7)),
+        general((3, 4)), general((2, 3, 2)), general((5,)), general(()), general((0, 3)), order=0)
+for reduce in ("sum", "mean", "max", "min", "prod"):
+    for options, keywords in (("", {}), (", initial = 0.5", {"initial": 0.5})):
+        add(f"segment_reduce {reduce}{options}",
+            f"flow.segment_reduce(a, '{reduce}', {{lengths = flow.tensor {{2, 0, 1, 4}}{options}}}), "
+            f"flow.segment_reduce(a, '{reduce}', {{offsets = flow.tensor {{0, 2, 7}}{options}}})",
+            lambda a, r=reduce, k=keywords: (torch.segment_reduce(a, r, lengths=torch.tensor([2, 0, 1, 4]), **k),
+                                             torch.segment_reduce(a, r, offsets=torch.tensor([0, 2, 7]), **k)),
+            general((7,)), general((7, 3)), general((7, 2, 2)), general((6,)), order=1)
+        add(f"segment_reduce {reduce}{options} along axis 1",
+            f"flow.segment_reduce(a, '{reduce}', {{lengths = flow.tensor {{{{2, 2}}, {{1, 3}}}}, axis = 1{options}}})",
+            lambda a, r=reduce, k=keywords: torch.segment_reduce(a, r, lengths=torch.tensor([[2, 2], [1, 3]]), axis=1, **k),
+            general((2, 4)), general((2, 4, 3)), order=1)
+# of one segment: where the gradient is negative PyTorch gives each of several equal elements all of it
+add("segment_reduce of equal elements", "flow.segment_reduce(a, 'max', {lengths = flow.tensor {5}, initial = 2})",
+    lambda a: torch.segment_reduce(a, "max", lengths=torch.tensor([5]), initial=2.0), constant([2.0, 2.0, 0.0, 1.0, 2.0]),
+    constant([1.0, 1.0, 0.0, 0.0, 0.0]), order=1)
+add("segment_reduce of zeros", "flow.segment_reduce(a, 'prod', {lengths = flow.tensor {3, 2}, initial = 3})",
+    lambda a: torch.segment_reduce(a, "prod", lengths=torch.tensor([3, 2]), initial=3.0),
+    constant([2.0, 0.0, 4.0, 0.0, 0.0]), order=1)
+add("segment_reduce of a part", "flow.segment_reduce(a, 'sum', {lengths = flow.tensor {2, 1}, unsafe = true})",
+    lambda a: torch.segment_reduce(a, "sum", lengths=torch.tensor([2, 1]), unsafe=True), general((5, 2)), order=1)
+add("segment_reduce of 16 bits", "flow.segment_reduce(a, 'max', {lengths = flow.tensor {2, 3}})",
+    lambda a: torch.segment_reduce(a, "max", lengths=torch.tensor([2, 3])), general((5, 2)), order=1,
+    dtypes=(torch.float16, torch.bfloat16))
 add("gradient", "flow.gradient(a)", lambda a: tuple(torch.gradient(a)), general((5,)), general((4, 5)))
 add("gradient with spacing", "(flow.gradient(a, {axis = 1})), flow.gradient(a, {spacing = 0.5, edge_order = 2})",
     lambda a: (torch.gradient(a, dim=1)[0], *torch.gradient(a, spacing=0.5, edge_order=2)), general((4, 5)))

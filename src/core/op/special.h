@@ -1,12 +1,12 @@
 /*
-** special.h -- Bessel functions, the incomplete gamma functions, the scaled complement of erf and the quantiles of the
-** normal distribution, of one number, written once for the CPU and for devices. It includes nothing, so that it can be
-** part of a source that is compiled at run time.
+** special.h -- Bessel functions, Airy's function, the incomplete gamma functions, the scaled complement of erf and the
+** quantiles of the normal distribution, of one number, written once for the CPU and for devices. It includes nothing,
+** so that it can be part of a source that is compiled at run time.
 **
 ** All arithmetic is in double precision. Series of terms of one sign are used where they converge, asymptotic series
 ** where their smallest term is beyond the last digit.
 **
-** Reference: NIST Digital Library of Mathematical Functions, 7.12, 8.7, 8.9, 8.12, 10.25, 10.32, 10.40.
+** Reference: NIST Digital Library of Mathematical Functions, 7.12, 8.7, 8.9, 8.12, 9.2, 9.7, 10.25, 10.32, 10.40.
 */
 #ifndef FL_SPECIAL_H
 #define FL_SPECIAL_H
@@ -85,6 +85,77 @@ FL_SPECIAL double fl_special_k0e(double x) { return fl_special_bessel_k(x, 0); }
 FL_SPECIAL double fl_special_k1e(double x) { return fl_special_bessel_k(x, 1); }
 FL_SPECIAL double fl_special_k0(double x) { return x == INFINITY ? 0 : exp(-x) * fl_special_bessel_k(x, 0); }
 FL_SPECIAL double fl_special_k1(double x) { return x == INFINITY ? 0 : exp(-x) * fl_special_bessel_k(x, 1); }
+
+/* ---- Airy's function Ai, the solution of y'' = x y that vanishes at infinity, and its derivative ---- */
+
+/* Taylor's series of the equation around the nearest whole number, for |x| <= 10. */
+FL_SPECIAL double fl_special_airy_near(double x, int order)
+{
+    const double at_whole[21][2] = {
+        /* Ai and its derivative at -10, -9, ... 10 */
+        {0.040241238486443191, 0.99626504413279006},      {-0.022133721547341404, -0.97566398092633159},
+        {-0.052705050356386203, 0.93556093819830655},     {0.18428083525050564, -0.77100816841012655},
+        {-0.32914517362982311, 0.34593548728134289},      {0.35076100902411432, 0.32719281855444314},
+        {-0.070265532949289515, -0.79062857536858138},    {-0.37881429367765807, 0.31458376921659881},
+        {0.22740742820168558, 0.61825902074169104},       {0.53556088329235212, -0.010160567116645209},
+        {0.35502805388781724, -0.2588194037928068},       {0.13529241631288142, -0.15914744129679321},
+        {0.034924130423274379, -0.053090384433653632},    {0.0065911393574607191, -0.011912976705951318},
+        {0.00095156385120480187, -0.0019586409502041789}, {0.00010834442813607442, -0.00024741389086846248},
+        {9.9476943602528896e-6, -2.4765200397034955e-5},  {7.4921288639971671e-7, -2.008150894738792e-6},
+        {4.6922076160992316e-8, -1.3414392979067866e-7},  {2.4711684308724898e-9, -7.4806413896589464e-9},
+        {1.1047532552898686e-10, -3.5206336767389236e-10}};
+    int center = (int)floor(x + 0.5);
+    double h = x - center, power = h, before = at_whole[center + 10][0], now = at_whole[center + 10][1];
+    double value = before + h * now, slope = now, last = 0; /* coefficients of h^(n - 1), h^n; of h^(n - 2) */
+    for (int n = 1; n < 25; n++) {
+        double next = (center * before + last) / (n * (n + 1.0));
+        slope += (n + 1) * next * power;
+        power *= h;
+        value += next * power;
+        last = before;
+        before = now;
+        now = next;
+    }
+    return order ? slope : value;
+}
+
+/* Sums of every second term u_k / y^k, k from `first` on, with alternating signs; of the derivative v_k. */
+FL_SPECIAL double fl_special_airy_series(double y, int order, int first, int step)
+{
+    double term = 1, sum = 0;
+    for (int k = 0; k < 30; k++) {
+        if (k > 0) term *= (6.0 * k - 5) * (6 * k - 3) * (6 * k - 1) / (216.0 * k * (2 * k - 1) * y);
+        if (k < first || (k - first) % step) continue;
+        double part = order ? term * (6 * k + 1) / (1 - 6 * k) : term;
+        sum += (k - first) / step % 2 ? -part : part;
+        if (term < FL_SPECIAL_EPS) break;
+    }
+    return sum;
+}
+
+/* Asymptotic series, for |x| >= 10. */
+FL_SPECIAL double fl_special_airy_far(double x, int order)
+{
+    double size = fabs(x), root = sqrt(size), y = root * size * (2.0 / 3), quarter = sqrt(root);
+    double scale = (order ? quarter : 1 / quarter) * 0.56418958354775629; /* 1 / sqrt(pi) */
+    if (x > 0) return (order ? -0.5 : 0.5) * scale * exp(-y) * fl_special_airy_series(y, order, 0, 1);
+    double even = fl_special_airy_series(y, order, 0, 2), odd = fl_special_airy_series(y, order, 1, 2);
+    double cosine = cos(y - 0.78539816339744831), sine = sin(y - 0.78539816339744831);
+    return order ? scale * (sine * even - cosine * odd) : scale * (cosine * even + sine * odd);
+}
+
+FL_SPECIAL double fl_special_airy_ai(double x)
+{
+    if (x != x) return x;
+    if (fabs(x) == INFINITY) return 0;
+    return fabs(x) <= 10 ? fl_special_airy_near(x, 0) : fl_special_airy_far(x, 0);
+}
+FL_SPECIAL double fl_special_airy_ai_slope(double x)
+{
+    if (x != x || x == -INFINITY) return NAN;
+    if (x == INFINITY) return 0;
+    return fabs(x) <= 10 ? fl_special_airy_near(x, 1) : fl_special_airy_far(x, 1);
+}
 
 /* ---- the normal distribution ---- */
 

@@ -123,6 +123,7 @@ static const struct {
                 {"pdist", "torch_names"},
                 {"unravel_index", "torch_names"},
                 {"histogram", "torch_names"},
+                {"histogramdd", "torch_names"},
                 {"gradient", "torch_names"},
                 {"is_signed", "torch_names"},
                 {"is_same_size", "torch_names"},

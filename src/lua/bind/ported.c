@@ -203,7 +203,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"linalg", "ldl_factor_ex", "write linalg.lu_factor_ex(A), of positive definite A linalg.cholesky_ex(A)"},
     {"linalg", "ldl_solve", "write linalg.lu_solve(LU, pivots, B), or cholesky_solve(B, L)"},
     {"linalg", "LinAlgError", "errors are messages; pcall returns them"},
-    {"special", "airy_ai", ""},
 };
 /* clang-format on */
 

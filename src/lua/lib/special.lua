@@ -18,8 +18,8 @@ local M = {
     expit = ops.sigmoid, gammainc = ops.igamma, gammaincc = ops.igammac, gammaln = ops.lgamma, psi = ops.digamma,
     polygamma = flow.polygamma, round = flow.round,
 }
-for name in ([[digamma entr erf erfc erfcx erfinv exp2 expm1 i0 i0e i1 i1e log1p log_ndtr log_softmax logit logsumexp
-    ndtr ndtri sinc softmax xlog1py xlogy zeta]]):gmatch "%S+" do M[name] = ops[name] end
+for name in ([[airy_ai digamma entr erf erfc erfcx erfinv exp2 expm1 i0 i0e i1 i1e log1p log_ndtr log_softmax logit
+    logsumexp ndtr ndtri sinc softmax xlog1py xlogy zeta]]):gmatch "%S+" do M[name] = ops[name] end
 
 ---Logarithm of the multivariate gamma function of p dimensions, of x > (p - 1) / 2.
 ---@param x table tensor

@@ -157,19 +157,41 @@ end
 
 -- ---- histograms ----
 
--- The edges of `bins` bins of equal width, where x is: over its values, or a range.
-local function edges_of(x, bins, range)
-    local low, high = 0.0, 1.0
-    if range then
-        low, high = range[1], range[2]
-        if type(low) ~= "number" or type(high) ~= "number" or low > high or low ~= low or high ~= high then
-            check.fail("histogram: range must be {low, high}, got {%s, %s}", tostring(low), tostring(high))
-        end
-    elseif x:numel() > 0 then
-        low, high = x:min():item(), x:max():item()
+-- The edges of `bins` bins of equal width, where x is: over its values, or from low to high.
+local function edges_of(who, x, bins, low, high)
+    if low == nil then
+        low, high = 0.0, 1.0
+        if x:numel() > 0 then low, high = x:min():item(), x:max():item() end
+    elseif type(low) ~= "number" or type(high) ~= "number" or low > high or low ~= low or high ~= high then
+        check.fail("%s: range must be {low, high}, got {%s, %s}", who, tostring(low), tostring(high))
     end
     if low == high then low, high = low - 0.5, high + 0.5 end
     return flow.linspace(low, high, bins + 1, flow.nn.like(x, {dtype = x.dtype}))
+end
+
+local function check_edges(who, x, edges)
+    if edges.ndim ~= 1 or edges:size(0) < 2 or edges.dtype ~= x.dtype then
+        check.fail("%s: bins must be the edges, a vector of %s, got %s", who, x.dtype, check.got(edges))
+    end
+    return edges
+end
+
+-- The bin of each element of a vector, and whether there is one; the last bin contains its upper edge.
+local function bins_at(x, edges)
+    local count = edges:size(0) - 1
+    local at = flow.searchsorted(edges, x:contiguous(), {right = true}) - 1
+    at = flow.where(x:eq(edges:select(0, count)), count - 1, at)
+    return at:clamp(0, count - 1), at:ge(0):logical_and(at:lt(count))
+end
+
+-- Sums of the weights (1 without them) of the points at each of `count` places.
+local function weights_at(who, x, count, places, inside, weight, shape)
+    weight = weight and weight:flatten():to(x.dtype) or flow.ones({places:numel()}, flow.nn.like(x, {dtype = x.dtype}))
+    if weight:numel() ~= places:numel() then
+        check.fail("%s: weight must have the shape %s, got %s", who, shape, check.shape(weight))
+    end
+    local zeros = flow.zeros({count}, flow.nn.like(x, {dtype = x.dtype}))
+    return zeros:scatter_add(0, places, flow.where(inside, weight, 0))
 end
 
 ---How many elements lie in each bin, and the edges of the bins; the last one contains its upper edge.
@@ -180,25 +202,77 @@ function M.histogram(x, bins, opts)
     if not x.dtype:find "float" then check.fail("histogram: x must be of floats, got %s", x.dtype) end
     local edges
     if check.is_tensor(bins) then
-        if bins.ndim ~= 1 or bins:size(0) < 2 or bins.dtype ~= x.dtype then
-            check.fail("histogram: bins must be the edges, a vector of %s, got %s", x.dtype, check.got(bins))
-        elseif opts.range then check.fail("histogram: a range is for a number of bins") end
-        edges = bins
+        edges = check_edges("histogram", x, bins)
+        if opts.range then check.fail("histogram: a range is for a number of bins") end
     else
-        edges = edges_of(x, check.integer("histogram", "bins", bins, 1), opts.range)
+        local low, high
+        if opts.range then low, high = opts.range[1] or false, opts.range[2] end
+        edges = edges_of("histogram", x, check.integer("histogram", "bins", bins, 1), low, high)
     end
-    local flat, count = x:flatten(), edges:size(0) - 1
-    local at = flow.searchsorted(edges, flat:contiguous(), {right = true}) - 1
-    local last = edges:select(0, count)
-    at = flow.where(flat:eq(last), count - 1, at)
-    local inside = at:ge(0):logical_and(at:lt(count))
-    local weight = opts.weight and opts.weight:flatten():to(x.dtype) or ops.ones_like(flat)
-    if weight:numel() ~= flat:numel() then
-        check.fail("histogram: weight must have the shape of x, %s, got %s", check.shape(x), check.shape(opts.weight))
-    end
-    local zeros = flow.zeros({count}, flow.nn.like(x, {dtype = x.dtype}))
-    local hist = zeros:scatter_add(0, at:clamp(0, count - 1), flow.where(inside, weight, 0))
+    local places, inside = bins_at(x:flatten(), edges)
+    local hist = weights_at("histogram", x, edges:size(0) - 1, places, inside, opts.weight, "of x, " .. check.shape(x))
     if opts.density then hist = hist / (edges:diff() * hist:sum()) end
+    return hist, edges
+end
+
+-- The edges of each of n axes: numbers of bins, or the edges themselves.
+local function edges_of_axes(who, columns, bins, range)
+    local n, edges = #columns, {}
+    if math.type(bins) == "integer" then
+        local same = {}
+        for i = 1, n do same[i] = bins end
+        bins = same
+    elseif not check.is("list", bins) then
+        check.fail("%s: bins must be a number, or a list of numbers or edges, got %s", who, check.got(bins))
+    end
+    if #bins ~= n then check.fail("%s: bins must have an entry for each of %d axes, got %d", who, n, #bins) end
+    if range and #range ~= 2 * n then
+        check.fail("%s: range must have two numbers for each of %d axes, got %d", who, n, #range)
+    end
+    for i, x in ipairs(columns) do
+        if check.is_tensor(bins[i]) then
+            if range then check.fail("%s: a range is for numbers of bins", who) end
+            edges[i] = check_edges(who, x, bins[i])
+        else
+            local count = check.integer(who, "an entry of bins", bins[i], 1)
+            if range then edges[i] = edges_of(who, x, count, range[2 * i - 1] or false, range[2 * i])
+            else edges[i] = edges_of(who, x, count) end
+        end
+    end
+    return edges
+end
+
+---How many of the points x [..., n] lie in each bin of n axes, and a list of the edges of each axis; the last bin of an
+---axis contains its upper edge.
+---@param x table tensor
+---@param bins any their number, a list of one number for each axis, or a list of the edges of each
+---@param opts {range: number[], weight: any, density: boolean} range: low and high of each axis, in one list; weight:
+---of each point; density: as shares by volume
+function M.histogramdd(x, bins, opts)
+    local who = "histogramdd"
+    if not x.dtype:find "float" then check.fail("%s: x must be of floats, got %s", who, x.dtype) end
+    if x.ndim < 2 then check.fail("%s: x must be points [..., n], got %s", who, check.shape(x)) end
+    local columns, shape, points = {}, {}, x:reshape(-1, x:size(-1))
+    for i = 1, x:size(-1) do columns[i] = points:select(1, i - 1) end
+    if #columns == 0 then check.fail("%s: points must have a coordinate, x is %s", who, check.shape(x)) end
+    local edges = edges_of_axes(who, columns, bins, opts.range)
+    local places, inside, count = nil, nil, 1
+    for i, column in ipairs(columns) do
+        local at, there = bins_at(column, edges[i])
+        shape[i] = edges[i]:size(0) - 1
+        places = places and places * shape[i] + at or at
+        inside = inside and inside:logical_and(there) or there
+        count = count * shape[i]
+    end
+    local of_points = "[" .. table.concat(x.shape, ", ", 1, x.ndim - 1) .. "]"
+    local hist = weights_at(who, x, count, places, inside, opts.weight, of_points):reshape(shape)
+    if not opts.density then return hist, edges end
+    hist = hist / hist:sum()
+    for i, list in ipairs(edges) do
+        local beside = {}
+        for k = 1, #edges do beside[k] = k == i and -1 or 1 end
+        hist = hist / list:diff():reshape(beside)
+    end
     return hist, edges
 end
 
@@ -335,6 +409,7 @@ check.takes(M, {
     "vander(x: tensor, N: integer >= 0?, increasing: boolean = false)",
     "pdist(x: weight, p: number >= 0 = 2)", "unravel_index(indices: tensor, shape: integer or list)",
     "histogram(x: tensor, bins: any, {range: list?, weight: tensor?, density: boolean = false})",
+    "histogramdd(x: tensor, bins: any, {range: list?, weight: tensor?, density: boolean = false})",
     "gradient(x: tensor, {spacing: any, axis: integer or list?, edge_order: integer 1..2 = 1})",
     "element_size(x: tensor)", "is_signed(x: tensor)", "is_same_size(x: tensor, y: tensor)", "is_nonzero(x: tensor)",
     "sum_to_size(x: tensor, size: list)", "get_rng_state()", "set_rng_state(state: any)",
