@@ -39,6 +39,49 @@ describe("factors", function()
         end
     end)
 
+    it("of symmetric matrices, and of reflections", function()
+        for _, n in ipairs {1, 3, 100} do
+            local a, b = randn(2, n, n), randn(2, n, 3):requires_grad_()
+            a = a + mT(a)
+            local LD, pivots = linalg.ldl_factor(a)
+            local x = linalg.ldl_solve(LD, pivots, b)
+            close(b:detach(), a:matmul(x):detach(), 1e-7, "ldl_solve")
+            local slope = flow.autograd.grad(x:square():sum(), b)
+            close(linalg.solve(a, x * 2):detach(), slope, 1e-5, "the gradient of ldl_solve")
+        end
+        for _, sizes in ipairs {{4, 3}, {3, 4}, {2, 5, 2}} do
+            local a = randn(table.unpack(sizes))
+            local packed, tau = flow.geqrf(a)
+            close(a, flow.ormqr(packed, tau, packed:triu()), 1e-9, "geqrf")
+            close(a, flow.ormqr(packed, tau, flow.ormqr(packed, tau, a, true, true)), 1e-9, "ormqr")
+            close(mT(a), flow.ormqr(packed, tau, mT(flow.ormqr(packed, tau, a)), false, false), 1e-9, "ormqr from the right")
+        end
+    end)
+
+    it("of a few eigenvalues", function()
+        flow.manual_seed(3)
+        local a, b = positive(60, 60) + flow.diag(flow.arange(60):double()), positive(60, 60) + flow.eye(60, {dtype = "float64"}) * 5
+        local values = linalg.eigvalsh(a)
+        local largest, vectors = flow.lobpcg(a, 3, {tol = 1e-11})
+        close(values:flip(0):narrow(0, 0, 3), largest, 1e-8, "the largest")
+        close(a:matmul(vectors), vectors * largest, 1e-6, "vectors")
+        close(values:narrow(0, 0, 2), (flow.lobpcg(a, 2, {largest = false, iK = linalg.inv(a), niter = 30})), 1e-5, "the smallest")
+        close(largest, (flow.lobpcg(a, {X = vectors, niter = 1})), 1e-8, "from vectors")
+        local of_both, x = flow.lobpcg(a, 2, {B = b, tol = 1e-11})
+        close(a:matmul(x), b:matmul(x) * of_both, 1e-6, "of two matrices")
+        close(flow.eye(2, {dtype = "float64"}), mT(x):matmul(b:matmul(x)), 1e-9, "orthonormal in B")
+        local small = (flow.diag(flow.tensor({1, 2, 3, 5, 8, 20, 11, 15, 9}, {dtype = "float64"})) + randn(9, 9) * 0.1):requires_grad_()
+        local function f(m)
+            local e, v = flow.lobpcg((m + mT(m)) / 2, 2, {tol = 1e-13})
+            return e, v:square()
+        end
+        assert.is_true(flow.autograd.gradcheck(f, {small}))
+        assert.is_true(flow.autograd.gradcheck(function(m)
+            local e, v = f(m)
+            return flow.autograd.grad(e:square():sum() + v:square():sum(), m, {create_graph = true})
+        end, {small}))
+    end)
+
     it("of square matrices", function()
         for _, sizes in ipairs {{3, 3}, {2, 4, 4}, {1, 1}, {33, 33}} do
             local a, p = randn(table.unpack(sizes)), positive(table.unpack(sizes))
@@ -282,6 +325,39 @@ describe("flow.linalg", function()
         } do assert.are.equal(want, message_of(f)) end
         local LU, _, info = linalg.lu_factor_ex(flow.ones(2, 2))
         assert.are.equal("2 0.0", ("%d %.1f"):format(info:item(), LU[{1, 1}]:item()))
+    end)
+
+    it("says what packed factors are wrong", function()
+        local one, ldl_solve = flow.eye(2), linalg.ldl_solve
+        local leaf = flow.eye(9):requires_grad_()
+        for want, f in pairs {
+            ["linalg.ldl_factor: takes square matrices [..., n, n], A is float32[2, 3]"] = function() linalg.ldl_factor(flow.ones(2, 3)) end,
+            ["linalg.ldl_factor: a matrix is singular: block 1 of D is 0"] = function() linalg.ldl_factor(flow.zeros(2, 2)) end,
+            ["linalg.ldl_factor: has no gradient in A; write A:detach(), or linalg.solve(A, B)"] = function() linalg.ldl_factor(leaf) end,
+            ["linalg.ldl_solve: has no gradient in LD; write LD:detach(), or linalg.solve(A, B)"] = function()
+                ldl_solve(leaf, flow.arange(1, 10), leaf)
+            end,
+            ["linalg.ldl_solve: the matrix has pivots that linalg.ldl_factor does not give (entry 2)"] = function()
+                ldl_solve(one, flow.tensor {1, -2}, one)
+            end,
+            ["linalg.ldl_solve: matrix 1 of the batch has pivots that linalg.ldl_factor does not give (entry 1)"] = function()
+                ldl_solve(one, flow.tensor {{1, 2}, {3, 2}}, one)
+            end,
+            ["linalg.ldl_solve: LD [2, 2], pivots [2] and B [3, 1] do not fit"] = function() ldl_solve(one, flow.tensor {1, 2}, flow.ones(3, 1)) end,
+            ["linalg.ldl_solve: LD and B must have one dtype and pivots be integers, they are float32, float32 and float32"] = function()
+                ldl_solve(one, flow.ones(2), one)
+            end,
+            ["linalg.ldl_solve: LD and B must be matrices and pivots vectors, got [2, 2], [2] and [2]"] = function()
+                ldl_solve(one, flow.tensor {1, 2}, flow.ones(2))
+            end,
+            ["geqrf: has no gradient in A; write A:detach(), or linalg.qr(A)"] = function() flow.geqrf(leaf) end,
+            ["geqrf: takes matrices [..., m, n], A is float32[2]"] = function() flow.geqrf(flow.ones(2)) end,
+            ["ormqr: reflections [3, 2] with tau [2] do not fit a matrix [2, 2]"] = function() flow.ormqr(flow.ones(3, 2), flow.ones(2), one) end,
+            ["lobpcg: A must have at least 3 * 4 rows, got 9; linalg.eigh gives all eigenvalues"] = function() flow.lobpcg(leaf, 4) end,
+            ["lobpcg: n = 1 vectors are fewer than the 2 wanted"] = function() flow.lobpcg(leaf, 2, {n = 1}) end,
+            ["lobpcg: B must be float32[9, 9], got float32[2, 2]"] = function() flow.lobpcg(leaf, 2, {B = one}) end,
+            ["lobpcg: A must be square matrices of float32 or float64, got float32[2, 3]"] = function() flow.lobpcg(flow.ones(2, 3)) end,
+        } do assert.are.equal(want, message_of(f)) end
     end)
 
     it("says which package is missing", function()

@@ -189,7 +189,7 @@ local function gradients(op, args)
             if g and g.requires_grad then second = second and second + (g * g):sum() or (g * g):sum() end
         end
         if second then
-            for _, g in pairs(flow.grad(second, list, {allow_unused = true})) do all[#all + 1] = shape_of(g) end
+            for _, g in pairs(flow.grad(second, list, {allow_unused = true})) do all[#all + 1] = g and shape_of(g) or "nil" end
         end
         table.sort(all)
         return table.concat(all, "; ")

@@ -257,6 +257,40 @@ add("torch.lu_solve", "flow.lu_solve(b, flow.linalg.lu_factor(a))", lambda a, b:
 add("solve_ex", "flow.linalg.solve_ex(a, b)", lambda a, b: tuple(L.solve_ex(a, b)), spread((3, 3), (3, 2)), spread((2, 3, 3), (2, 3)))
 add("householder_product", "flow.linalg.householder_product(a, b)", L.householder_product, general((4, 3), (3,)),
     general((2, 3, 3), (2, 2)))
+def symmetric(shape, *others):
+    """Symmetric matrices, not definite, and others."""
+    def make(random, dtype):
+        x = torch.randn(shape, generator=random, dtype=torch.float64)
+        return [(x + x.mT).to(dtype)] + [torch.randn(s, generator=random, dtype=torch.float64).to(dtype) for s in others]
+    return make
+
+
+add("geqrf", "flow.geqrf(a:detach())", lambda a: tuple(torch.geqrf(a.detach())), *any_shape, general((3,)), order=0)
+for left in (True, False):
+    for transpose in (True, False):
+        add(f"ormqr {left} {transpose}", f"flow.ormqr(a, b, c, {str(left).lower()}, {str(transpose).lower()}), "
+            f"a:ormqr(b, c, {{left = {str(left).lower()}, transpose = {str(transpose).lower()}}})",
+            lambda a, b, c, l=left, t=transpose: (torch.ormqr(a, b, c, l, t), torch.ormqr(a, b, c, l, t)),
+            general((4, 3), (3,), (4, 2) if left else (2, 4)), general((2, 3, 3), (2, 3), (2, 3, 3)), order=1)
+add("orgqr", "flow.orgqr(a, b)", torch.orgqr, general((4, 3), (3,)), order=1)
+add("ldl_factor", "flow.linalg.ldl_factor(a:detach())", lambda a: tuple(L.ldl_factor(a.detach())), symmetric((3, 3)),
+    symmetric((2, 2, 4, 4)), symmetric((1, 1)), general((0, 0)), general((2, 0, 0)), general((2, 3)), general((3, 3)),
+    symmetric((150, 150)), constant([[0.0, 1.0], [1.0, 0.0]]), constant([[0.0, 0.0], [0.0, 0.0]]), order=0, tolerance=100)
+add("ldl_factor_ex", "flow.linalg.ldl_factor_ex(a:detach(), {hermitian = true})",
+    lambda a: tuple(L.ldl_factor_ex(a.detach(), hermitian=True)), symmetric((3, 3)), constant([[0.0, 0.0], [0.0, 0.0]]), order=0)
+add("ldl_solve", "(function() local LD, p = flow.linalg.ldl_factor(a:detach()) return flow.linalg.ldl_solve(LD, p, b) end)()",
+    lambda a, b: L.ldl_solve(*L.ldl_factor(a.detach()), b.detach()), symmetric((3, 3), (3, 2)), symmetric((2, 4, 4), (4, 1)),
+    symmetric((3, 3), (2, 3, 2)), symmetric((0, 0), (0, 2)), symmetric((3, 3), (3,)), order=0, tolerance=100)
+for options, keywords in (("{tol = 1e-12}", {}), ("{largest = false, tol = 1e-12}", {"largest": False}), ("{n = 3, tol = 1e-12}", {"n": 3})):
+    add(f"lobpcg {options}", f"local e, v = flow.lobpcg(a, 2, {options}) return e, v:abs()",
+        lambda a, k=keywords: (lambda e, v: (e, v.abs()))(*torch.lobpcg(a, 2, tol=1e-12, **k)), positive((9, 9)), positive((2, 12, 12)),
+        order=0, dtypes=(torch.float64,), tolerance=10)
+add("lobpcg of two matrices", "(flow.lobpcg(a, 2, {B = b:matmul(b.mT) + flow.eye(9, {dtype = b.dtype}), tol = 1e-12}))",
+    lambda a, b: torch.lobpcg(a, 2, B=b @ b.mT + torch.eye(9, dtype=b.dtype), tol=1e-12)[0], positive((9, 9), (9, 9)),
+    order=0, dtypes=(torch.float64,), tolerance=10)
+add("lobpcg slope", "local e, v = flow.lobpcg(a, 2, {tol = 1e-12}) return e, v:square()",
+    lambda a: (lambda e, v: (e, v.square()))(*torch.lobpcg(a, 2, tol=1e-12)), positive((9, 9)), order=1,
+    dtypes=(torch.float64,), tolerance=10)
 add("tensorinv", "flow.linalg.tensorinv(a, 1)", lambda a: L.tensorinv(a, 1), spread((6, 2, 3)))
 add("tensorinv 2", "flow.linalg.tensorinv(a)", L.tensorinv, general((2, 3, 6)), general((2, 2, 3)))
 add("tensorsolve", "flow.linalg.tensorsolve(a, b)", L.tensorsolve, general((2, 3, 6), (2, 3)))

@@ -274,3 +274,24 @@ static int run_qr(const fl_matrices *job, int64_t i, char *scratch)
 
 static double qr_operations(const fl_matrices *job) { return 3.0 * job->m * job->n * (job->k + 1); }
 const fl_matrix_routine fl_matrix_qr = {plan_qr, run_qr, qr_operations};
+
+static void plan_reflections(fl_matrices *job)
+{
+    int m = job->m, n = job->n, lda = leading(m), ask = -1, info;
+    double wish[2] = {0};
+    job->lapack->geqrf(&m, &n, NULL, &lda, NULL, (void *)wish, &ask, &info);
+    job->lwork = largest_wish(job, wish, leading(n));
+    job->bytes = fl_matrices_room(job, (int64_t)m * n) + fl_matrices_room(job, job->lwork);
+}
+
+static int run_reflections(const fl_matrices *job, int64_t i, char *scratch)
+{
+    int m = job->m, n = job->n, least = m < n ? m : n, lda = leading(m), info;
+    int64_t elements = (int64_t)m * n;
+    void *a = fl_matrices_take(&scratch, fl_matrices_room(job, elements));
+    fl_matrices_transpose(job, a, m, fl_matrices_in(job, 0, i, elements), n, m, n);
+    job->lapack->geqrf(&m, &n, a, &lda, fl_matrices_out(job, 1, i, least), scratch, &job->lwork, &info);
+    fl_matrices_transpose(job, fl_matrices_out(job, 0, i, elements), n, a, m, n, m);
+    return 0;
+}
+const fl_matrix_routine fl_matrix_reflections = {plan_reflections, run_reflections, qr_operations};

@@ -37,6 +37,12 @@ typedef void *fl_lapack_real;
     X(orgqr,                                                                                                           \
       (fl_lapack_int m, fl_lapack_int n, fl_lapack_int k, fl_lapack_real a, fl_lapack_int lda, fl_lapack_real tau,     \
        fl_lapack_real work, fl_lapack_int lwork, int *info))                                                           \
+    X(sytrf,                                                                                                           \
+      (FL_LAPACK_TEXT uplo, fl_lapack_int n, fl_lapack_real a, fl_lapack_int lda, int *pivots, fl_lapack_real work,    \
+       fl_lapack_int lwork, int *info, size_t))                                                                        \
+    X(sytrs,                                                                                                           \
+      (FL_LAPACK_TEXT uplo, fl_lapack_int n, fl_lapack_int nrhs, fl_lapack_real a, fl_lapack_int lda,                  \
+       const int *pivots, fl_lapack_real b, fl_lapack_int ldb, int *info, size_t))                                     \
     X(gesdd,                                                                                                           \
       (FL_LAPACK_TEXT job, fl_lapack_int m, fl_lapack_int n, fl_lapack_real a, fl_lapack_int lda, fl_lapack_real s,    \
        fl_lapack_real u, fl_lapack_int ldu, fl_lapack_real vt, fl_lapack_int ldvt, fl_lapack_real work,                \

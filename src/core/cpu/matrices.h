@@ -63,11 +63,21 @@ extern const fl_matrix_routine fl_matrix_cholesky;
 extern const fl_matrix_routine fl_matrix_triangular;
 /* in A [m, n]; out[0] Q [m, k], with choice 1 nothing; out[1] R [k, n] */
 extern const fl_matrix_routine fl_matrix_qr;
+/* in A [m, n]; out[0] the factors that LAPACK's geqrf leaves of it [m, n], out[1] tau [min(m, n)] */
+extern const fl_matrix_routine fl_matrix_reflections;
 
 /* ---- lu.c ---- */
 /* in A [m, n]; out[0] its factors [m, n], out[1] int64 the order [m] of its rows in them, out[2] int64 the
 ** exchanges [k] that lead there, from 1, out[3] int64 the first pivot of U that is 0, or 0 */
 extern const fl_matrix_routine fl_matrix_lu;
+
+/* ---- ldl.c ---- */
+/* in A [n, n], of which the lower half is read; out[0] its factors [n, n] as sytrf packs them, out[1] int64 the
+** exchanges [n], from 1, twice their negative where D has a block of two rows; out[2] int64 the first block of D that
+** is 0, or 0 */
+extern const fl_matrix_routine fl_matrix_ldl;
+/* in such factors [n, n], int64 exchanges [n], B [n, k]; out[0] X with A X = B. Fails on exchanges that are none. */
+extern const fl_matrix_routine fl_matrix_ldl_solve;
 
 /* ---- spectral.c ---- */
 /* in A [m, n]; out[0] U [m, m], out[1] S, out[2] V^T [n, n]; choice 1: U [m, k], V^T [k, n] with k = min(m, n);

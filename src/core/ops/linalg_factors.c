@@ -124,6 +124,48 @@ FL_OP(qr) = {
     FL_SAMPLES("flow.randn(4, 3)"),
 };
 
+/* ---- geqrf ---- */
+
+enum { REFLECTIONS_A, REFLECTIONS_TAU };
+
+static fl_status infer_reflections(fl_infer *infer)
+{
+    infer->name = "geqrf";
+    FL_TRY(fl_linalg_require(infer, 0));
+    const fl_shape *a = &infer->in[0].shape;
+    int64_t m = fl_linalg_rows(a), n = fl_linalg_columns(a);
+    fl_shape batch = fl_linalg_batch(a);
+    infer->out[REFLECTIONS_A] = infer->out[REFLECTIONS_TAU] = infer->in[0];
+    infer->out[REFLECTIONS_TAU].shape = fl_linalg_shape(&batch, m < n ? m : n, -1);
+    return FL_OK;
+}
+
+static void sbp_reflections(fl_sigs *sigs)
+{
+    for (int axis = 0; axis < sigs->in[0].shape.ndim - 2; axis++)
+        FL_SIG(sigs, NULL, FL_S(axis), FL_S(axis), FL_S(axis));
+}
+
+static fl_status kernel_reflections(fl_kernel *kernel)
+{
+    fl_matrices job = fl_linalg_job(kernel, "geqrf", 0);
+    return fl_linalg_run(kernel, &job, &fl_matrix_reflections, "");
+}
+
+FL_OP(linalg_geqrf) = {
+    .name = "linalg_geqrf",
+    .sig = "linalg_geqrf(A)",
+    .nout = 2,
+    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY | FL_OP_NO_GRAD,
+    .doc = "QR factors as LAPACK leaves them: R in the upper triangle, below it the vectors of reflections, and their "
+           "tau. "
+           "linalg_factors.lua makes the function of it.",
+    .infer = infer_reflections,
+    .sbp = sbp_reflections,
+    .cpu = kernel_reflections,
+    FL_SAMPLES("flow.randn(2, 4, 3)", "flow.randn(2, 3)"),
+};
+
 /* ---- matrix_exp ---- */
 
 static fl_status infer_exponential(fl_infer *infer)

@@ -199,9 +199,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"data", "default_collate", "a loader without the option collate stacks items"},
     {"data", "default_convert", "a loader without the option collate stacks items"},
 
-    {"linalg", "ldl_factor", "write linalg.lu_factor(A), of positive definite A linalg.cholesky(A)"},
-    {"linalg", "ldl_factor_ex", "write linalg.lu_factor_ex(A), of positive definite A linalg.cholesky_ex(A)"},
-    {"linalg", "ldl_solve", "write linalg.lu_solve(LU, pivots, B), or cholesky_solve(B, L)"},
     {"linalg", "LinAlgError", "errors are messages; pcall returns them"},
 };
 /* clang-format on */

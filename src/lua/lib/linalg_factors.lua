@@ -1,5 +1,5 @@
--- linalg_factors.lua -- of flow.linalg: LU factors and systems with them, products of reflections, inverses of tensors,
--- and factors of a low rank, all of a few ops with gradients.
+-- linalg_factors.lua -- of flow.linalg: LU and LDL factors and systems with them, products of reflections, inverses of
+-- tensors, and factors of a low rank, all of a few ops; with gradients, but of the factors that LAPACK packs.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -144,6 +144,37 @@ function T.lu_solve(B, LU_data, LU_pivots) return M.lu_solve(LU_data, LU_pivots,
 
 -- ---- reflections ----
 
+-- There are factors whose gradient nobody has.
+local function refuse_gradient(who, A, instead, name)
+    if A.requires_grad and flow.is_grad_enabled() then
+        name = name or "A"
+        check.fail("%s: has no gradient in %s; write %s:detach(), or %s", who, name, name, instead)
+    end
+end
+
+---QR factors as LAPACK leaves them: R in the upper triangle of the first result; column i below it is the vector of a
+---reflection, whose factor is entry i of the second. ormqr multiplies by their product Q, linalg.householder_product
+---makes it.
+---@param A table tensor [..., m, n]
+function T.geqrf(A)
+    refuse_gradient("geqrf", A, "linalg.qr(A)")
+    return ops.linalg_geqrf(A)
+end
+
+-- x times reflections I - tau[i] v v^T of vectors [..., m, k], one after the other from the left: i = first, ..., last.
+local function reflected(x, vectors, tau, first, last, step)
+    for i = first, last, step do
+        local v = vectors:narrow(-1, i, 1)
+        x = x - tau:narrow(-1, i, 1):unsqueeze(-1) * v:matmul(v.mT:matmul(x))
+    end
+    return x
+end
+
+-- The vectors of reflections, with 1 on the diagonal.
+local function vectors_of(A)
+    return A:tril(-1) + flow.eye(A:size(-2), A:size(-1), flow.nn.like(A, {dtype = A.dtype}))
+end
+
 ---The first columns of the product of the reflections I - tau[i] v v^T, where v is column i of A below the diagonal,
 ---with 1 on it: the Q that LAPACK's geqrf leaves in this form.
 ---@param A table tensor [..., m, n]
@@ -155,14 +186,77 @@ function M.householder_product(A, tau)
     end
     local m, n, k = A:size(-2), A:size(-1), tau:size(-1)
     if k > n then check.fail("%s: tau has %d entries, A %d columns", who, k, n) end
-    local like = flow.nn.like(A, {dtype = A.dtype})
-    local Q = flow.eye(m, n, like):expand(A.shape)
-    local vectors = A:tril(-1) + flow.eye(m, n, like)
-    for i = k - 1, 0, -1 do
-        local v = vectors:narrow(-1, i, 1)
-        Q = Q - tau:narrow(-1, i, 1):unsqueeze(-1) * v:matmul(v.mT:matmul(Q))
+    local Q = flow.eye(m, n, flow.nn.like(A, {dtype = A.dtype})):expand(A.shape)
+    return reflected(Q, vectors_of(A), tau, k - 1, 0, -1)
+end
+
+T.orgqr = M.householder_product
+
+---Q other, where Q is the product of the reflections that geqrf leaves in A and tau; left = false: other Q; transpose:
+---with Q^T.
+---@param A table tensor [..., m, k]
+---@param tau table tensor [..., k]
+---@param other table tensor
+---@param left boolean?
+---@param transpose boolean?
+function T.ormqr(A, tau, other, left, transpose)
+    if A.ndim < 2 or other.ndim < 2 or tau.ndim < 1 then
+        check.fail("ormqr: A and other must be matrices and tau vectors, got %s, %s and %s", check.shape(A),
+            check.shape(other), check.shape(tau))
     end
-    return Q
+    if not left then        -- other Q is (Q^T other^T)^T
+        return T.ormqr(A, tau, other.mT, true, not transpose).mT
+    end
+    local k = tau:size(-1)
+    if A:size(-2) ~= other:size(-2) or k > math.min(A:size(-1), A:size(-2)) then
+        check.fail("ormqr: reflections %s with tau %s do not fit a matrix %s", check.shape(A), check.shape(tau),
+            check.shape(other))
+    end
+    if transpose then return reflected(other, vectors_of(A), tau, 0, k - 1, 1) end
+    return reflected(other, vectors_of(A), tau, k - 1, 0, -1)
+end
+
+-- ---- symmetric matrices ----
+
+---The factors of A = P L D L^T P^T as one matrix, and the exchanges of rows P, as LAPACK's sytrf gives them: L has ones
+---on its diagonal, which are not stored, D blocks of one and two rows. The lower half of A is read; a singular matrix
+---is an error.
+---@param A table tensor
+---@param opts {hermitian: boolean} of real matrices the same
+function M.ldl_factor(A, opts)
+    local LD, pivots = M.ldl_factor_ex(A, {hermitian = opts.hermitian, check_errors = true})
+    return LD, pivots
+end
+
+---ldl_factor without its error: the third result is the first block of D that is 0, or 0.
+---@param A table tensor
+---@param opts {hermitian: boolean, check_errors: boolean}
+function M.ldl_factor_ex(A, opts)
+    refuse_gradient("linalg.ldl_factor", A, "linalg.solve(A, B)")
+    local LD, pivots, info = ops.linalg_ldl(A)
+    if opts.check_errors and info.device ~= "meta" and info:numel() > 0 and info:max():item() > 0 then
+        check.fail("linalg.ldl_factor: a matrix is singular: block %d of D is 0", info:max():item())
+    end
+    return LD, pivots, info
+end
+
+---X with A X = B, from what linalg.ldl_factor(A) gives.
+---@param LD table tensor
+---@param pivots table int32 tensor
+---@param B table tensor
+---@param opts {hermitian: boolean} of real matrices the same
+function M.ldl_solve(LD, pivots, B, opts) -- luacheck: ignore opts
+    refuse_gradient("linalg.ldl_solve", LD, "linalg.solve(A, B)", "LD")
+    if LD.ndim < 2 or B.ndim < 2 or pivots.ndim < 1 then
+        check.fail("linalg.ldl_solve: LD and B must be matrices and pivots vectors, got %s, %s and %s", check.shape(LD),
+            check.shape(B), check.shape(pivots))
+    end
+    local batch = flow.broadcast_shapes({table.unpack(LD.shape, 1, LD.ndim - 2)},
+        {table.unpack(pivots.shape, 1, pivots.ndim - 1)}, {table.unpack(B.shape, 1, B.ndim - 2)})
+    local function in_batch(x, own)
+        return x:expand(table.move(x.shape, x.ndim - own + 1, x.ndim, #batch + 1, {table.unpack(batch)}))
+    end
+    return ops.linalg_ldl_solve(in_batch(LD, 2), in_batch(pivots, 1), in_batch(B, 2))
 end
 
 -- ---- tensors as matrices ----
@@ -269,6 +363,9 @@ check.takes(M, {
     "linalg.lu(A: tensor, pivot: boolean = true)",
     "linalg.lu_solve(LU: tensor, pivots: tensor, B: tensor, {left: boolean = true, adjoint: boolean = false})",
     "linalg.householder_product(A: tensor, tau: tensor)",
+    "linalg.ldl_factor(A: tensor, {hermitian: boolean = false})",
+    "linalg.ldl_factor_ex(A: tensor, {hermitian: boolean = false, check_errors: boolean = false})",
+    "linalg.ldl_solve(LD: tensor, pivots: tensor, B: tensor, {hermitian: boolean = false})",
     "linalg.tensorinv(x: tensor, ind: integer >= 1 = 2)", "linalg.tensorsolve(A: tensor, B: tensor, axes: list?)",
     "linalg.solve_ex(A: tensor, B: tensor, {left: boolean = true, check_errors: boolean = false})",
 })
@@ -276,6 +373,8 @@ check.takes(T, {
     "lu(A: tensor, pivot: boolean = true, get_infos: boolean = false)",
     "lu_solve(B: tensor, LU_data: tensor, LU_pivots: tensor)",
     "lu_unpack(LU_data: tensor, LU_pivots: tensor, {unpack_data: boolean = true, unpack_pivots: boolean = true})",
+    "geqrf(A: tensor)", "orgqr(A: tensor, tau: tensor)",
+    "ormqr(A: tensor, tau: tensor, other: tensor, left: boolean = true, transpose: boolean = false)",
     "svd_lowrank(A: tensor, q: integer >= 1?, niter: integer >= 0 = 2, {M: tensor?})",
     "pca_lowrank(A: tensor, q: integer >= 1?, center: boolean = true, niter: integer >= 0 = 2)",
 })
