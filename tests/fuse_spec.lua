@@ -2,6 +2,7 @@
 -- forces them, what they cost. Results of at least 32 K elements, on a GPU 4 K, are deferred; smaller pieces of the same operands
 -- are not.
 local flow = require "flow"
+local ref = require "tests.reference"
 local support = require "tests.support"
 local nn, optim = flow.nn, flow.optim
 
@@ -69,6 +70,24 @@ describe("deferred results", function()
         check(flow.tensor(edges):unsqueeze(1):expand(#edges, 2048):reshape(-1) * 1.5)
         check(a:to "float64":abs())
     end)
+
+    -- What some steps give is kept in registers until another one takes it; of several at a time, some go to memory.
+    for _, dtype in ipairs {"float32", "float64"} do
+        it("have the bits of any tree of sums and products, " .. dtype, function()
+            -- The tree that a seed gives.
+            local function tree(random, leaves, depth)
+                local pick = math.floor((random() + 1) * 4) % 8
+                if depth == 0 then return leaves[pick % 3 + 1] end
+                local x, y = tree(random, leaves, depth - 1), tree(random, leaves, pick < 2 and 0 or depth - 1)
+                if pick == 0 then return x:abs():sqrt() end
+                return pick < 3 and x + y or pick < 5 and x - y or pick < 7 and x * y or x / y
+            end
+            for seed = 1, 12 do
+                local function f(...) return tree(ref.generator(seed), {...}, 4) * 1.5 end
+                same(by_pieces(f, a:to(dtype), b:to(dtype), c:to(dtype)), f(a:to(dtype), b:to(dtype), c:to(dtype)))
+            end
+        end)
+    end
 
     it("take operands that are broadcast, along rows and columns, and numbers", function()
         local x, row, column = a:view(200, 200), b:narrow(0, 0, 200), c:narrow(0, 0, 200):view(200, 1)

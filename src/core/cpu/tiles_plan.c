@@ -125,12 +125,19 @@ static bool is_square(const fl_tile_step *step) { return step->row == FL_EW_mul 
 
 static bool is_spine_dtype(fl_dtype dtype) { return dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
 
+/* How many operands of steps each slot is. */
+static void count_uses(const fl_tiles *tiles, uint8_t *uses)
+{
+    memset(uses, 0, FL_TILES_SLOTS);
+    for (int i = 0; i < tiles->step_count; i++)
+        for (int k = 0; k < tiles->steps[i].nin; k++) uses[tiles->steps[i].in[k]]++;
+}
+
 /* Steps whose value only the next one needs are joined: the longer of two runs goes on. */
 static void join_steps(fl_tiles *tiles)
 {
-    uint8_t uses[FL_TILES_SLOTS] = {0}, maker[FL_TILES_SLOTS];
-    for (int i = 0; i < tiles->step_count; i++)
-        for (int k = 0; k < tiles->steps[i].nin; k++) uses[tiles->steps[i].in[k]]++;
+    uint8_t uses[FL_TILES_SLOTS], maker[FL_TILES_SLOTS];
+    count_uses(tiles, uses);
     for (int i = 0; i < tiles->step_count; i++) {
         fl_tile_step *step = &tiles->steps[i];
         fl_dtype dtype = tiles->slots[step->out].dtype;
@@ -251,6 +258,35 @@ static int next_step(const fl_tiles *tiles, int i)
     return i;
 }
 
+/* The op of the list that takes the slot beside the running value, from place `at` to the end; -1: none. */
+static int taker_of(const fl_spine_op *ops, int at, int end, int slot)
+{
+    for (; at < end; at++)
+        if (ops[at].code >= FL_SPINE_ADD && ops[at].code <= FL_SPINE_DIV_OF && ops[at].operand == slot) return at;
+    return -1;
+}
+
+/* What one spine of a list gives and another one takes, and nothing else, stays in registers, if some are free. */
+static void keep_values(fl_tiles *tiles, int at, int end)
+{
+    int busy_until[FL_SPINE_KEPT] = {0};
+    uint8_t uses[FL_TILES_SLOTS];
+    count_uses(tiles, uses);
+    for (; at < end; at++) {
+        fl_spine_op *op = &tiles->spines[at];
+        const fl_tile_slot *slot = &tiles->slots[op->operand];
+        if (op->code != FL_SPINE_NEXT || slot->data || uses[op->operand] != 1) continue;
+        if (tiles->sink && tiles->sink_slot == op->operand) continue;
+        int taker = taker_of(tiles->spines, at + 1, end, op->operand), k = 0;
+        if (taker < 0) continue;
+        while (k < FL_SPINE_KEPT && busy_until[k] > at) k++;
+        if (k == FL_SPINE_KEPT) continue;
+        busy_until[k] = taker;
+        op->code = (uint8_t)(FL_SPINE_KEEP + k);
+        tiles->spines[taker].code += FL_SPINE_ADD_KEPT - FL_SPINE_ADD + k * (FL_SPINE_ADD_KEPT_2 - FL_SPINE_ADD_KEPT);
+    }
+}
+
 /* Spines and single steps of spines that follow each other become lists; a single step alone runs its own loop. */
 static void set_spines(fl_tiles *tiles)
 {
@@ -273,6 +309,7 @@ static void set_spines(fl_tiles *tiles)
             next = next_step(tiles, next);
         }
         tiles->spines[end].code = FL_SPINE_END;
+        keep_values(tiles, at + 1, end);
         tiles->spines[at].operand = tiles->spines[end].operand;
         at = end + 1;
     }
