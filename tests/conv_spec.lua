@@ -294,6 +294,7 @@ local poolings = {
     {x = {1, 1, 3, 300}, kernel = 2}, -- rows of more windows than are taken at once
     {x = {1, 1, 3, 257}, kernel = 3, stride = 2, padding = 1},
     {x = {1, 1, 3, 275}, kernel = 3, stride = 1, padding = 1},
+    {x = {1, 1, 2, 1300}, kernel = {2, 3}, stride = 1, padding = 1},
     {x = {1, 1, 2, 400}, kernel = 2, stride = 3},
 }
 local dilated = {
@@ -351,10 +352,27 @@ describe("max_pool2d", function()
                 assert.are.equal(dtype, y.dtype)
                 assert.are.same(shape, y.shape)
                 same(want, y:detach():reshape(-1):totable())
+                same(want, flow.max_pool2d(x:detach(), case.kernel, options_of(case)):reshape(-1):totable())
                 check_gradient(x, y, share)
             end
         end)
     end
+
+    it("gives the same values with and without a gradient, whatever numbers are in the windows", function()
+        flow.manual_seed(6)
+        for _, dtype in ipairs {"float32", "float64"} do
+            for _, special in ipairs {0 / 0, math.huge, -math.huge} do
+                local x = flow.randn(2, 2, 5, 1300):to(dtype)
+                for _, other in ipairs {special, -special} do x = flow.where(flow.rand(x.shape):lt(0.05), other, x) end
+                local wanted = x:clone()
+                wanted.requires_grad = true
+                for _, o in ipairs {{stride = 1}, {stride = 1, padding = 1}, {stride = 2, padding = 1}, {stride = 3}, {stride = 1, dilation = 2}} do
+                    local y, z = flow.max_pool2d(x, 3, o), flow.max_pool2d(wanted, 3, o):detach()
+                    assert.is_true(y:eq(z):logical_or(y:ne(y):logical_and(z:ne(z))):all():item())
+                end
+            end
+        end
+    end)
 
     it("lets NaN win, takes the first of equals, and -inf where there is nothing else", function()
         local nan, inf = 0 / 0, math.huge

@@ -38,7 +38,7 @@ describe("every op", function()
     it("answers bad arguments with an error that names it", function()
         local bad = {{}, {"text"}, {{}}, {true, true}, {print}, {0 / 0, 2 ^ 63}, {flow.zeros(2, 3), "x"}, {flow.zeros(2), {}, {}}}
         local spoken = {max_all = "max", max_axis = "max", min_all = "min", min_axis = "min", median_all = "median", median_axis = "median",
-            nanmedian_all = "nanmedian", nanmedian_axis = "nanmedian", max_pool2d_taps = "max_pool2d", polygamma_of = "polygamma"}
+            nanmedian_all = "nanmedian", nanmedian_axis = "nanmedian", max_pool2d_taps = "max_pool2d", max_pool2d_values = "max_pool2d", polygamma_of = "polygamma"}
         for _, op in ipairs(ops) do
             for _, args in ipairs(bad) do
                 local ok, message = pcall(op.call, table.unpack(args))

@@ -8,7 +8,7 @@
 #include "cpu.h"
 
 /* y: the largest element of every window, taps: which one of the window's it is, counted in rows. The first of equals;
-** a NaN is larger than anything before it. */
+** a NaN is larger than anything before it. taps NULL: not needed. */
 void fl_cpu_pool_max(fl_dtype dtype, const fl_pool *pool, void *y, int32_t *taps, const void *x);
 
 /* y: the element of x at every window's tap, 0 in the padding. */

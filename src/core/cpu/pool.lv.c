@@ -5,9 +5,9 @@
 #include "pool.h"
 #include "simd.h"
 
-/* The maximum is taken of so many windows at a time, in vectors without a rest: of parts of lines that are filled
-** up. */
-enum { LANES = 16, BLOCK = 128, SEEN = 3 * BLOCK };
+/* The maximum is taken of so many windows at a time, in vectors without a rest: of parts of lines that are filled up,
+** or of longer ones in place. */
+enum { LANES = 16, BLOCK = 128, LONG_BLOCK = 1024, SEEN = 3 * BLOCK };
 
 /* What compilers make of memcpy, where few bytes are copied, begins too slowly. They are a multiple of 4. */
 FL_INLINE void copy(void *out, const void *x, size_t bytes)
@@ -21,13 +21,21 @@ FL_INLINE void copy(void *out, const void *x, size_t bytes)
     if (bytes & 4) memcpy(to, from, 4);
 }
 
+FL_INLINE int64_t whole_lanes(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
 typedef int32_t tap_lanes __attribute__((vector_size(LANES * sizeof(int32_t))));
 
 #define T float
+#define FL_VECTOR vf
+#define FL_LANES VF_W
+#define FL_V(name) vf_##name
 #define FL_T(name) name##_float
 #include "pool.inc"
 
 #define T double
+#define FL_VECTOR vd
+#define FL_LANES VD_W
+#define FL_V(name) vd_##name
 #define FL_T(name) name##_double
 #include "pool.inc"
 

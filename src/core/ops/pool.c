@@ -7,8 +7,10 @@
 */
 #include "cpu/pool.h"
 #include "cpu/stage.h"
+#include "dispatch/record.h"
 #include "memory/scratch.h"
 #include "expr.h"
+#include "pool.h"
 
 enum { TAPS_SCRATCH = 2 };
 enum { POOL_VALUES, POOL_TAPS }; /* results of max_pool2d_taps, operands of its gradients */
@@ -110,13 +112,18 @@ static fl_status unpooled_shape(fl_shape *x, const fl_infer *infer, int slot)
     return resized(x, infer, &infer->in[0].shape, size);
 }
 
-static fl_status infer_max(fl_infer *infer)
+static fl_status infer_values(fl_infer *infer)
 {
     infer->name = "max_pool2d";
     FL_TRY(fl_require_float(infer, 0));
-    FL_TRY(pooled_shape(&infer->out[0].shape, infer, &infer->in[0].shape, true,
-                        infer->attrs->at[FL_POOL_MAX_CEIL].integer != 0));
     infer->out[0].dtype = infer->in[0].dtype;
+    return pooled_shape(&infer->out[0].shape, infer, &infer->in[0].shape, true,
+                        infer->attrs->at[FL_POOL_MAX_CEIL].integer != 0);
+}
+
+static fl_status infer_max(fl_infer *infer)
+{
+    FL_TRY(infer_values(infer));
     infer->out[FL_POOL_TAPS].dtype = FL_INT32;
     infer->out[FL_POOL_TAPS].shape = infer->out[0].shape;
     return FL_OK;
@@ -185,10 +192,15 @@ static void sbp_taps(fl_sigs *sigs)
     fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
+static void sbp_values(fl_sigs *sigs)
+{
+    for (int i = 0; i < sigs->in[0].shape.ndim - 2; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i));
+}
+
 /* As sbp_max, and a mean is linear. */
 static void sbp_average(fl_sigs *sigs)
 {
-    for (int i = 0; i < sigs->in[0].shape.ndim - 2; i++) FL_SIG(sigs, NULL, FL_S(i), FL_S(i));
+    sbp_values(sigs);
     fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
@@ -202,7 +214,7 @@ static fl_status kernel_max(fl_kernel *kernel)
     values.nout = 1;
     FL_TRY(fl_stage_open(&s, &values, 0));
     fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
-    fl_cpu_pool_max(s.dtype, &p, s.out[0], kernel->out[FL_POOL_TAPS].data, s.in[0]);
+    fl_cpu_pool_max(s.dtype, &p, s.out[0], kernel->nout > 1 ? kernel->out[FL_POOL_TAPS].data : NULL, s.in[0]);
     return fl_stage_close(&s);
 }
 
@@ -318,16 +330,22 @@ static const char *const max_samples[] = {"flow.randn(3, 2, 5, 6), 2", "flow.ran
                                           "flow.randn(1, 2, 7, 8), 3, 2, 1, {1, 2}, true", "flow.randn(3, 5, 6), 2, 1",
                                           NULL};
 
+const fl_op *fl_max_pool2d_op(const fl_tensor *x, bool taps)
+{
+    bool recorded = fl_grad_enabled && fl_requires_grad(x);
+    return taps || recorded ? FL_OP_REF(max_pool2d_taps) : FL_OP_REF(max_pool2d_values);
+}
+
 static fl_status body_max(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_attrs a;
-    fl_tensor *results[2];
-    const fl_op *op = FL_OP_REF(max_pool2d_taps);
+    fl_tensor *results[2] = {NULL, NULL};
+    const fl_op *op = fl_max_pool2d_op(in[0].tensor, false);
     fl_attrs_init(&a, op);
     memcpy(a.at, attrs->at, sizeof a.at);
     FL_TRY(fl_dispatch(results, op, in, nin, &a));
-    fl_tensor_unref(results[1]);
-    out[0] = results[0];
+    fl_tensor_unref(results[POOL_TAPS]);
+    out[0] = results[POOL_VALUES];
     return FL_OK;
 }
 
@@ -352,6 +370,18 @@ FL_OP(max_pool2d_taps) = {
     .sbp = sbp_max,
     .cpu = kernel_max,
     .grad = grad_max,
+    .samples = max_samples,
+};
+
+FL_OP(max_pool2d_values) = {
+    .name = "max_pool2d_values",
+    .sig = "max_pool2d_values(x, " MAX_ATTRS ", ceil_mode: bool = false)",
+    .nout = 1,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
+    .doc = "max_pool2d where no gradient is wanted.",
+    .infer = infer_values,
+    .sbp = sbp_values,
+    .cpu = kernel_max,
     .samples = max_samples,
 };
 

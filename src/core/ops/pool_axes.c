@@ -8,6 +8,7 @@
 #include "op/indexing.h"
 #include "op/pool.h"
 #include "expr.h"
+#include "pool.h"
 
 enum { MOST_AXES = 3, PLANE = 2, LONG_WINDOW = 12 };
 
@@ -184,7 +185,7 @@ static fl_tensor *expr_max_lines(fl_expr *expr, fl_tensor **taps, fl_tensor *x, 
     fl_attr_set(&a, 0, PLANE + 2);
     fl_tensor *windows = expr_reshape(expr, expr_permuted(expr, expr_reshape(expr, x, &cut), order), &lines);
     fl_tensor *y = EXPR_CALL(expr, &a, max_axis, fl_of(windows));
-    *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
+    if (taps) *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
     return y;
 }
 
@@ -201,11 +202,12 @@ static fl_tensor *expr_max_planes(fl_expr *expr, fl_tensor **taps, fl_tensor *x,
         && fills(window, columns, dims[PLANE + 1]))
         return expr_max_lines(expr, taps, x, window, rows, columns);
     for (int d = 0; d < PLANE; d++) dilation[d] = at[d] < 0 ? 1 : window->dilation[at[d]];
-    plane_attrs(&a, FL_OP_REF(max_pool2d_taps), window, rows, columns);
+    const fl_op *op = fl_max_pool2d_op(x, taps != NULL);
+    plane_attrs(&a, op, window, rows, columns);
     fl_attr_set_list(&a, FL_POOL_DILATION, dilation, PLANE);
     fl_attr_set(&a, FL_POOL_MAX_CEIL, window->ceil);
-    fl_tensor *y = EXPR_CALL(expr, &a, max_pool2d_taps, fl_of(x));
-    *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
+    fl_tensor *y = fl_expr_call(expr, op, (const fl_operand[]){fl_of(x)}, 1, &a);
+    if (taps) *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
     return y;
 }
 
@@ -215,8 +217,8 @@ static fl_tensor *expr_max(fl_expr *expr, fl_tensor **positions, fl_tensor *x, c
     const int64_t *size = shape->dims + window->first;
     int rows = window->axes == 1 ? -1 : window->axes - 2, columns = window->axes - 1;
     int64_t high = window->axes == 1 ? 1 : size[rows], wide = size[columns], sizes[MOST_AXES];
-    fl_tensor *taps, *places = NULL,
-                     *y = expr_max_planes(expr, &taps, expr_planes(expr, x, high, wide), window, rows, columns);
+    fl_tensor *taps = NULL, **found = positions ? &taps : NULL, *places = NULL;
+    fl_tensor *y = expr_max_planes(expr, found, expr_planes(expr, x, high, wide), window, rows, columns);
     if (positions) places = expr_plane_positions(expr, taps, window, rows, columns, wide);
     if (expr->status != FL_OK) return NULL;
     sizes[0] = size[0];
@@ -226,7 +228,7 @@ static fl_tensor *expr_max(fl_expr *expr, fl_tensor **positions, fl_tensor *x, c
     if (window->axes == 3) {
         int64_t plane = sizes[1] * sizes[2];
         fl_shape lines = {4, {shape->dims[0], window->first == 2 ? shape->dims[1] : 1, size[0], plane}};
-        y = expr_max_planes(expr, &taps, expr_reshape(expr, y, &lines), window, 0, -1);
+        y = expr_max_planes(expr, found, expr_reshape(expr, y, &lines), window, 0, -1);
         if (positions) {
             fl_tensor *depth = expr_plane_positions(expr, taps, window, 0, -1, 1);
             places = expr_gathered(expr, expr_reshape(expr, places, &lines), depth, PLANE);

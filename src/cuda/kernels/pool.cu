@@ -57,6 +57,7 @@ __device__ static inline int64_t divisor_of(const fl_pool &pool, const fl_pool_m
 
 /* ---- kernels ---- */
 
+/* taps NULL: not needed. */
 template<typename T>
 __global__ void __launch_bounds__(THREADS)
     largest(T *y, int32_t *taps, const T *x, int64_t total, const __grid_constant__ fl_pool p)
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(THREADS)
             best_at = ky * p.window.size[1] + kx;
         }
     y[i] = fl_store<T>(best);
-    taps[i] = (int32_t)(best_at < 0 ? 0 : best_at);
+    if (taps) taps[i] = (int32_t)(best_at < 0 ? 0 : best_at);
 }
 
 template<typename T>
@@ -192,8 +193,8 @@ static fl_status launch_max(fl_kernel *kernel)
     fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
     return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (int32_t *)kernel->out[FL_POOL_TAPS].data,
-                  (const T *)o.in.data, total, p);
+        int32_t *taps = kernel->nout > 1 ? (int32_t *)kernel->out[FL_POOL_TAPS].data : NULL;
+        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, taps, (const T *)o.in.data, total, p);
     });
 }
 
@@ -238,6 +239,7 @@ static fl_status launch_spread(fl_kernel *kernel)
 }
 
 FL_CUDA_OP(max_pool2d_taps, launch_max);
+FL_CUDA_OP(max_pool2d_values, launch_max);
 FL_CUDA_OP(max_pool2d_gather, launch_gather);
 FL_CUDA_OP(max_pool2d_scatter, launch_scatter);
 FL_CUDA_OP(avg_pool2d, launch_average);
