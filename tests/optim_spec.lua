@@ -484,3 +484,72 @@ describe("schedules", function()
         end)
     end
 end)
+
+describe("hooks of optimizers", function()
+    local function made(kind, options)
+        local w = nn.Parameter(flow.tensor {1.0, 2.0})
+        local opt = optim[kind]({w}, options)
+        w.grad = flow.ones(2)
+        return opt, w
+    end
+
+    for kind, options in pairs {SGD = {lr = 0.5, momentum = 0.5}, LBFGS = {lr = 0.5, max_iter = 1}} do
+        it("surround steps and state dicts of " .. kind, function()
+            local opt, w = made(kind, options)
+            local seen = {}
+            for _, name in ipairs {"step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post"} do
+                opt["register_" .. name .. "_hook"](opt, function(optimizer, state)
+                    assert.is_true(rawequal(opt, optimizer))
+                    assert.are.equal(name:find "state_dict_post$" and not name:find "load" and "table" or name == "load_state_dict_pre" and "table" or "nil",
+                        type(state))
+                    seen[#seen + 1] = name
+                end)
+            end
+            opt:step(function()
+                w.grad = flow.ones(2)
+                return w:detach():sum()
+            end)
+            opt:load_state_dict(opt:state_dict())
+            assert.are.equal("step_pre step_post state_dict_pre state_dict_post load_state_dict_pre load_state_dict_post", table.concat(seen, " "))
+        end)
+    end
+
+    it("replace states by what they return, and leave the one that is loaded alone", function()
+        local opt = made("SGD", {lr = 0.5})
+        opt:register_state_dict_post_hook(function(_, state) state.note = "mine" end)
+        local handle = opt:register_state_dict_post_hook(function(_, state) return {inner = state} end)
+        local state = opt:state_dict()
+        assert.are.equal("mine", state.inner.note)
+        assert.are.equal("SGD:load_state_dict: takes a table from state_dict", support.message_of(function() opt:load_state_dict(state) end))
+        opt:register_load_state_dict_pre_hook(function(_, given)
+            local inner = given.inner
+            given.inner = nil
+            inner.groups[1].lr = 0.25
+            return inner
+        end)
+        opt:load_state_dict(state)
+        assert.are.equal(0.25, opt.groups[1].lr)
+        assert.is_not_nil(state.inner)
+        handle:remove()
+        handle:remove()
+        assert.are.equal("mine", opt:state_dict().note)
+    end)
+
+    it("end with their handles, also while they are called", function()
+        local opt = made("SGD", {lr = 0.5})
+        local count, handle = 0, nil
+        handle = opt:register_step_post_hook(function()
+            count = count + 1
+            handle:remove()
+        end)
+        opt:register_step_post_hook(function() count = count + 10 end)
+        do
+            local _ <close> = opt:register_step_pre_hook(function() count = count + 100 end)
+            opt:step()
+        end
+        opt:step()
+        assert.are.equal(121, count)
+        assert.are.equal("remove: a method is called with a colon, handle:remove(); got nil as the handle", support.message_of(function() handle.remove() end))
+        assert.are.equal("register_step_pre_hook: hook must be a function, got 3", support.message_of(function() opt:register_step_pre_hook(3) end))
+    end)
+end)

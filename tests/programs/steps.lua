@@ -231,7 +231,7 @@ end
 
 function changes.step_hook(s, draw)
     if s.step_hook then
-        s.step_hook.remove()
+        s.step_hook:remove()
         s.step_hook = nil
         return
     end

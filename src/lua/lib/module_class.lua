@@ -10,6 +10,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
+local hook_lists = require "flow.hooks"
 local ordered = require "flow.ordered"
 
 local is_tensor, is_one_tensor, takes_tensor = check.is_tensor, flow._is_one_tensor, check.takes_tensor
@@ -252,7 +253,7 @@ end
 -- forward between the hooks that are called before it, with the arguments, and those after it, with the results.
 local function forward_hooked(self, ...)
     local hooks, args = self[HOOKS], table.pack(...)
-    for _, hook in ipairs({table.unpack(hooks.before)}) do
+    for _, hook in ipairs(hook_lists.each(hooks.before)) do
         args = replaced(args, hook.call(self, table.unpack(args, 1, args.n)))
     end
     local forward = self[GATHERED] and forward_gathered or self.forward
@@ -262,7 +263,7 @@ local function forward_hooked(self, ...)
     else
         results = table.pack(forward(self, table.unpack(args, 1, args.n)))
     end
-    for _, hook in ipairs({table.unpack(hooks.after)}) do
+    for _, hook in ipairs(hook_lists.each(hooks.after)) do
         results = replaced(results, hook.call(self, args, table.unpack(results, 1, results.n)))
     end
     return table.unpack(results, 1, results.n)
@@ -290,23 +291,6 @@ local function hooks_changed(self)
     set_around(self)
 end
 
--- What register_forward_hook returns.
-local Handle = {}
-
----The hook is called no more.
-function Handle:remove()
-    local list = self.list
-    for i = list and #list or 0, 1, -1 do
-        if list[i] == self then table.remove(list, i) end
-    end
-    if list then hooks_changed(self.module) end
-    self.list = false
-end
-
-local handle_meta = {__name = "a hook's handle", __index = check.strict("a hook's handle", Handle)}
-handle_meta.__close = Handle.remove -- local _ <close> = net:register_forward_hook(f)
-check.methods(Handle, "handle", {"remove()"}, function(value) return getmetatable(value) == handle_meta end)
-
 local function add_hook(self, when, f)
     local hooks = self[HOOKS]
     if not hooks then
@@ -314,8 +298,7 @@ local function add_hook(self, when, f)
         self[HOOKS] = hooks
     end
     hooks[when] = hooks[when] or {}
-    local handle = setmetatable({call = f, list = hooks[when], module = self}, handle_meta)
-    table.insert(hooks[when], handle)
+    local handle = hook_lists.add(hooks[when], f, function() hooks_changed(self) end)
     hooks_changed(self)
     return handle
 end
@@ -324,8 +307,7 @@ M.add_hook = add_hook
 
 ---Calls the hooks of one kind of a module: hook(module, ...).
 function M.call_hooks(self, when, ...)
-    local list = self[HOOKS] and self[HOOKS][when]
-    for _, hook in ipairs(list and {table.unpack(list)} or {}) do hook.call(self, ...) end
+    for _, hook in ipairs(hook_lists.each(self[HOOKS] and self[HOOKS][when])) do hook.call(self, ...) end
 end
 
 ---@return boolean

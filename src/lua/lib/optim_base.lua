@@ -8,6 +8,7 @@ local flow = require "flow"
 local check = require "flow.check"
 local checkpoint = require "flow.checkpoint"
 local groups = require "flow.optim_groups"
+local hooks = require "flow.hooks"
 
 local program = flow._program
 
@@ -228,12 +229,14 @@ end
 
 local no_hooks = {}
 
+local function hooks_at(self, when) return self._hooks and self._hooks[when] or no_hooks end
+
 -- A replay is right while the optimizer has these groups and hooks, and the guard of each group gives true.
 local function guard_groups(self, guards)
-    local groups_now, before, after = self.groups, self._before or no_hooks, self._after or no_hooks
+    local groups_now, before, after = self.groups, hooks_at(self, "before"), hooks_at(self, "after")
     local lists = {program.entries(groups_now), program.entries(before), program.entries(after)}
     program.guard(function()
-        if self.groups ~= groups_now or (self._before or no_hooks) ~= before or (self._after or no_hooks) ~= after then
+        if self.groups ~= groups_now or hooks_at(self, "before") ~= before or hooks_at(self, "after") ~= after then
             return false
         end
         for i = 1, #lists do
@@ -246,8 +249,13 @@ local function guard_groups(self, guards)
     end)
 end
 
-local function call_hooks(self, list)
-    for _, hook in ipairs(list) do hook(self) end
+-- What a hook returns takes the place of `value`.
+local function call_hooks(self, when, value)
+    for _, hook in ipairs(hooks.each(hooks_at(self, when))) do
+        local instead = hook.call(self, value)
+        if value ~= nil and instead ~= nil then value = instead end
+    end
+    return value
 end
 
 local function step_groups(self)
@@ -266,38 +274,65 @@ end
 
 local watchers = {} -- of all optimizers
 
+-- ends a step: its hooks, then those of all optimizers
+local function end_step(self)
+    call_hooks(self, "after")
+    for _, watcher in ipairs(watchers) do watcher(self) end
+end
+
 ---One step with the current gradients; with a function, with those that it computes. It returns the loss, and so does
 ---the step.
 ---@param closure function?
 function Optimizer:step(closure)
-    if self._before then call_hooks(self, self._before) end
+    call_hooks(self, "before")
     local loss
     if closure then
         local _ <close> = flow.enable_grad()
         loss = closure()
     end
     step_groups(self)
-    if self._after then call_hooks(self, self._after) end
-    call_hooks(self, watchers)
+    end_step(self)
     return loss
 end
 
-local function register(self, key, hook)
-    local list = self[key] or {}
-    rawset(self, key, list)
-    list[#list + 1] = hook
-    return {remove = function()
-        for i = #list, 1, -1 do if list[i] == hook then table.remove(list, i) end end
-    end}
+local function register(self, when, hook)
+    local lists = self._hooks or {}
+    rawset(self, "_hooks", lists)
+    lists[when] = lists[when] or {}
+    return hooks.add(lists[when], hook)
 end
 
----hook(optimizer) runs before each step. Returns an object whose remove() takes it away.
+---hook(optimizer) runs before each step. Returns a handle: handle:remove() ends it.
 ---@param hook function
-function Optimizer:register_step_pre_hook(hook) return register(self, "_before", hook) end
+---@return table handle
+function Optimizer:register_step_pre_hook(hook) return register(self, "before", hook) end
 
----hook(optimizer) runs after each step.
+---hook(optimizer) runs after each step. Returns a handle.
 ---@param hook function
-function Optimizer:register_step_post_hook(hook) return register(self, "_after", hook) end
+---@return table handle
+function Optimizer:register_step_post_hook(hook) return register(self, "after", hook) end
+
+---hook(optimizer) runs before state_dict. Returns a handle.
+---@param hook function
+---@return table handle
+function Optimizer:register_state_dict_pre_hook(hook) return register(self, "state_before", hook) end
+
+---hook(optimizer, state) runs after state_dict with what it gives; what it returns takes the place of that. Returns a
+---handle.
+---@param hook function
+---@return table handle
+function Optimizer:register_state_dict_post_hook(hook) return register(self, "state_after", hook) end
+
+---hook(optimizer, state) runs before load_state_dict with a copy of the table it was given; what it returns takes the
+---place of that. Returns a handle.
+---@param hook function
+---@return table handle
+function Optimizer:register_load_state_dict_pre_hook(hook) return register(self, "load_before", hook) end
+
+---hook(optimizer) runs after load_state_dict. Returns a handle.
+---@param hook function
+---@return table handle
+function Optimizer:register_load_state_dict_post_hook(hook) return register(self, "load_after", hook) end
 
 ---Adds a group of parameters, as in a list of groups: {params = ..., lr = ...}; one tensor stands for a list of it.
 ---A captured step is recorded again with it.
@@ -331,8 +366,8 @@ function Optimizer:set_lr(lr)
     for _, group in ipairs(self.groups) do group.lr = lr end
 end
 
----A table for flow.save: groups with their options, and the state of each parameter by its position.
-function Optimizer:state_dict()
+-- Groups with their options, and the state of each parameter by its position.
+function Optimizer:_saved()
     local result, count = {groups = {}, state = {}}, 0
     for i, group in ipairs(self.groups) do
         local saved = {params = {}}
@@ -350,6 +385,12 @@ function Optimizer:state_dict()
         result.groups[i] = saved
     end
     return result
+end
+
+---A table for flow.save: groups with their options, and the state of each parameter by its position.
+function Optimizer:state_dict()
+    call_hooks(self, "state_before")
+    return call_hooks(self, "state_after", self:_saved())
 end
 
 -- A state dict of another kind of optimizer has options or tensors that this one lacks.
@@ -440,10 +481,8 @@ local function adopt(states, param, mine, names)
     end
 end
 
----Takes the state (copied) and the options of a state dict; if it does not fit, nothing is changed. Of lazy tensors
----(flow.load) each rank reads only its own part.
----@param state table
-function Optimizer:load_state_dict(state)
+-- Takes a state dict that fits.
+function Optimizer:_restore(state)
     local options = check_state(self, state)
     local _ <close> = flow.no_grad()
     local made, count = {}, 0
@@ -465,6 +504,19 @@ function Optimizer:load_state_dict(state)
     for i, group in ipairs(self.groups) do
         for key, value in pairs(options[i]) do group[key] = value end
     end
+end
+
+---Takes the state (copied) and the options of a state dict; if it does not fit, nothing is changed. Of lazy tensors
+---(flow.load) each rank reads only its own part.
+---@param state table
+function Optimizer:load_state_dict(state)
+    if self._hooks and self._hooks.load_before then
+        local copy = {}
+        for key, value in pairs(state) do copy[key] = value end
+        state = call_hooks(self, "load_before", copy)
+    end
+    self:_restore(state)
+    call_hooks(self, "load_after")
 end
 
 -- opt.lr = 0.1 would change nothing.
@@ -509,12 +561,15 @@ end
 ---@param f function
 function M.watch(f) watchers[#watchers + 1] = f end
 
----Tells them of a step that was none of Optimizer's.
-function M.stepped(optimizer) call_hooks(optimizer, watchers) end
+---What surrounds a step that is none of Optimizer's: its hooks, and the functions that watch all optimizers.
+function M.begin_step(optimizer) call_hooks(optimizer, "before") end
+M.end_step = end_step
 
 local usages = {
     "step(closure: function?)", "zero_grad(set_to_none: boolean?)", "add_param_group(group: any)",
     "register_step_pre_hook(hook: function)", "register_step_post_hook(hook: function)",
+    "register_state_dict_pre_hook(hook: function)", "register_state_dict_post_hook(hook: function)",
+    "register_load_state_dict_pre_hook(hook: function)", "register_load_state_dict_post_hook(hook: function)",
     "set_lr(lr: number >= 0)", "state_dict()", "load_state_dict(state: state)",
 }
 local is_optimizer = check.methods(Optimizer, "optimizer", usages)
@@ -530,7 +585,7 @@ function M.define(name, rule)
         name = name, defaults = rule.defaults, _kept = rule.kept, _options = rule.options,
         _initial = rule.initial or false, _compose = rule.compose or false, _make = rule.make or false,
         _ways = rule.ways or false,
-        _check = rule.check or false, _before = false, _after = false,
+        _check = rule.check or false, _hooks = false,
     }
     for key, f in pairs(rule.methods or {}) do class[key] = f end
     for _, usage in ipairs(usages) do

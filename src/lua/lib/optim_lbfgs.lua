@@ -204,6 +204,7 @@ function methods:step(closure)
     if type(closure) ~= "function" then
         check.fail("LBFGS:step: takes a function that computes the loss and the gradients, got %s", check.got(closure))
     end
+    base.begin_step(self)
     local _ <close> = flow.no_grad()
     local group = self.groups[1]
     local past = rawget(self, "_past") or new_past()
@@ -212,15 +213,15 @@ function methods:step(closure)
     past.func_evals = past.func_evals + 1
     local gradient = gradient_of(group)
     if largest(gradient) > group.tolerance_grad then iterate(group, past, closure, value, gradient) end
-    base.stepped(self)
+    base.end_step(self)
     return loss
 end
 
 -- Fields of the past that are saved: tensors, lists, numbers.
 local kept = {"d", "t", "H_diag", "prev_flat_grad", "old_dirs", "old_stps", "ro", "func_evals", "n_iter"}
 
----A table for flow.save: the options, and the history of the iterations.
-function methods:state_dict()
+-- The options, and the history of the iterations.
+function methods:_saved()
     local saved, past = {params = {}}, rawget(self, "_past") or new_past()
     for key in pairs(self.defaults) do saved[key] = self.groups[1][key] end
     for i in ipairs(self.groups[1].params) do saved.params[i] = i end
@@ -239,8 +240,7 @@ local function copy_of(value, like)
     return result
 end
 
----@param state table
-function methods:load_state_dict(state)
+function methods:_restore(state)
     local who, group = "LBFGS:load_state_dict", self.groups[1]
     local entry = type(state.state) == "table" and state.state[1]
     if type(state.groups) ~= "table" or type(entry) ~= "table" or math.type(entry.n_iter) ~= "integer" then
