@@ -205,7 +205,13 @@ activation_in_place("ReLU", flow.relu, "relu_")
 activation_in_place("SiLU", flow.silu, "silu_")
 activation("Tanh", flow.tanh)
 activation("Sigmoid", flow.sigmoid)
-activation("Identity", function(x) return x end)
+
+---Gives its input. Takes any arguments, so that it may stand in the place of another module.
+local Identity = Module:extend("Identity")
+nn.Identity = Identity
+function Identity:init() end  -- luacheck: ignore self
+function Identity:forward(x) return x end  -- luacheck: ignore self
+signatures(Identity, "Identity(...: any)", "forward(x: tensor)")
 
 ---@class flow.nn.GELU: flow.nn.Module
 local GELU = Module:extend("GELU")
