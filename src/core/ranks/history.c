@@ -175,15 +175,15 @@ static size_t claim_line(uint64_t context)
 
 void fl_history_remember(uint64_t context, fl_history_words *words, const void *what)
 {
+    size_t line = claim_line(context);
+    uint64_t *to = line_words[line];
+    if (fl_history_lines[line] == context) return;
     union {
         uint64_t words[WORDS];
         struct {
             char what[FL_PAST_WHAT], where[FL_PAST_WHERE];
         } text;
     } u = {{0}};
-    size_t line = claim_line(context);
-    uint64_t *to = line_words[line];
-    if (fl_history_lines[line] == context) return;
     words(u.text.what, what);
     if (fl_engine_where) fl_engine_where(u.text.where, FL_PAST_WHERE);
     bool known = fl_history_lines[line] == (context & ~(uint64_t)1),
