@@ -47,6 +47,68 @@ describe("prune", function()
         assert.are.equal(2, prune.random_structured(linear {{1, 2}, {3, 4}}, "weight", 1, 0).weight_mask:sum():item())
     end)
 
+    it("asks a script's own methods about what is left", function()
+        local EverySecond = prune.BasePruningMethod:extend "EverySecond"
+        function EverySecond:compute_mask(_, default_mask) -- luacheck: ignore self
+            local kept = flow.arange(default_mask:numel()):remainder(2):reshape(default_mask.shape)
+            return default_mask * kept
+        end
+        local net = linear {{1, 2, 3}, {4, 5, 6}}
+        EverySecond:apply(net, "weight")
+        assert.are.same({{0, 2, 0}, {4, 0, 6}}, net.weight:totable())
+        EverySecond():apply(net, "weight")
+        assert.are.same({{0, 0, 0}, {4, 0, 0}}, net.weight:totable())
+        local Columns = prune.BasePruningMethod:extend "Columns"
+        Columns.PRUNING_TYPE, Columns.axis = "structured", 1
+        function Columns:init(count) self.count = count end
+        function Columns:compute_mask(t, default_mask)
+            assert.are.equal(self.count, t:size(1))
+            return default_mask * flow.arange(t:size(1)):ne(0):to "float32"
+        end
+        local other = linear {{1, 2, 3}, {4, 5, 6}}
+        Columns:apply(other, "weight", 3)
+        Columns:apply(other, "weight", 2)
+        assert.are.same({{0, 0, 3}, {0, 0, 6}}, other.weight:totable())
+    end)
+
+    it("has methods as classes, one after the other and with scores", function()
+        assert.are.same({3, 0, 0}, prune.L1Unstructured(2):prune(flow.tensor {3.0, 1, 2}):totable())
+        local both = prune.PruningContainer(prune.L1Unstructured(1), prune.LnStructured(1, 1, 1))
+        assert.are.same({{0, 0, 2}, {0, 5, 6}}, both:prune(flow.tensor {{3.0, 1, 2}, {1, 5, 6}}):totable())
+        local net = linear {{1, -2, 3}, {-4, 5, -6}, {7, 8, 9}}
+        prune.l1_unstructured(net, "weight", 2)
+        prune.ln_structured(net, "weight", 1, 2, 1)
+        prune.l1_unstructured(net, "weight", 0.5)
+        assert.are.same({{0, 0, 0}, {0, 0, -6}, {0, 8, 9}}, net.weight:totable())
+        local scored = linear {{1, 2, 3}, {4, 5, 6}}
+        prune.ln_structured(scored, "weight", 1, 2, 0, {importance_scores = flow.tensor {{1, 1, 1}, {0, 0, 0}}:float()})
+        assert.are.same({{1, 2, 3}, {0, 0, 0}}, scored.weight:totable())
+        local one, two = linear {{1, 9}}, linear {{2, 3}}
+        local list = {{one, "weight"}, {two, "weight"}}
+        prune.global_unstructured(list, prune.L1Unstructured, {amount = 2})
+        prune.global_unstructured(list, 1, {importance_scores = {false, flow.tensor {{0.0, 0.5}}}})
+        assert.are.same({{{0, 9}}, {{0, 0}}}, {one.weight:totable(), two.weight:totable()})
+    end)
+
+    it("checks what is no method", function()
+        local one = linear {{1, 2}}
+        local Wrong = prune.BasePruningMethod:extend "Wrong"
+        function Wrong:compute_mask() return flow.ones(3) end -- luacheck: ignore self
+        for want, f in pairs {
+            ["Wrong: compute_mask must give a mask of shape [1, 2], got [3]"] = function() Wrong:apply(one, "weight") end,
+            ["X has no compute_mask(t, default_mask)"] = function() prune.BasePruningMethod:extend("X"):apply(one, "weight") end,
+            ["apply: takes a module and a name: method:apply(net, \"weight\")"] = function() Wrong:apply("weight") end,
+            ["add_pruning_method: takes an object of a pruning method, got class identity"] = function() prune.PruningContainer(prune.Identity) end,
+            ["global_unstructured: method must be a class of unstructured methods, got class ln_structured"] = function()
+                prune.global_unstructured({{one, "weight"}}, prune.LnStructured, {amount = 1})
+            end,
+            ["global_unstructured: the amount is missing"] = function() prune.global_unstructured({{one, "weight"}}) end,
+            ["l1_unstructured: 'weight' is [1, 2], the importance scores [2]"] = function()
+                prune.l1_unstructured(one, "weight", 1, {importance_scores = flow.ones(2)})
+            end,
+        } do assert.are.equal(want, message(f)) end
+    end)
+
     it("checks the amount, the mask and the name", function()
         assert.are.equal("l1_unstructured: amount 9 is more than the 2 there are",
             message(function() prune.l1_unstructured(linear {{1, 2}}, "weight", 9) end))

@@ -1,7 +1,8 @@
 -- nn_prune.lua -- flow.nn.utils.prune: parameters with a mask, of which a share is 0.
 --
 -- name_orig is the parameter, the buffer name_mask has 1 where it counts; the product is computed before each forward.
--- A second pruning takes its share of what the first has left.
+-- What a method decides is a class with compute_mask, as in PyTorch; the functions make one and apply it. A second
+-- pruning is asked about what the first has left: its elements in a row, or its slices.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -67,24 +68,31 @@ local function without_least(who, mask, scores, amount)
     return flat:index_fill(0, at, 0):reshape(mask.shape)
 end
 
+local function axes_but(axis, ndim)
+    local others = {}
+    for i = 0, ndim - 1 do
+        if i ~= axis then others[#others + 1] = i end
+    end
+    return others
+end
+
+-- The slices along an axis of which something counts.
+local function slices_left(mask, axis)
+    local others = axes_but(axis, mask.ndim)
+    return #others > 0 and mask:ne(0):any(others) or mask:ne(0)
+end
+
 -- The same for whole slices along an axis; scores has one for each.
 local function without_slices(who, mask, scores, amount, axis)
-    local shape, others = {}, {}
-    for i = 1, mask.ndim do
-        shape[i] = i == axis + 1 and -1 or 1
-        if i ~= axis + 1 then others[#others + 1] = i - 1 end
-    end
-    local present = #others > 0 and mask:ne(0):any(others) or mask:ne(0)
-    local kept = without_least(who, present:to(mask.dtype), scores, amount)
+    local shape = {}
+    for i = 1, mask.ndim do shape[i] = i == axis + 1 and -1 or 1 end
+    local kept = without_least(who, slices_left(mask, axis):to(mask.dtype), scores, amount)
     return mask * kept:reshape(shape)
 end
 
 -- Scores for an axis: norms of its slices.
 local function slice_norms(t, n, axis)
-    local others = {}
-    for i = 0, t.ndim - 1 do
-        if i ~= axis then others[#others + 1] = i end
-    end
+    local others = axes_but(axis, t.ndim)
     return #others > 0 and t:norm(n, others) or t:abs()
 end
 
@@ -97,23 +105,176 @@ local function axis_of(who, t, axis)
     return axis % t.ndim
 end
 
+-- ---- methods ----
+
+---@class flow.nn.PruningMethod
+---@field PRUNING_TYPE string "unstructured", "structured" (with the field axis) or "global"
+local Method = {PRUNING_TYPE = "unstructured", name = "BasePruningMethod"}
+Method.__index = Method
+
+-- Classes and their objects.
+local classes = setmetatable({[Method] = true}, {__mode = "k"})
+local function is_method(value)
+    return type(value) == "table" and (classes[value] or classes[getmetatable(value)] or false)
+end
+
+local function construct(class, ...)
+    local self = setmetatable({}, class)
+    self:init(...)
+    return self
+end
+
+---A class of pruning methods; give it compute_mask, and init(...) for what its objects are made of.
+---@param name string
+---@return table class
+function Method:extend(name)
+    local class = {name = name}
+    class.__index = class
+    classes[class] = true
+    return setmetatable(class, {__index = self, __call = construct, __name = "class " .. name})
+end
+
+---Called with the arguments of the constructor.
+function Method:init() end  -- luacheck: ignore self
+
+---The mask for t, whose elements with 0 in default_mask are out already: 1 for what counts, 0 for the rest.
+---@param t table tensor
+---@param default_mask table tensor
+---@return table
+function Method:compute_mask(t, default_mask) -- luacheck: ignore t default_mask
+    check.fail("%s has no compute_mask(t, default_mask)", self.name)
+end
+
+-- The mask that a method makes for what another one has left.
+local function combined(method, scores, mask)
+    local kind = method.PRUNING_TYPE
+    local function ask(t, default)
+        local result = method:compute_mask(t, default)
+        if not check.is_tensor(result) or check.shape(result) ~= check.shape(default) then
+            check.fail("%s: compute_mask must give a mask of shape %s, got %s", method.name, check.shape(default),
+                check.is_tensor(result) and check.shape(result) or check.got(result))
+        end
+        return result:to(mask.dtype)
+    end
+    if kind == "global" then return ask(scores, mask) end
+    if kind == "unstructured" then
+        local left = mask:ne(0)
+        if left:all():item() then return ask(scores, mask) end
+        return mask:masked_scatter(left, ask(scores:masked_select(left), mask:masked_select(left)))
+    end
+    if kind ~= "structured" or math.type(method.axis) ~= "integer" then
+        check.fail('%s: PRUNING_TYPE must be "unstructured", "global", or "structured" with the field axis, got %s',
+            method.name, check.got(kind))
+    end
+    local axis = axis_of(method.name, mask, method.axis)
+    local left = slices_left(mask, axis):nonzero():squeeze(1)
+    return mask:index_copy(axis, left, ask(scores:index_select(axis, left), mask:index_select(axis, left)))
+end
+
+---Prunes a parameter: by an object, or by one of the class that is made with the further arguments.
+---@param net flow.nn.Module
+---@param name string
+function Method:apply(net, name, ...)
+    if not is_method(self) or not module.is_module(net) or type(name) ~= "string" then
+        check.fail("apply: takes a module and a name: method:apply(net, \"weight\")")
+    end
+    local method = classes[self] and self(...) or self
+    local t = original_of(method.name, net, name)
+    local scores = method.importance_scores or t:detach()
+    if check.shape(scores) ~= check.shape(t) then
+        check.fail("%s: '%s' is %s, the importance scores %s", method.name, name, check.shape(t), check.shape(scores))
+    end
+    return apply(net, name, combined(method, scores, mask_of(net, name, t)))
+end
+
+---t with 0 in the place of what the method prunes.
+---@param t table tensor
+---@param default_mask any a mask of what is out already
+---@param importance_scores any a tensor that decides in the place of t
+---@return table
+function Method:prune(t, default_mask, importance_scores)
+    local mask = default_mask or flow.ones_like(t:detach())
+    return t * combined(self, (importance_scores or self.importance_scores or t):detach(), mask)
+end
+
+M.BasePruningMethod = Method
+
+M.L1Unstructured = Method:extend "l1_unstructured"
+function M.L1Unstructured:init(amount, importance_scores)
+    self.amount, self.importance_scores = amount, importance_scores
+end
+function M.L1Unstructured:compute_mask(t, default_mask)
+    return without_least(self.name, default_mask, t:abs(), self.amount)
+end
+
+M.RandomUnstructured = Method:extend "random_unstructured"
+function M.RandomUnstructured:init(amount) self.amount = amount end
+function M.RandomUnstructured:compute_mask(t, default_mask)
+    return without_least(self.name, default_mask, random_like(t), self.amount)
+end
+
+M.LnStructured = Method:extend "ln_structured"
+M.LnStructured.PRUNING_TYPE = "structured"
+function M.LnStructured:init(amount, n, axis, importance_scores)
+    self.amount, self.n, self.axis, self.importance_scores = amount, n, axis, importance_scores
+end
+function M.LnStructured:compute_mask(t, default_mask)
+    local axis = axis_of(self.name, t, self.axis)
+    return without_slices(self.name, default_mask, slice_norms(t, self.n, axis), self.amount, axis)
+end
+
+M.RandomStructured = Method:extend "random_structured"
+M.RandomStructured.PRUNING_TYPE = "structured"
+function M.RandomStructured:init(amount, axis) self.amount, self.axis = amount, axis end
+function M.RandomStructured:compute_mask(t, default_mask)
+    local axis = axis_of(self.name, t, self.axis)
+    return without_slices(self.name, default_mask, random_like(slice_norms(t, 1, axis)), self.amount, axis)
+end
+
+M.CustomFromMask = Method:extend "custom_from_mask"
+M.CustomFromMask.PRUNING_TYPE = "global"
+function M.CustomFromMask:init(mask) self.mask = mask end
+function M.CustomFromMask:compute_mask(_, default_mask) return default_mask * self.mask:to(default_mask.dtype) end
+
+M.Identity = Method:extend "identity"
+function M.Identity:compute_mask(_, default_mask) return default_mask end -- luacheck: ignore self
+
+M.PruningContainer = Method:extend "PruningContainer"
+M.PruningContainer.PRUNING_TYPE = "global"
+function M.PruningContainer:init(...)
+    for _, method in ipairs {...} do self:add_pruning_method(method) end
+end
+
+---One more method, asked about what those before it leave.
+---@param method flow.nn.PruningMethod
+function M.PruningContainer:add_pruning_method(method)
+    if not is_method(method) or classes[method] then
+        check.fail("add_pruning_method: takes an object of a pruning method, got %s", check.got(method))
+    end
+    self[#self + 1] = method
+end
+
+function M.PruningContainer:compute_mask(t, default_mask)
+    for _, method in ipairs(self) do default_mask = combined(method, t, default_mask) end
+    return default_mask
+end
+
+-- ---- functions ----
+
 ---The elements of the least absolute value become 0.
 ---@param net flow.nn.Module
 ---@param name string
 ---@param amount number a whole number of elements, or a share of them (a float)
-function M.l1_unstructured(net, name, amount)
-    local t = original_of("l1_unstructured", net, name)
-    return apply(net, name, without_least("l1_unstructured", mask_of(net, name, t), t:detach():abs(), amount))
+---@param opts {importance_scores: any} a tensor whose absolute values decide in the place of the parameter's
+function M.l1_unstructured(net, name, amount, opts)
+    return M.L1Unstructured:apply(net, name, amount, opts.importance_scores)
 end
 
 ---Elements drawn at random become 0.
 ---@param net flow.nn.Module
 ---@param name string
 ---@param amount number
-function M.random_unstructured(net, name, amount)
-    local t = original_of("random_unstructured", net, name)
-    return apply(net, name, without_least("random_unstructured", mask_of(net, name, t), random_like(t), amount))
-end
+function M.random_unstructured(net, name, amount) return M.RandomUnstructured:apply(net, name, amount) end
 
 ---The slices along an axis of the least norm become 0.
 ---@param net flow.nn.Module
@@ -121,11 +282,9 @@ end
 ---@param amount number of slices
 ---@param n number of the norm
 ---@param axis integer
-function M.ln_structured(net, name, amount, n, axis)
-    local t = original_of("ln_structured", net, name)
-    axis = axis_of("ln_structured", t, axis)
-    local scores = slice_norms(t:detach(), n, axis)
-    return apply(net, name, without_slices("ln_structured", mask_of(net, name, t), scores, amount, axis))
+---@param opts {importance_scores: any} a tensor whose norms decide in the place of the parameter's
+function M.ln_structured(net, name, amount, n, axis, opts)
+    return M.LnStructured:apply(net, name, amount, n, axis, opts.importance_scores)
 end
 
 ---Slices along an axis drawn at random become 0.
@@ -133,12 +292,7 @@ end
 ---@param name string
 ---@param amount number of slices
 ---@param axis integer
-function M.random_structured(net, name, amount, axis)
-    local t = original_of("random_structured", net, name)
-    axis = axis_of("random_structured", t, axis)
-    local scores = random_like(slice_norms(t:detach(), 1, axis))
-    return apply(net, name, without_slices("random_structured", mask_of(net, name, t), scores, amount, axis))
-end
+function M.random_structured(net, name, amount, axis) return M.RandomStructured:apply(net, name, amount, axis) end
 
 ---A mask of the script's own; a second one is multiplied with the first.
 ---@param net flow.nn.Module
@@ -149,31 +303,49 @@ function M.custom_from_mask(net, name, mask)
     if check.shape(mask) ~= check.shape(t) then
         check.fail("custom_from_mask: '%s' is %s, the mask %s", name, check.shape(t), check.shape(mask))
     end
-    return apply(net, name, mask_of(net, name, t) * mask:to(t.dtype))
+    return M.CustomFromMask:apply(net, name, mask)
 end
 
 ---A mask of ones.
-function M.identity(net, name)
-    return apply(net, name, mask_of(net, name, original_of("identity", net, name)))
+function M.identity(net, name) return M.Identity:apply(net, name) end
+
+-- A class of methods that decide about single elements.
+local function unstructured(method)
+    if method == "l1_unstructured" then return M.L1Unstructured end
+    if method == "random_unstructured" then return M.RandomUnstructured end
+    if not classes[method] or method.PRUNING_TYPE ~= "unstructured" then
+        check.fail("global_unstructured: method must be a class of unstructured methods, got %s", check.got(method))
+    end
+    return method
 end
 
 ---Prunes the parameters of a list of {module, name} together: the least of all of them become 0.
 ---@param parameters table[]
----@param amount number of all elements
----@param opts {method: string} l1_unstructured or random_unstructured
-function M.global_unstructured(parameters, amount, opts)
-    local masks, scores, sizes = {}, {}, {}
+---@param pruning_method any a class, or the name of its function; a number stands for the amount
+---@param opts {method: any, amount: number, importance_scores: table} amount: of all elements; method: as
+---pruning_method; importance_scores: tensors in the order of the parameters, false for the parameter itself
+function M.global_unstructured(parameters, pruning_method, opts)
+    local class, amount = opts.method, opts.amount
+    if type(pruning_method) == "number" then amount = pruning_method
+    elseif pruning_method ~= nil then class = pruning_method end
+    class = unstructured(class)
+    if not amount then check.fail("global_unstructured: the amount is missing") end
+    local given, masks, scores, sizes = opts.importance_scores or {}, {}, {}, {}
     for i, entry in ipairs(parameters) do
         if not check.is("list", entry) or not module.is_module(entry[1]) or type(entry[2]) ~= "string" then
             check.fail("global_unstructured: entry %d must be {module, name}", i)
         end
         local t = original_of("global_unstructured", entry[1], entry[2])
         masks[i] = mask_of(entry[1], entry[2], t):reshape(-1)
-        scores[i] = (opts.method == "l1_unstructured" and t:detach():abs() or random_like(t)):reshape(-1)
+        scores[i] = (given[i] or t:detach()):reshape(-1)
         sizes[i] = t:numel()
+        if scores[i]:numel() ~= sizes[i] then
+            check.fail("global_unstructured: importance score %d must have the shape of its parameter, %s", i,
+                check.shape(t))
+        end
     end
     if #masks == 0 then check.fail("global_unstructured: the list of parameters is empty") end
-    local all = without_least("global_unstructured", flow.cat(masks, 0), flow.cat(scores, 0), amount)
+    local all = combined(class(amount), flow.cat(scores, 0), flow.cat(masks, 0))
     local at = 0
     for i, entry in ipairs(parameters) do
         local t = original_of("global_unstructured", entry[1], entry[2])
@@ -214,12 +386,14 @@ function M.is_pruned(net)
 end
 
 local AMOUNT = "(net: module, name: string, amount: number"
+local SCORES = "{importance_scores: tensor?})"
 check.takes(M, {
-    "l1_unstructured" .. AMOUNT .. ")", "random_unstructured" .. AMOUNT .. ")",
-    "ln_structured" .. AMOUNT .. ", n: number, axis: integer)", "random_structured" .. AMOUNT .. ", axis: integer)",
+    "l1_unstructured" .. AMOUNT .. ", " .. SCORES, "random_unstructured" .. AMOUNT .. ")",
+    "ln_structured" .. AMOUNT .. ", n: number, axis: integer, " .. SCORES,
+    "random_structured" .. AMOUNT .. ", axis: integer)",
     "custom_from_mask(net: module, name: string, mask: tensor)", "identity(net: module, name: string)",
-    "global_unstructured(parameters: list, amount: number, "
-        .. "{method: l1_unstructured|random_unstructured = l1_unstructured})",
+    "global_unstructured(parameters: list, pruning_method: any?, "
+        .. "{method: any = l1_unstructured, amount: number?, importance_scores: list?})",
     "remove(net: module, name: string)", "is_pruned(net: module)",
 })
 
