@@ -104,6 +104,16 @@ describe("deferred results", function()
         for _, i in ipairs {0, 1, 77, 4095} do same(x[i] + i, y[i]) end
     end)
 
+    -- There long steps ask for what the next tile reads.
+    it("have the bits of ops that run one by one where operands are larger than the caches", function()
+        local function f(x, y, z) return (x * y):tanh() * y:sigmoid() + z:exp() / (x:exp() + 1) end
+        local x, y, column = flow.randn(4200, 1031), flow.randn(4200, 1031), flow.randn(4200, 1)
+        local got = f(x, y, column)
+        for i = 0, 4199, 323 do same(f(x[i]:clone(), y[i]:clone(), column[i]), got[i]) end
+        local flat = f(x, y, x)
+        for i = 0, 4199, 323 do same(f(x[i]:clone(), y[i]:clone(), x[i]:clone()), flat[i]) end
+    end)
+
     it("are computed by what reads them", function()
         local want = by_pieces(function(x) return x * 2 + 1 end, a)
         local function fresh() return a * 2 + 1 end

@@ -326,6 +326,40 @@ static void put_result(const struct worker *worker, const fl_tile_slot *slot, ch
     memcpy(to + head + middle, buffer + head + middle, (size_t)(bytes - head - middle));
 }
 
+/* Elements that a loop works on between two requests: few, because the processor waits where many are open. */
+enum { FETCH_EVERY = 256 };
+
+/* Asks for a part of what the next tile reads. Inlined, because a function that does nothing else is removed. */
+static inline __attribute__((always_inline)) void fetch_part(const struct worker *worker, int64_t n, int64_t part,
+                                                             int64_t parts)
+{
+    const fl_tiles *tiles = worker->tiles;
+    for (int i = 0; i < tiles->slot_count; i++) {
+        const fl_tile_slot *slot = &tiles->slots[i];
+        if (slot->is_result || slot->buffer != FL_TILE_DIRECT || !(tiles->linear >> slot->pattern & 1u)) continue;
+        int64_t size = (int64_t)fl_dtype_size(slot->dtype), end = n * (part + 1) / parts * size;
+        for (int64_t at = n * part / parts * size; at < end; at += 64)
+            __builtin_prefetch(worker->places[i] + n * size + at);
+    }
+}
+
+static int run_loop(struct worker *worker, const fl_tile_step *step, int64_t n)
+{
+    const fl_tiles *tiles = worker->tiles;
+    int64_t every = step->fetch < 0 ? n : FETCH_EVERY, pieces = (n + every - 1) / every;
+    int bad = 0;
+    for (int64_t i = 0; i < pieces; i++) {
+        const void *in[FL_EW_MAX_IN];
+        int64_t first = i * every, count = n - first < every ? n - first : every;
+        if (step->fetch >= 0) fetch_part(worker, n, step->fetch * pieces + i, tiles->fetches * pieces);
+        for (int k = 0; k < step->nin; k++)
+            in[k] = worker->places[step->in[k]] + first * (int64_t)fl_dtype_size(tiles->slots[step->in[k]].dtype);
+        char *out = worker->places[step->out] + first * (int64_t)fl_dtype_size(tiles->slots[step->out].dtype);
+        bad |= step->loop(out, in, count, step->attributes);
+    }
+    return bad;
+}
+
 static void run_step(struct worker *worker, const fl_tile_step *step, int64_t first, int64_t n)
 {
     const fl_tiles *tiles = worker->tiles;
@@ -336,9 +370,7 @@ static void run_step(struct worker *worker, const fl_tile_step *step, int64_t fi
         fl_spine_loop loop = out->dtype == FL_FLOAT32 ? loops->f32 : loops->f64;
         if (step->spine >= 0) loop(worker->places, n, tiles->spines + step->spine);
     } else if (step->loop) {
-        const void *in[FL_EW_MAX_IN];
-        for (int i = 0; i < step->nin; i++) in[i] = worker->places[step->in[i]];
-        worker->bad |= step->loop(to, in, n, step->attributes);
+        worker->bad |= run_loop(worker, step, n);
     } else if (step->draw) {
         const char *in = step->nin ? worker->places[step->in[0]] : NULL;
         fl_cpu_draw_elements(step->draw, step->drawn, to, in, step->first + (uint64_t)first, n);

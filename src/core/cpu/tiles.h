@@ -50,6 +50,7 @@ typedef struct fl_tile_step {
     int8_t unread;       /* the operand that the spine has without reading it, -1: none */
     uint8_t spine_count; /* steps of the spine that ends here, with itself; 1: none */
     bool in_spines;      /* it ends a spine of a list that is carried out where its first spine ends */
+    int8_t fetch;        /* the how manieth of the steps that ask for the next tile's operands, -1: none */
     int16_t spine;       /* that list in `spines`, at its first spine; -1: none */
     fl_ew_attr attributes[FL_EW_ATTRS];
 } fl_tile_step;
@@ -76,6 +77,7 @@ typedef struct fl_tiles {
     uint8_t order[FL_TILES_STEPS + FL_TILES_SLOTS]; /* steps, and slots to be gathered */
     fl_spine_op spines[3 * FL_TILES_STEPS];
     int order_count, buffers;
+    int fetches;                /* steps that ask for the next tile's operands */
     int64_t row, pieces, chunk; /* elements of a row, its chunks, elements of a chunk */
     int64_t tile, pitch;        /* elements of a tile, bytes of a buffer */
     unsigned linear, in_rows;   /* patterns in which element i lies at i, and neighbours of a row side by side */

@@ -85,7 +85,7 @@ static bool is_streamed(const fl_tiles *tiles)
 {
     if (!(tiles->linear & 1u) || tiles->total * (int64_t)sizeof(int64_t) < STREAM_FROM) return false;
     for (int i = 0; i < tiles->step_count; i++)
-        if (tiles->steps[i].cost_ns >= 0.5f) return false;
+        if (tiles->steps[i].cost_ns >= FL_TILE_LONG) return false;
     for (int i = 0; i < tiles->slot_count; i++) {
         const fl_tile_slot *slot = &tiles->slots[i];
         if (!is_stored(slot)) continue;
@@ -388,6 +388,18 @@ static bool needs_position(const fl_tiles *tiles)
     return false;
 }
 
+/* Where operands are far larger than the caches, long loops ask for those of the next tile. */
+static void set_fetches(fl_tiles *tiles)
+{
+    tiles->fetches = 0;
+    for (int i = 0; i < tiles->step_count; i++) {
+        fl_tile_step *step = &tiles->steps[i];
+        bool fetches = step->loop && step->cost_ns >= FL_TILE_LONG
+            && tiles->total * (int64_t)fl_dtype_size(tiles->slots[step->out].dtype) >= STREAM_FROM;
+        step->fetch = (int8_t)(fetches ? tiles->fetches++ : -1);
+    }
+}
+
 static bool is_flat(const fl_tiles *tiles)
 {
     const fl_tile_step *step = &tiles->steps[0];
@@ -483,6 +495,7 @@ void fl_tiles_plan(fl_tiles *tiles)
     set_order(tiles);
     tiles->located = needs_position(tiles);
     tiles->flat = is_flat(tiles);
+    set_fetches(tiles);
     set_buffers(tiles);
     set_tile(tiles);
 }

@@ -23,6 +23,9 @@ static inline bool fl_tile_is_constant(const fl_tile_slot *slot)
     return !slot->is_result && slot->pattern == FL_TILE_CONSTANT;
 }
 
+/* Nanoseconds of an element, from which on a step takes longer than memory. */
+#define FL_TILE_LONG 0.5f
+
 /* Fills in what is marked as planned. */
 void fl_tiles_plan(fl_tiles *tiles);
 
