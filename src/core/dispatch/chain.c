@@ -39,17 +39,20 @@ static void release_input(fl_chain *chain, int i)
     fl_storage_unref(storage);
 }
 
-void fl_chain_tidy(fl_chain *chain)
+/* Gives back those of `values`, a bit each, that no pending result needs. */
+static void give_back(fl_chain *chain, uint64_t values)
 {
-    uint64_t needed = 0;
     if (chain->busy) return;
-    for (uint64_t left = chain->pending; left; left &= left - 1) needed |= chain->values[__builtin_ctzll(left)].needs;
-    for (int i = 0; i < chain->count; i++)
-        if (chain->values[i].role == FL_VALUE_INPUT && !(needed >> i & 1u)) release_input(chain, i);
+    for (uint64_t left = values & ~fl_chain_needed_by(chain, chain->pending); left; left &= left - 1) {
+        int i = __builtin_ctzll(left);
+        if (i < chain->count && chain->values[i].role == FL_VALUE_INPUT) release_input(chain, i);
+    }
     if (chain->pending) return;
     chain->count = 0;
     chain->open = false;
 }
+
+void fl_chain_tidy(fl_chain *chain) { give_back(chain, ~0ull); }
 
 void fl_chain_set_done(fl_chain *chain, int i)
 {
@@ -66,7 +69,7 @@ static void value_dropped(fl_storage *storage)
     c->values[i].storage = NULL;
     fl_storage_unref(c->values[i].home);
     c->values[i].home = NULL;
-    fl_chain_tidy(c);
+    give_back(c, c->values[i].needs);
 }
 
 void fl_chain_refresh_needs(fl_chain *chain)
