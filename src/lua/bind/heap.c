@@ -11,13 +11,15 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
     GRAIN = 16,
     CLASSES = 16, /* blocks of up to 256 bytes */
     SMALL = CLASSES * GRAIN,
     SLAB_BYTES = 1 << 16, /* slabs are aligned to their size */
-    MARK_BYTES = SLAB_BYTES / GRAIN
+    MARK_BYTES = SLAB_BYTES / GRAIN,
+    SLABS_MAPPED = 16 /* at once: a start needs a dozen */
 };
 
 struct free_block {
@@ -43,13 +45,27 @@ static inline unsigned char *mark_of(const void *block)
     return (unsigned char *)(address - within) + within / GRAIN;
 }
 
+/* Zeros, as the marks begin; NULL: no memory. Slabs stay until exit. */
+static char *slab_new(void)
+{
+    static char *next, *end;
+    if (next == end) {
+        const size_t bytes = SLABS_MAPPED * SLAB_BYTES;
+        char *map = mmap(NULL, bytes + SLAB_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED) return NULL;
+        next = map + (-(uintptr_t)map & (SLAB_BYTES - 1));
+        end = next + bytes;
+    }
+    next += SLAB_BYTES;
+    return next - SLAB_BYTES;
+}
+
 static void *slab_block(size_t class)
 {
     size_t size = (class + 1) * GRAIN;
     if ((size_t)(fresh[class].end - fresh[class].at) < size) {
-        char *slab = aligned_alloc(SLAB_BYTES, SLAB_BYTES);
+        char *slab = slab_new();
         if (!slab) return NULL;
-        memset(slab, 0, MARK_BYTES);
         fresh[class].at = slab + MARK_BYTES;
         fresh[class].end = slab + SLAB_BYTES;
     }
