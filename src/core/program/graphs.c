@@ -1,17 +1,21 @@
 /*
 ** graphs.c -- runs of steps on a device that are recorded by it once and launched as one.
 **
-** A graph has the addresses and numbers that its kernels were recorded with. So steps stay outside, each a launch of
-** its own, whose numbers are new at every run (learning rates, random draws), that touch a slot which keeps moving (an
-** argument that is another tensor each time, a result that the caller keeps), that change tensors from outside (such a
-** step must not run on a wrong value, dispatch/run.c), and those that the device refuses to record, because they report
-** errors in their data. What remains between them is recorded after two runs: by then kernels are compiled and
-** addresses have settled. A graph is recorded anew when an address has changed, as long as that is seldom.
+** A graph has the addresses that its kernels were recorded with. So steps stay outside, each a launch of its own, that
+** touch a slot which keeps moving (an argument that is another tensor each time, a result that the caller keeps), and
+** those that the device refuses to record, because they report errors in their data. Numbers that are new at every run
+** (learning rates, random draws) are read from the device's memory; a kernel that cannot do so stays outside too. What
+** remains between them is recorded after two runs: by then kernels are compiled and addresses have settled. A graph is
+** recorded anew when an address has changed, as long as that is seldom.
+**
+** A step that changes tensors from outside must not run on a wrong value (dispatch/run.c). It is part of a graph where
+** nothing before it in the program reports errors, and the graph is launched where all that it uses from outside is
+** there for certain; else its steps are issued one by one.
 */
 #include "graphs.h"
 
 #include "engine/engine.h"
-#include "memory/device.h"
+#include "memory/device_graph.h"
 #include "passes.h"
 
 #include <stdlib.h>
@@ -34,18 +38,35 @@ void fl_graphs_begin(fl_program *program)
     program->graphs_stale = program->has_graphs;
 }
 
+static bool is_update(const fl_program *program, const fl_program_operand *operand)
+{
+    return operand->slot >= 0 && operand->written && fl_slot_is_outside(&program->slots[operand->slot]);
+}
+
+/* The step works with numbers that are new at every run. */
+static bool has_new_numbers(const fl_step *step) { return step->live >= 0 || step->draw >= 0; }
+
+/* The place of the first step that may report errors in its data. */
+static int first_that_reports(const fl_program *program)
+{
+    int n = 0;
+    if (program->updates_apart) return 0;
+    while (n < program->step_count && !(program->steps[n].alone && !has_new_numbers(&program->steps[n]))) n++;
+    return n;
+}
+
 static bool operand_may_join(const fl_program *program, const fl_step *step, const fl_program_operand *operand)
 {
     if (operand->slot < 0) return true;
     const fl_slot *s = &program->slots[operand->slot];
     const fl_placement *p = s->meta->placement;
     if (p->type == FL_CPU || fl_device_index(step->device, p) != step->device_index) return false;
-    return !s->moves_often && !(operand->written && fl_slot_is_outside(s));
+    return !s->moves_often && !(is_update(program, operand) && step - program->steps > program->reports_from);
 }
 
 static bool may_join(const fl_program *program, const fl_step *step)
 {
-    if (!step->device || !step->device->graph_begin || step->alone || step->live >= 0 || step->draw >= 0) return false;
+    if (!step->device || !step->device->graph_begin || step->alone) return false;
     if (step->kind == FL_STEP_FUSED && step->fused->draw_count) return false;
     for (int i = 0; i < step->nin + step->nout; i++)
         if (!operand_may_join(program, step, &step->operands[i])) return false;
@@ -121,6 +142,7 @@ static fl_status list_slots(fl_graph *graph, const fl_program *program, const sl
         bool is_inner = program->slots[i].role == FL_SLOT_SHARED && inside[i].count == all[i].count;
         if (!inside[i].count || is_inner) continue;
         graph->written[graph->slot_count] = inside[i].writes > 0;
+        graph->updates |= inside[i].writes > 0 && fl_slot_is_outside(&program->slots[i]);
         graph->slots[graph->slot_count++] = i;
     }
     return FL_OK;
@@ -150,6 +172,7 @@ static void forget_graphs(fl_program *program)
 
 static fl_status find_graphs(fl_program *program, const slot_uses *all)
 {
+    program->reports_from = first_that_reports(program);
     for (int n = 0, past; n<program->step_count; n = past> n ? past : n + 1) {
         int kernels = 0;
         past = n;
@@ -209,7 +232,8 @@ static bool record(fl_program *program, fl_graph *graph)
     for (int n = graph->from; n < graph->past; n++) {
         fl_step *s = &program->steps[n];
         if (!fl_step_has_kernel(s)) continue;
-        s->alone = fl_step_launch(s) != FL_OK;
+        const int renewed = graph->made->renewed;
+        s->alone = fl_step_launch(s) != FL_OK || (has_new_numbers(s) && graph->made->renewed == renewed);
         whole = whole && !s->alone;
     }
     bool ended = graph->device->graph_end(graph->made, whole) == FL_OK;
@@ -265,6 +289,21 @@ static void take_vars(fl_graph *graph, fl_program *program)
         graph->vars[i] = var;
     }
     if (!same) list_vars(graph);
+}
+
+static bool is_certain(const fl_var *var) { return __atomic_load_n(&var->poison, __ATOMIC_ACQUIRE) == NULL; }
+
+bool fl_graph_may_run(fl_program *program, const fl_graph *graph)
+{
+    bool certain = true;
+    for (int i = 0; i < graph->slot_count && graph->updates; i++) {
+        fl_slot *s = &program->slots[graph->slots[i]];
+        const bool is_there = s->role == FL_SLOT_SHARED || s->tensor; /* else its steps make it */
+        certain = certain && (!is_there || is_certain(fl_slot_var(s)));
+    }
+    if (!certain && ++program->uncertain_runs > 1 + program->runs / SELDOM)
+        program->updates_apart = program->graphs_stale = true;
+    return certain;
 }
 
 struct launch {

@@ -13,6 +13,7 @@ typedef struct fl_graph {
     int device_index, lane;
     fl_device_graph *made; /* owned; NULL: none yet */
     bool recorded;         /* with the addresses in `data` */
+    bool updates;          /* some step changes what lies outside of the program */
     int recordings;
     int64_t launches;
     /* slots that steps outside of it use too, or that come from outside */
@@ -33,6 +34,10 @@ fl_status fl_graphs_plan(fl_program *program);
 
 /* After a run: which slots lie where they lay before. */
 void fl_graphs_note(fl_program *program);
+
+/* False: it changes what lies outside of the program, and it is not certain that all values it works with are there.
+** Its steps are to be run one by one; if that is not seldom, later graphs have no step that changes such values. */
+bool fl_graph_may_run(fl_program *program, const fl_graph *graph);
 
 /* Launches the kernels of a graph, recording it first where it must be. *done false: they are to be issued by
 ** themselves. */

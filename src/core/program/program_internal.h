@@ -152,6 +152,9 @@ struct fl_program {
     size_t block_bytes;
     fl_storage *block;
     bool has_graphs, graphs_stale; /* steps may be launched together; which has to be found out */
+    bool updates_apart;            /* those that change what lies outside are not: it was not certain that they may */
+    int64_t uncertain_runs;
+    int reports_from; /* the first step that may report errors in its data */
     int64_t runs;
     struct fl_graph *graphs;
     int graph_count, graph_room;

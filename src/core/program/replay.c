@@ -455,15 +455,31 @@ static fl_status run_range(const struct run *run, int from, int past)
     return FL_OK;
 }
 
-/* What the host does for the steps of a graph, but for memory that is dropped: that is after the launch. */
-static fl_status prepare_graph(const struct run *run, const fl_graph *graph)
+/* What the host does for the steps of a graph, but for memory that is dropped: that is after the launch. *past: before
+** the step that fails, or after all. */
+static fl_status prepare_graph(const struct run *run, const fl_graph *graph, int *past)
 {
     for (int i = graph->from; i < graph->past; i++) {
         fl_step *s = &run->program->steps[i];
         fl_status status = FL_OK;
+        *past = i;
         if (s->kind == FL_STEP_DROP) continue;
         if (!fl_step_has_kernel(s)) status = run_step(run, s);
-        else if (s->history) status = prepare(run, s);
+        else if (s->history || s->draw >= 0 || s->live >= 0) status = prepare(run, s);
+        if (status != FL_OK) return fail_at(s, status);
+    }
+    *past = graph->past;
+    return FL_OK;
+}
+
+/* Kernels of the graph's steps before `past`, one by one, unless they were launched; and memory is dropped. */
+static fl_status issue_steps(const struct run *run, const fl_graph *graph, int past, bool launched)
+{
+    fl_program *p = run->program;
+    for (int i = graph->from; i < past; i++) {
+        fl_step *s = &p->steps[i];
+        if (s->kind != FL_STEP_DROP && (launched || !fl_step_has_kernel(s))) continue;
+        fl_status status = run_prepared(run, s);
         if (status != FL_OK) return fail_at(s, status);
     }
     return FL_OK;
@@ -471,18 +487,19 @@ static fl_status prepare_graph(const struct run *run, const fl_graph *graph)
 
 static fl_status run_graph(const struct run *run, fl_graph *graph)
 {
-    fl_program *p = run->program;
-    bool done;
-    FL_TRY(prepare_graph(run, graph));
-    fl_status status = fl_graph_launch(&done, p, graph);
-    if (status != FL_OK) return fail_at(&p->steps[graph->from], status);
-    for (int i = graph->from; i < graph->past; i++) {
-        fl_step *s = &p->steps[i];
-        if (s->kind != FL_STEP_DROP && (done || !fl_step_has_kernel(s))) continue;
-        status = run_prepared(run, s);
-        if (status != FL_OK) return fail_at(s, status);
+    char message[1024];
+    bool launched;
+    int past;
+    if (!fl_graph_may_run(run->program, graph)) return run_range(run, graph->from, graph->past);
+    fl_status status = prepare_graph(run, graph, &past);
+    if (status != FL_OK) { /* as eager code, which fails at this step after it has run those before */
+        snprintf(message, sizeof message, "%s", fl_message());
+        FL_TRY(issue_steps(run, graph, past, false));
+        return fl_fail(status, "%s", message);
     }
-    return FL_OK;
+    status = fl_graph_launch(&launched, run->program, graph);
+    if (status != FL_OK) return fail_at(&run->program->steps[graph->from], status);
+    return issue_steps(run, graph, past, launched);
 }
 
 /* While ops are told apart, each is a task of its own. */

@@ -7,6 +7,7 @@
 */
 #include "core/op/attention.h"
 #include "attention.cuh"
+#include "cuda/parts/fresh.h"
 #include "operand.h"
 
 #include <math.h>
@@ -128,10 +129,17 @@ static int64_t head_count(const attention *a)
 
 /* ---- forward ---- */
 
-__global__ void __launch_bounds__(1) keep_key(int64_t *out, int64_t seed, int64_t counter)
+typedef struct random_key {
+    uint64_t seed, counter;
+} random_key;
+
+static void fill_key(void *out, const fl_kernel *kernel) { *(random_key *)out = {kernel->seed, kernel->counter}; }
+
+__global__ void __launch_bounds__(1) keep_key(int64_t *out, fl_fresh<random_key> fresh)
 {
-    out[0] = seed;
-    out[1] = counter;
+    const random_key key = fresh.get();
+    out[0] = (int64_t)key.seed;
+    out[1] = (int64_t)key.counter;
 }
 
 static fl_status forward_with(operands *o, attention *a)
@@ -154,7 +162,7 @@ static fl_status launch_rows(fl_kernel *kernel)
 {
     operands o = {};
     int64_t *key = (int64_t *)kernel->out[FL_ATTENTION_KEY].data;
-    FL_LAUNCH(keep_key, 1, 1, 0, key, (int64_t)kernel->seed, (int64_t)kernel->counter);
+    FL_LAUNCH(keep_key, 1, 1, 0, key, fl_cuda_fresh<random_key>(fill_key, kernel));
     if (kernel->out[FL_ATTENTION_OUT].numel == 0 && kernel->out[FL_ATTENTION_LSE].numel == 0)
         return fl_cuda_check(kernel->op->name);
     o.k = kernel;

@@ -11,6 +11,7 @@
 #include "copies.h"
 #include "core/op/optim.h"
 #include "cuda/parts/convert.h"
+#include "cuda/parts/fresh.h"
 #include "index.h"
 
 #include <math.h>
@@ -101,8 +102,8 @@ static numbers<W> numbers_of(const fl_step &s)
 #undef FL_NORM
 #undef FL_TRUST
 
-/* ---- steps: COUNT groups, of which the mask WRITES is changed. begin(sums) is false when nothing is to be done; sums:
-** two squares of the tensor, which a rule with a trust ratio has. ---- */
+/* ---- steps: COUNT groups, of which the mask WRITES is changed. begin(sums) comes first; it is false when nothing is
+** to be done; sums: two squares of the tensor, which a rule with a trust ratio has. ---- */
 
 template<typename W, typename Trust>
 __device__ static inline bool begin_with(numbers<W> &n, const void *sums, bool is_double, Trust trust)
@@ -136,14 +137,18 @@ struct trust_of {
 FL_STEP_TRUSTED(X)
 #undef X
 
-#define X(name, groups, written, make, trust)                                                                   \
-    template<typename W>                                                                                        \
-    struct step_##name {                                                                                        \
-        enum { COUNT = groups, WRITES = written, TRUST = trust };                                               \
-        numbers<W> n;                                                                                           \
-        bool is_double; /* the sums */                                                                          \
-        __device__ bool begin(const void *sums) { return trust_of<FL_RULE_##name>::begin(n, sums, is_double); } \
-        __device__ void operator()(exact<W> (&x)[GROUPS]) const { rule_##name(x, &n); }                         \
+#define X(name, groups, written, make, trust)                                                     \
+    template<typename W>                                                                          \
+    struct step_##name {                                                                          \
+        enum { COUNT = groups, WRITES = written, TRUST = trust };                                 \
+        fl_fresh<numbers<W>> fresh;                                                               \
+        bool is_double; /* the sums */                                                            \
+        __device__ bool begin(const void *sums)                                                   \
+        {                                                                                         \
+            fresh.value = fresh.get();                                                            \
+            return trust_of<FL_RULE_##name>::begin(fresh.value, sums, is_double);                 \
+        }                                                                                         \
+        __device__ void operator()(exact<W> (&x)[GROUPS]) const { rule_##name(x, &fresh.value); } \
     };
 FL_STEP_RULES(X)
 #undef X
@@ -435,17 +440,23 @@ static fl_status run_pack(fl_kernel *kernel, int members, int groups, bool sums,
 
 /* ---- the ops ---- */
 
+template<typename W, fl_step_rule RULE>
+static void fill_numbers(void *out, const fl_kernel *kernel)
+{
+    *(numbers<W> *)out = numbers_of<W>(fl_step_of(RULE, kernel->attrs->at));
+}
+
 template<template<typename> class Step, fl_step_rule RULE>
 static fl_status launch_step(fl_kernel *kernel)
 {
     enum { COUNT = Step<float>::COUNT, TRUST = Step<float>::TRUST, WRITES = Step<float>::WRITES };
     const int members = kernel->nin / (COUNT + TRUST);
-    const fl_step values = fl_step_of(RULE, kernel->attrs->at);
     const bool is_double = TRUST && members && kernel->in[COUNT * members].dtype == FL_FLOAT64;
     return run_pack(kernel, members, COUNT, TRUST, WRITES, [&](auto like) {
         typedef decltype(like) W;
+        static_assert(sizeof(table) + sizeof(Step<W>) <= 4096, "more than a kernel's parameters may be");
         Step<W> step;
-        step.n = numbers_of<W>(values);
+        step.fresh = fl_cuda_fresh<numbers<W>>(fill_numbers<W, RULE>, kernel);
         step.is_double = is_double;
         return step;
     });

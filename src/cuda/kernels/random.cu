@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "cuda/parts/convert.h"
 #include "copies.h"
+#include "cuda/parts/fresh.h"
 #include "index.h"
 #include "cuda/parts/philox.h"
 #include "sort.h"
@@ -227,8 +228,8 @@ __device__ static uint64_t run_start(const runs &r, int64_t i)
 
 /* out: contiguous */
 template<typename T, typename Recipe>
-__global__ void __launch_bounds__(THREADS)
-    draw(T *out, random_key key, Recipe recipe, int64_t first_unit, int64_t units, const __grid_constant__ runs r)
+__global__ void __launch_bounds__(THREADS) draw(T *out, fl_fresh<random_key> fresh, Recipe recipe, int64_t first_unit,
+                                                int64_t units, const __grid_constant__ runs r)
 {
     enum { MADE = Recipe::MADE };
     int64_t unit = first_unit + (int64_t)blockIdx.x * THREADS + threadIdx.x, i = 0;
@@ -244,6 +245,7 @@ __global__ void __launch_bounds__(THREADS)
             at = i * r.run + from; /* of the block's first element, in the run and here */
     if (from >= r.run) return;
     int low = from < 0 ? (int)-from : 0, high = from + MADE > r.run ? (int)(r.run - from) : (int)MADE;
+    const random_key key = fresh.get();
     fl_philox_block(word, key.seed, key.counter, block);
     recipe(value, word, at, low, high);
     fl_pack<T, MADE> made;
@@ -256,11 +258,13 @@ __global__ void __launch_bounds__(THREADS)
             if (j >= low && j < high) out[at + j] = made.at[j];
 }
 
+static void fill_key(void *out, const fl_kernel *kernel) { *(random_key *)out = {kernel->seed, kernel->counter}; }
+
 /* Draws the contiguous view `part`. */
 template<typename T, typename Recipe>
 static void launch_draw(const fl_kernel *kernel, const fl_view *part, const Recipe &recipe)
 {
-    random_key key = {kernel->seed, kernel->counter};
+    const fl_fresh<random_key> key = fl_cuda_fresh<random_key>(fill_key, kernel);
     runs r;
     runs_of(&r, part, Recipe::MADE);
     int64_t units = r.count * r.blocks;

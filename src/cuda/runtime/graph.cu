@@ -5,12 +5,20 @@
 ** recorded and queried as ever, also by other threads. Temporary memory that ops take while they are recorded stays
 ** with the graph. It is taken in the order of the compute queue, which also launches the graph, and given back in it.
 **
+** Numbers that are others at every launch (fresh.h) lie in one more block of the graph. A kernel before each launch has
+** them as its parameters and stores them there: nothing on the host has to stay until it has run.
+**
 ** What cannot be part of a graph refuses to be recorded: kernels that report errors in their data (fault.cu), for a
 ** report belongs to one launch, and copies through host memory (copy.cu).
 */
+#include "cuda/parts/fresh.h"
 #include "runtime.h"
+extern "C" {
+#include "core/memory/device_graph.h"
+}
 
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct block {
     void *data;
@@ -18,42 +26,62 @@ typedef struct block {
     bool used; /* by the op that is recorded */
 } block;
 
-struct fl_device_graph {
+enum { CELLS = 128, WORDS = 1024, WORDS_AT_ONCE = 64, THREADS = 64 };
+
+/* Numbers of a kernel that each launch renews. */
+typedef struct cell {
+    fl_cuda_fill *fill;
+    const fl_kernel *kernel;
+    int word; /* its first in the block of all */
+} cell;
+
+typedef struct graph {
+    fl_device_graph told; /* first; renewed: how many cells there are */
     int device;
     cudaGraphExec_t exec; /* NULL: nothing was recorded yet */
     block *blocks;
     int count, room;
-};
+    cell cells[CELLS];
+    int words;         /* of all cells */
+    uint64_t *renewed; /* device memory for WORDS; NULL: there are no cells */
+    bool is_full;      /* there are more numbers than cells or words: the recording has failed */
+} graph;
 
-static fl_device_graph *recording; /* the script's thread records */
+static graph *recording; /* the script's thread records */
 
 /* ---- memory ---- */
 
-static fl_status block_new(fl_device_graph *graph, size_t bytes)
+/* The compute queue is not captured: memory taken there is no part of the graph. */
+static fl_status allocate(void **data, size_t bytes, int device)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    if (graph->count == graph->room) {
-        int room = graph->room ? 2 * graph->room : 8;
-        block *more = (block *)realloc(graph->blocks, (size_t)room * sizeof *more);
-        if (!more) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
-        graph->blocks = more;
-        graph->room = room;
-    }
-    block *b = &graph->blocks[graph->count];
-    *b = {NULL, bytes, false};
-    /* the compute queue is not captured: memory taken there is no part of the graph */
     FL_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
-    fl_status status = fl_cuda_allocate(&b->data, bytes, graph->device, FL_QUEUE_COMPUTE);
+    fl_status status = fl_cuda_allocate(data, bytes, device, FL_QUEUE_COMPUTE);
     cudaThreadExchangeStreamCaptureMode(&mode);
-    if (status == FL_OK) graph->count++;
-    fl_status entered = fl_cuda_enter_recorder(graph->device);
+    fl_status entered = fl_cuda_enter_recorder(device);
     return status == FL_OK ? entered : status;
 }
 
-static block *smallest_free(const fl_device_graph *graph, size_t bytes)
+static fl_status block_new(graph *g, size_t bytes)
+{
+    if (g->count == g->room) {
+        int room = g->room ? 2 * g->room : 8;
+        block *more = (block *)realloc(g->blocks, (size_t)room * sizeof *more);
+        if (!more) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
+        g->blocks = more;
+        g->room = room;
+    }
+    block *b = &g->blocks[g->count];
+    *b = {NULL, bytes, false};
+    FL_TRY(allocate(&b->data, bytes, g->device));
+    g->count++;
+    return FL_OK;
+}
+
+static block *smallest_free(const graph *g, size_t bytes)
 {
     block *best = NULL;
-    for (block *b = graph->blocks; b < graph->blocks + graph->count; b++)
+    for (block *b = g->blocks; b < g->blocks + g->count; b++)
         if (!b->used && b->bytes >= bytes && (!best || b->bytes < best->bytes)) best = b;
     return best;
 }
@@ -83,70 +111,121 @@ fl_status fl_cuda_graph_refuse(const char *what)
     return recording ? fl_fail(FL_ERR_STATE, "cuda: %s cannot be part of a graph", what) : FL_OK;
 }
 
-/* ---- graphs ---- */
+/* ---- numbers that each launch renews ---- */
 
-void fl_cuda_graph_drop(fl_device_graph *graph)
+typedef struct words {
+    uint64_t at[WORDS_AT_ONCE];
+} words;
+
+__global__ void __launch_bounds__(THREADS) store_words(uint64_t *out, const __grid_constant__ words values, int count)
 {
-    if (!graph) return;
-    if (graph->exec) cudaGraphExecDestroy(graph->exec);
-    for (int i = 0; i < graph->count; i++)
-        fl_cuda_release(graph->blocks[i].data, graph->blocks[i].bytes, graph->device, FL_QUEUE_COMPUTE);
-    free(graph->blocks);
-    free(graph);
+    for (int i = (int)threadIdx.x; i < count; i += THREADS) out[i] = values.at[i];
 }
 
-static fl_status begin(fl_device_graph *graph)
+/* Room for so many more words. A recording for which there is none fails at its end. */
+static bool has_room(graph *g, int count)
 {
-    FL_TRY(fl_cuda_enter_recorder(graph->device));
+    if (g->told.renewed < CELLS && g->words + count <= WORDS
+        && (g->renewed || allocate((void **)&g->renewed, WORDS * sizeof *g->renewed, g->device) == FL_OK))
+        return true;
+    g->is_full = true;
+    return false;
+}
+
+extern "C" const void *fl_cuda_renewed(size_t bytes, fl_cuda_fill *fill, const fl_kernel *kernel)
+{
+    graph *g = recording;
+    const int count = (int)((bytes + sizeof *g->renewed - 1) / sizeof *g->renewed);
+    if (!g || !has_room(g, count)) return NULL;
+    g->cells[g->told.renewed++] = {fill, kernel, g->words};
+    g->words += count;
+    return g->renewed + g->words - count;
+}
+
+static void renew(const graph *g)
+{
+    uint64_t values[WORDS + WORDS_AT_ONCE] = {0};
+    for (int i = 0; i < g->told.renewed; i++) g->cells[i].fill(&values[g->cells[i].word], g->cells[i].kernel);
+    for (int from = 0; from < g->words; from += WORDS_AT_ONCE) {
+        words part;
+        memcpy(part.at, values + from, sizeof part.at);
+        FL_LAUNCH(store_words, 1, THREADS, 0, g->renewed + from, part,
+                  g->words - from < WORDS_AT_ONCE ? g->words - from : (int)WORDS_AT_ONCE);
+    }
+}
+
+/* ---- graphs ---- */
+
+void fl_cuda_graph_drop(fl_device_graph *handle)
+{
+    graph *g = (graph *)handle;
+    if (!g) return;
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    for (int i = 0; i < g->count; i++)
+        fl_cuda_release(g->blocks[i].data, g->blocks[i].bytes, g->device, FL_QUEUE_COMPUTE);
+    if (g->renewed) fl_cuda_release(g->renewed, WORDS * sizeof *g->renewed, g->device, FL_QUEUE_COMPUTE);
+    free(g->blocks);
+    free(g);
+}
+
+static fl_status begin(graph *g)
+{
+    FL_TRY(fl_cuda_enter_recorder(g->device));
     FL_CUDA_TRY(cudaStreamBeginCapture(fl_cuda_stream(), cudaStreamCaptureModeThreadLocal));
-    recording = graph;
+    recording = g;
     return FL_OK;
 }
 
-fl_status fl_cuda_graph_begin(fl_device_graph **graph, int device)
+fl_status fl_cuda_graph_begin(fl_device_graph **handle, int device)
 {
-    bool is_new = !*graph;
-    if (is_new) *graph = (fl_device_graph *)calloc(1, sizeof **graph);
-    if (!*graph) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
-    (*graph)->device = device;
-    for (int i = 0; i < (*graph)->count; i++) (*graph)->blocks[i].used = false;
-    fl_status status = begin(*graph);
-    if (status == FL_OK) return FL_OK;
-    fl_cuda_enter(device, FL_QUEUE_COMPUTE);
-    if (is_new) {
-        fl_cuda_graph_drop(*graph);
-        *graph = NULL;
+    graph *g = (graph *)*handle;
+    if (!g) g = (graph *)calloc(1, sizeof *g);
+    if (!g) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
+    g->device = device;
+    g->told.renewed = g->words = 0;
+    g->is_full = false;
+    for (int i = 0; i < g->count; i++) g->blocks[i].used = false;
+    fl_status status = begin(g);
+    if (status == FL_OK) {
+        *handle = &g->told;
+        return FL_OK;
     }
+    fl_cuda_enter(device, FL_QUEUE_COMPUTE);
+    if (!*handle) fl_cuda_graph_drop(&g->told);
     return status;
 }
 
 /* The launches that are under way keep what they were. */
-static fl_status make_exec(fl_device_graph *graph, cudaGraph_t captured)
+static fl_status make_exec(graph *g, cudaGraph_t captured)
 {
     cudaGraphExecUpdateResultInfo info;
-    if (graph->exec && cudaGraphExecUpdate(graph->exec, captured, &info) == cudaSuccess) return FL_OK;
+    if (g->is_full) return fl_fail(FL_ERR_STATE, "cuda: a graph with more than %d numbers that change", (int)CELLS);
+    if (g->exec && cudaGraphExecUpdate(g->exec, captured, &info) == cudaSuccess) return FL_OK;
     cudaGetLastError();
-    if (graph->exec) cudaGraphExecDestroy(graph->exec);
-    graph->exec = NULL;
-    FL_CUDA_TRY(cudaGraphInstantiate(&graph->exec, captured, 0));
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    g->exec = NULL;
+    FL_CUDA_TRY(cudaGraphInstantiate(&g->exec, captured, 0));
     return FL_OK;
 }
 
-fl_status fl_cuda_graph_end(fl_device_graph *graph, bool keep)
+fl_status fl_cuda_graph_end(fl_device_graph *handle, bool keep)
 {
+    graph *g = (graph *)handle;
     cudaGraph_t captured = NULL;
     cudaError_t error = cudaStreamEndCapture(fl_cuda_stream(), &captured);
     recording = NULL;
-    FL_TRY(fl_cuda_enter(graph->device, FL_QUEUE_COMPUTE));
+    FL_TRY(fl_cuda_enter(g->device, FL_QUEUE_COMPUTE));
     cudaGetLastError();
     fl_status status = FL_OK;
-    if (keep) status = error == cudaSuccess ? make_exec(graph, captured) : fl_cuda_fail(error, "cuda");
+    if (keep) status = error == cudaSuccess ? make_exec(g, captured) : fl_cuda_fail(error, "cuda");
     if (captured) cudaGraphDestroy(captured);
     return status;
 }
 
-fl_status fl_cuda_graph_launch(fl_device_graph *graph)
+fl_status fl_cuda_graph_launch(fl_device_graph *handle)
 {
-    FL_CUDA_TRY(cudaGraphLaunch(graph->exec, fl_cuda_stream()));
+    const graph *g = (const graph *)handle;
+    if (g->words) renew(g);
+    FL_CUDA_TRY(cudaGraphLaunch(g->exec, fl_cuda_stream()));
     return fl_cuda_check("captured steps");
 }
