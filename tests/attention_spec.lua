@@ -232,3 +232,52 @@ describe("attention against plain Lua", function()
         end
     end)
 end)
+
+describe("flex_attention", function()
+    local A = flow.nn.attention
+    local function causal(_, _, i, j) return i:ge(j) end
+
+    it("is attention with the scores and the mask of a script", function()
+        flow.manual_seed(5)
+        local q, k, v = flow.randn(2, 4, 6, 8), flow.randn(2, 4, 5, 8), flow.randn(2, 4, 5, 3)
+        local mask = A.create_block_mask(causal, nil, nil, 6, 5, {BLOCK_SIZE = 2})
+        assert.are.equal("BlockMask(shape=(1, 1, 6, 5), sparsity=33.33%)", tostring(mask))
+        local slopes = flow.tensor {0.5, 0.25, 0.125, 0}
+        local want = (q:matmul(k.mT) / 8 ^ 0.5 + slopes:reshape(4, 1, 1) * (flow.arange(5) - flow.arange(6):unsqueeze(1)))
+            :masked_fill(mask.mask:logical_not(), -math.huge):softmax(-1):matmul(v)
+        local function alibi(score, _, h, i, j) return score + slopes[h] * (j - i) end
+        support.close(want, A.flex_attention(q, k, v, {score_mod = alibi, block_mask = mask}), 1e-5, "scores")
+        local plain, lse = A.flex_attention(q, k, v, {block_mask = mask, return_lse = true})
+        support.close(A.flex_attention(q, k, v, {block_mask = mask}), plain, 1e-5, "a mask")
+        assert.are.same({2, 4, 6}, lse.shape)
+    end)
+
+    it("has gradients of two orders, and zeros where nothing is attended to", function()
+        local x = flow.randn({1, 1, 4, 4}, {dtype = "float64"}):requires_grad_()
+        local late = A.create_block_mask(function(_, _, i, j) return i:gt(1):logical_and(j:ge(0)) end, nil, nil, 4, 4)
+        for _, options in ipairs {{block_mask = late, score_mod = function(s) return s * s end}, {block_mask = late}} do
+            local y = A.flex_attention(x, x, x, options)
+            assert.are.equal(0, y:narrow(2, 0, 2):abs():max():item())
+            assert.is_true(flow.gradcheck(function(t) return A.flex_attention(t, t, t, options) end, {x}, {order = 2}))
+        end
+    end)
+
+    it("says what does not fit", function()
+        local x, few = flow.ones(1, 4, 6, 8), flow.ones(1, 2, 6, 8)
+        for want, f in pairs {
+            ["flex_attention: query has 4 heads and key 2; enable_gqa = true shares those of key"] = function() A.flex_attention(x, few, few) end,
+            ["flex_attention: the mask is [1, 1, 4, 4], the scores are [1, 4, 6, 6]"] = function()
+                A.flex_attention(x, x, x, {block_mask = A.create_block_mask(causal, nil, nil, 4, 4)})
+            end,
+            ["flex_attention: query, key and value must be [batch, heads, length, width], got [6, 8], [6, 8] and [6, 8]"] = function()
+                A.flex_attention(x[0][0], x[0][0], x[0][0])
+            end,
+            ["flex_attention: score_mod must give scores, got nil"] = function() A.flex_attention(x, x, x, {score_mod = function() end}) end,
+            ["flex_attention: block_mask must be what create_block_mask gave, got bool tensor"] = function()
+                A.flex_attention(x, x, x, {block_mask = flow.ones(6, 6):to "bool"})
+            end,
+            ["create_mask: mask_mod must give a bool tensor, got nil"] = function() A.create_mask(function() end, nil, nil, 2, 2) end,
+            ["and_masks: argument 2 must be a function, got 3"] = function() A.and_masks(causal, 3) end,
+        } do assert.are.equal(want, support.message_of(f)) end
+    end)
+end)

@@ -167,6 +167,66 @@ layer("TransformerEncoderLayer unbatched", "flow.nn.TransformerEncoderLayer(6, 2
       torch.nn.TransformerEncoderLayer(6, 2, dim_feedforward=5), lambda call, x: call(x), [(4, 6)], tolerance=10)
 
 
+# ---- flex_attention ----
+
+from torch.nn.attention.flex_attention import (  # noqa: E402
+    and_masks, create_block_mask, create_mask, flex_attention, or_masks)
+
+
+def flex(name, lua, function, **options):
+    lua = """local flow, q, k, v = ...
+        local A = flow.nn.attention
+        local function causal(_, _, i, j) return i:ge(j) end
+        local function near(_, _, i, j) return (i - j):abs():le(1) end
+        local function head(_, h, i) return h:eq(0):logical_and(i:ge(0)) end
+        """ + lua
+    cases.append(Case("flex_attention " + name, lua, function,
+                      lambda random, dtype: [randn(random, dtype, 2, 4, 6, 8), randn(random, dtype, 2, 4, 6, 8),
+                                             randn(random, dtype, 2, 4, 6, 8)],
+                      order=0, **options))  # PyTorch's has no backward on the CPU
+
+
+def causal_mod(b, h, i, j):
+    return i >= j
+
+
+def near_mod(b, h, i, j):
+    return (i - j).abs() <= 1
+
+
+def head_mod(b, h, i, j):
+    return h == 0
+
+
+def on_cpu(mod, heads=None):
+    return create_block_mask(mod, None, heads, 6, 6, device="cpu", BLOCK_SIZE=2)
+
+
+flex("causal", "return A.flex_attention(q, k, v, {block_mask = A.create_block_mask(causal, nil, nil, 6, 6)})",
+     lambda q, k, v: flex_attention(q, k, v, block_mask=on_cpu(causal_mod)))
+flex("scores", """local slopes = flow.tensor {0.5, 0.25, 0.125, 0}:to(q.dtype)
+     return A.flex_attention(q, k, v, {scale = 0.3, score_mod = function(s, b, h, i, j) return s + slopes[h] * (j - i) + b * 0.1 end})""",
+     lambda q, k, v: (lambda slopes: flex_attention(
+         q, k, v, scale=0.3, score_mod=lambda s, b, h, i, j: s + slopes[h] * (j - i) + b * 0.1))(
+             torch.tensor([0.5, 0.25, 0.125, 0], dtype=q.dtype)))
+flex("scores and a mask", """local mask = A.create_block_mask(A.or_masks(A.and_masks(causal, near), head), nil, 4, 6, 6)
+     return A.flex_attention(q, k, v, {block_mask = mask, score_mod = function(s) return s:tanh() * 2 end})""",
+     lambda q, k, v: flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s.tanh() * 2,
+                                    block_mask=on_cpu(or_masks(and_masks(causal_mod, near_mod), head_mod), 4)))
+flex("shared heads", """return A.flex_attention(q, k:narrow(1, 0, 2), v:narrow(1, 0, 2), {enable_gqa = true,
+     score_mod = function(s, _, _, i, j) return flow.where(i:ge(j), s, -math.huge) end})""",
+     lambda q, k, v: flex_attention(q, k[:, :2], v[:, :2], enable_gqa=True,
+                                    score_mod=lambda s, b, h, i, j: torch.where(i >= j, s, -INF)))
+cases.append(Case("flex_attention masks", """local flow, x = ...
+    local A = flow.nn.attention
+    local function near(_, _, i, j) return (i - j):abs():le(1) end
+    local mask = A.create_block_mask(near, nil, nil, 7, 5, {BLOCK_SIZE = 2})
+    return mask.mask, flow.tensor {mask:sparsity()}, A.create_mask(near, 2, 3, 4, 4)""",
+    lambda x: (create_mask(near_mod, 1, 1, 7, 5, device="cpu"),
+               torch.tensor([create_block_mask(near_mod, None, None, 7, 5, device="cpu", BLOCK_SIZE=2).sparsity()]),
+               create_mask(near_mod, 2, 3, 4, 4, device="cpu")),
+    lambda random, dtype: [randn(random, dtype, 1)], order=0, dtypes=(torch.float32,)))
+
 # ---- positions ----
 
 def turned(x, interleaved, first=0, base=10000.0):

@@ -4,8 +4,9 @@ local has = require("flow.has").has
 
 -- Tables of names, in the order in which they are asked.
 local places = {
-    "flow", "nn", "optim", "data", "nn.functional", "nn.utils", "nn.init", "optim.lr_scheduler", "linalg", "fft",
-    "special", "signal", "distributions", "func", "autograd", "nn.utils.parametrizations", "nn.utils.parametrize",
+    "flow", "nn", "optim", "data", "nn.functional", "nn.attention", "nn.utils", "nn.init", "optim.lr_scheduler",
+    "linalg", "fft", "special", "signal", "distributions", "func", "autograd", "nn.utils.parametrizations",
+    "nn.utils.parametrize",
 }
 local is_place = {}
 for _, place in ipairs(places) do is_place[place] = true end

@@ -503,6 +503,7 @@ local files = {
         "TransformerDecoderLayer",
     nn_quantize = "QuantizedLinear quantize",
     nn_recurrent = "RNNBase LSTM GRU RNN LSTMCell GRUCell RNNCell",
+    nn_flex_attention = "attention",
     nn_utils = "utils",
 }
 
