@@ -77,14 +77,18 @@ fl_status fl_shape_broadcast(fl_shape *out, const char *who, const fl_shape *a, 
     return fl_shape_make(out, who, dims, ndim);
 }
 
+/* Apart, so that its text takes no stack where nothing is wrong. */
+static __attribute__((noinline)) fl_status fail_axis(const char *who, int64_t axis, const fl_shape *shape, int ndim)
+{
+    char text[FL_SHAPE_TEXT];
+    return fl_fail(FL_ERR_SHAPE, "%s: axis %" PRId64 " is out of range for shape %s (%d to %d)", who, axis,
+                   fl_shape_text(text, shape), -ndim, ndim - 1);
+}
+
 fl_status fl_shape_axis(int *out, const char *who, int64_t axis, const fl_shape *shape)
 {
     int ndim = shape->ndim ? shape->ndim : 1;
-    if (axis < -ndim || axis >= ndim) {
-        char text[FL_SHAPE_TEXT];
-        return fl_fail(FL_ERR_SHAPE, "%s: axis %" PRId64 " is out of range for shape %s (%d to %d)", who, axis,
-                       fl_shape_text(text, shape), -ndim, ndim - 1);
-    }
+    if (axis < -ndim || axis >= ndim) return fail_axis(who, axis, shape, ndim);
     *out = (int)(axis < 0 ? axis + ndim : axis);
     return FL_OK;
 }

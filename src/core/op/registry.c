@@ -309,7 +309,7 @@ static void grow_late(void)
 }
 
 /* The signature of an op that `table` has not, where it would lie at e. */
-static const fl_signature *new_signature(struct entry *e, const fl_op *op)
+static __attribute__((noinline)) const fl_signature *new_signature(struct entry *e, const fl_op *op)
 {
     int *count = &known;
     if (known == TABLE_LIMIT) {
