@@ -22,6 +22,19 @@ describe("special functions", function()
         it(name, function() near(row[2], special[name](doubles(row[1]))) end)
     end
 
+    it("modified Bessel functions of float32 are those of float64, rounded", function()
+        local x = flow.linspace(-60, 60, 4801)
+        for _, name in ipairs {"i0", "i0e", "i1", "i1e"} do
+            local wide, narrow = special[name](x:to "float64"), special[name](x)
+            flow.testing.assert_close(narrow:to "float64", wide, {rtol = 6.1e-8, atol = 1e-30})
+        end
+        local edges = flow.tensor {math.huge, -math.huge, 1000, -1000}
+        assert.are.same({math.huge, math.huge, math.huge, math.huge}, special.i0(edges):totable())
+        assert.are.same({math.huge, -math.huge, math.huge, -math.huge}, special.i1(edges):totable())
+        assert.are.same({0, 0}, special.i0e(edges):narrow(0, 0, 2):totable())
+        assert.is_true(special.i0(flow.tensor(0 / 0)):isnan():item() and special.i1e(flow.tensor(0 / 0)):isnan():item())
+    end)
+
     it("have the incomplete gamma functions add up to 1", function()
         local a, x = doubles {0.5, 3, 40, 2e5}, doubles {1.5, 2, 45, 2.001e5}
         flow.testing.assert_close(flow.igamma(a, x) + flow.igammac(a, x), flow.ones_like(a), {rtol = 1e-12, atol = 0})

@@ -370,15 +370,16 @@ FL_VMATH double fl_normal_cdf_f64(double x) { return 0.5 * (1 + fl_erf_f64(x * 0
 
 /* ---- functions that are computed in double precision for both ---- */
 
+FL_VMATH double fl_i0_f64(double x) { return fl_special_i0(x); }
+FL_VMATH double fl_i0e_f64(double x) { return fl_special_i0e(x); }
+FL_VMATH double fl_i1_f64(double x) { return fl_special_i1(x); }
+FL_VMATH double fl_i1e_f64(double x) { return fl_special_i1e(x); }
+
 extern double j0(double x), j1(double x), y0(double x), y1(double x);
 
 #define FL_VMATH_SPECIAL(name, function)                                           \
     FL_VMATH float fl_##name##_f32(float x) { return (float)function((double)x); } \
     FL_VMATH double fl_##name##_f64(double x) { return function(x); }
-FL_VMATH_SPECIAL(i0, fl_special_i0)
-FL_VMATH_SPECIAL(i0e, fl_special_i0e)
-FL_VMATH_SPECIAL(i1, fl_special_i1)
-FL_VMATH_SPECIAL(i1e, fl_special_i1e)
 FL_VMATH_SPECIAL(k0, fl_special_k0)
 FL_VMATH_SPECIAL(k0e, fl_special_k0e)
 FL_VMATH_SPECIAL(k1, fl_special_k1)

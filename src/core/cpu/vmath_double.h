@@ -295,6 +295,84 @@ FL_VMATH float fl_lgamma_f32(float x)
     return x != x ? x : pole ? INFINITY : result;
 }
 
+/* ---- modified Bessel functions ---- */
+
+/* I0(x), |x| <= 8, of t = x^2 / 4; sqrt(x) exp(-x) I0(x), x >= 8, of u = 1 / x */
+FL_VMATH double fl_i0_near_wide(double t)
+{
+    double p = 1.123523432785977e-15;
+    p = fl_fma_f64(p, t, 5.6169926933846903e-14);
+    p = fl_fma_f64(p, t, 8.0194859646835778e-12);
+    p = fl_fma_f64(p, t, 6.0952773312128434e-10);
+    p = fl_fma_f64(p, t, 3.9414577786654937e-08);
+    p = fl_fma_f64(p, t, 1.9287576994549372e-06);
+    p = fl_fma_f64(p, t, 6.9445319432025153e-05);
+    p = fl_fma_f64(p, t, 0.0017361092880067957);
+    p = fl_fma_f64(p, t, 0.027777779901511982);
+    p = fl_fma_f64(p, t, 0.24999999880417292);
+    p = fl_fma_f64(p, t, 1.0000000002425773);
+    p = fl_fma_f64(p, t, 0.99999999999267486);
+    return p;
+}
+FL_VMATH double fl_i0_far_wide(double u)
+{
+    double p = 8.4863197998801994;
+    p = fl_fma_f64(p, u, -1.8894301393702821);
+    p = fl_fma_f64(p, u, 0.33466495307951055);
+    p = fl_fma_f64(p, u, 0.030349798186864764);
+    p = fl_fma_f64(p, u, 0.029661913788091347);
+    p = fl_fma_f64(p, u, 0.028044108034506552);
+    p = fl_fma_f64(p, u, 0.049867821074477861);
+    p = fl_fma_f64(p, u, 0.39894228036914925);
+    return p;
+}
+
+/* 2 I1(x) / x and sqrt(x) exp(-x) I1(x), alike */
+FL_VMATH double fl_i1_near_wide(double t)
+{
+    double p = 9.1012007372252587e-17;
+    p = fl_fma_f64(p, t, 5.3149569050926025e-15);
+    p = fl_fma_f64(p, t, 7.9483321603780765e-13);
+    p = fl_fma_f64(p, t, 6.7860954351061352e-11);
+    p = fl_fma_f64(p, t, 4.9252359542181928e-09);
+    p = fl_fma_f64(p, t, 2.7554857298390289e-07);
+    p = fl_fma_f64(p, t, 1.15741646892722e-05);
+    p = fl_fma_f64(p, t, 0.00034722201720975462);
+    p = fl_fma_f64(p, t, 0.0069444447083317129);
+    p = fl_fma_f64(p, t, 0.083333333165369283);
+    p = fl_fma_f64(p, t, 0.50000000003969169);
+    p = fl_fma_f64(p, t, 0.99999999999854638);
+    return p;
+}
+FL_VMATH double fl_i1_far_wide(double u)
+{
+    double p = -9.6109422742771109;
+    p = fl_fma_f64(p, u, 2.1456848191659175);
+    p = fl_fma_f64(p, u, -0.39202170148967919);
+    p = fl_fma_f64(p, u, -0.040740662481324817);
+    p = fl_fma_f64(p, u, -0.04143022850673251);
+    p = fl_fma_f64(p, u, -0.046743221132810805);
+    p = fl_fma_f64(p, u, -0.14960339916212945);
+    p = fl_fma_f64(p, u, 0.39894228044169516);
+    return p;
+}
+
+/* The modified Bessel function of an order, by the two fits for it; scaled: times exp(-|x|). */
+#define FL_VMATH_BESSEL_I(name, order, factor, scaled)                                                 \
+    FL_VMATH float fl_##name##_f32(float x)                                                            \
+    {                                                                                                  \
+        double y = fl_abs_f64(x), a = y < 8 ? y : 8, b = y > 8 ? y : 8, u = 1 / b;                     \
+        double near = fl_i##order##_near_wide(0.25 * a * a) * (scaled ? fl_exp_wide(-a) : 1) * factor; \
+        double far = fl_i##order##_far_wide(u) * __builtin_sqrt(u) * (scaled ? 1 : fl_exp_wide(b));    \
+        float large = (float)(!scaled & (y > 95) ? (double)INFINITY : far);                            \
+        return x != x ? x : y > 8 ? (order ? fl_copysign_f32(large, x) : large) : (float)near;         \
+    }
+FL_VMATH_BESSEL_I(i0, 0, 1, 0)
+FL_VMATH_BESSEL_I(i0e, 0, 1, 1)
+FL_VMATH_BESSEL_I(i1, 1, (0.5 * (double)x), 0)
+FL_VMATH_BESSEL_I(i1e, 1, (0.5 * (double)x), 1)
+#undef FL_VMATH_BESSEL_I
+
 /* ---- remainders with the sign of x: |x| <= 2^28 |y| (float), 2^52 |y| (double), so that quotients are whole numbers
 ** ---- */
 

@@ -61,8 +61,16 @@ FL_SPECIAL double fl_special_grown(double scaled, double x)
     double half = exp(fabs(x) / 2);
     return fabs(x) == INFINITY ? copysign(INFINITY, scaled + x) : scaled * half * half;
 }
-FL_SPECIAL double fl_special_i0(double x) { return x != x ? x : fl_special_grown(fl_special_i0e(x), fabs(x)); }
-FL_SPECIAL double fl_special_i1(double x) { return x != x ? x : fl_special_grown(fl_special_i1e(x), x); }
+FL_SPECIAL double fl_special_i0(double x)
+{
+    if (fabs(x) < 30) return fl_special_bessel_series(x, 0);
+    return x != x ? x : fl_special_grown(fl_special_i0e(x), fabs(x));
+}
+FL_SPECIAL double fl_special_i1(double x)
+{
+    if (fabs(x) < 30) return fl_special_bessel_series(x, 1) * (x / 2);
+    return x != x ? x : fl_special_grown(fl_special_i1e(x), x);
+}
 
 /* The integral of exp(-x (cosh t - 1)) cosh(order t) over t > 0 by the trapezoidal rule, whose error vanishes as
 ** exp(-pi^2 / step) for such integrands. */
