@@ -553,3 +553,78 @@ describe("hooks of optimizers", function()
         assert.are.equal("register_step_pre_hook: hook must be a function, got 3", support.message_of(function() opt:register_step_pre_hook(3) end))
     end)
 end)
+
+describe("an optimizer of a script", function()
+    local Heavy = optim.Optimizer:extend("Heavy", {lr = 0.1, momentum = 0.5})
+    function Heavy:update(group)
+        for _, p in ipairs(group.params) do
+            if p.grad then
+                local state = self.state[p]
+                state.step = (state.step or 0) + 1
+                state.buffer = state.step == 1 and p.grad:clone() or state.buffer * group.momentum + p.grad
+                p:sub_(state.buffer * group.lr)
+            end
+        end
+    end
+
+    local function trained(class, steps, before)
+        local w, frozen = nn.Parameter(flow.tensor(start, {dtype = "float64"})), nn.Parameter(flow.ones(2))
+        local opt = class({{params = {w}, lr = 0.2}, {params = {frozen}}}, {momentum = 0.9})
+        if before then before(opt, w) end
+        for t = 1, steps do
+            opt:step(function()
+                opt:zero_grad()
+                local loss = (w * w * t):sum()
+                loss:backward()
+                return loss
+            end)
+        end
+        return w:detach(), opt
+    end
+
+    it("does what its update says, by groups, under schedulers and with hooks", function()
+        assert.are.same(trained(optim.SGD, 4):totable(), trained(Heavy, 4):totable())
+        local count = 0
+        local _, opt = trained(Heavy, 3, function(o) o:register_step_post_hook(function() count = count + 1 end) end)
+        assert.are.equal(3, count)
+        local scheduler = optim.lr_scheduler.StepLR(opt, 1, 0.5)
+        opt:step()
+        scheduler:step()
+        assert.are.same({0.1, 0.05}, {opt.param_groups[1].lr, opt.param_groups[2].lr})
+        assert.are.equal("Heavy(\n  group 1: 1 parameters, lr=0.1, momentum=0.9\n  group 2: 1 parameters, lr=0.05, momentum=0.9\n)",
+            tostring(opt))
+    end)
+
+    it("goes on from its state dict, through a file too", function()
+        local want = trained(Heavy, 6)
+        local file = os.tmpname()
+        local w, opt = trained(Heavy, 3)
+        flow.save(file, {opt = opt:state_dict(), w = w})
+        local again = nn.Parameter(w:clone())
+        local other = Heavy({{params = {again}}, {params = {nn.Parameter(flow.ones(2))}}})
+        other:load_state_dict(flow.load(file, {lazy = true}).opt)
+        os.remove(file)
+        assert.are.equal(0.2, other.groups[1].lr)
+        assert.are.equal(3, other.state[again].step)
+        for t = 4, 6 do
+            again.grad = again:detach() * (2 * t)
+            other:step()
+        end
+        support.close(want, again:detach(), 1e-12, "training that goes on")
+    end)
+
+    it("says what is missing", function()
+        local w = nn.Parameter(flow.ones(2))
+        for expected, f in pairs {
+            ["X has no update(group)"] = function() optim.Optimizer:extend("X", {lr = 1})({w}):step() end,
+            ["Optimizer:extend: takes a name and the defaults of the options: Optimizer:extend(\"Lion\", {lr = 1e-4})"] = function()
+                optim.Optimizer:extend("X")
+            end,
+            ["Heavy: unknown option 'momemtum'; did you mean 'momentum'?"] = function() Heavy({w}, {momemtum = 1}) end,
+            ["Heavy:load_state_dict: takes a table from state_dict"] = function() Heavy({w}):load_state_dict({}) end,
+            ["Heavy:load_state_dict: the state has 2 groups, the optimizer 1"] = function()
+                Heavy({w}):load_state_dict(select(2, trained(Heavy, 1)):state_dict())
+            end,
+        } do assert.are.equal(expected, support.message_of(f)) end
+    end)
+end)

@@ -174,7 +174,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"autograd", "forward_ad", "write flow.func.jvp(f, primals, tangents)"},
 
     {"optim", "SparseAdam", "there are no sparse gradients; write optim.Adam"},
-    {"optim", "Optimizer", "write a table with methods step and zero_grad that changes parameters inside flow.no_grad"},
 
     {"data", "Dataset",
      "a dataset is a table with a method get(position), from 0, and a __len; or write data.tensors(x, y)"},

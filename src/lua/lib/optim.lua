@@ -11,7 +11,7 @@ local optim = lazy_names.add({
     schedule = schedule.schedule, Scheduler = schedule.Scheduler, clip_grad_norm = require "flow.optim_clip",
 }, {
     optim_average = "AveragedModel", optim_lr_scheduler = "lr_scheduler", optim_lbfgs = "LBFGS", optim_muon = "Muon",
-    optim_adafactor = "Adafactor", optim_swa = "swa_utils",
+    optim_adafactor = "Adafactor", optim_custom = "Optimizer", optim_swa = "swa_utils",
 })
 for name, rule in pairs(rules) do optim[name] = base.define(name, rule) end
 
