@@ -24,6 +24,7 @@ end
 describe("flow.distributions:", function()
     it("every class has a line", function()
         local known, missing = {Distribution = true, transforms = true, biject_to = true, transform_to = true}, {}
+        for name in pairs(D.transforms) do known[name] = true end
         for _, line in ipairs(lines) do known[line[1]] = true end
         for _, name in ipairs(getmetatable(D).__names) do
             if not known[name] then missing[#missing + 1] = name end
@@ -257,5 +258,13 @@ describe("distributions", function()
     it("take a rule for another pair", function()
         D.register_kl(D.Normal, D.Poisson, function(p) return p.loc * 0 + 7 end)
         assert.are.equal(7, D.kl_divergence(D.Normal(0, 1), D.Poisson(1)):item())
+    end)
+end)
+
+describe("transforms", function()
+    it("are names of flow.distributions too", function()
+        for name, value in pairs(D.transforms) do
+            if name:find "Transform$" then assert.is_true(rawequal(value, D[name]), name) end
+        end
     end)
 end)

@@ -116,3 +116,18 @@ describe("set_grad_enabled", function()
             message(function() flow.set_grad_enabled(1) end))
     end)
 end)
+
+describe("flow.autograd.gradgradcheck", function()
+    local x = flow.tensor({0.5, -1.5}, {dtype = "float64"}):requires_grad_()
+    local message_of = require("tests.support").message_of
+
+    it("compares gradients of two orders with differences", function()
+        assert.is_true(flow.autograd.gradgradcheck(function(y) return y ^ 3 end, x))
+        local detached = flow.autograd_function(function(ctx, y)
+            ctx:save(y)
+            return y ^ 3
+        end, function(ctx, g) return g * (ctx.saved[1]:square() * 3):detach() end)
+        assert.is_true(flow.autograd.gradcheck(detached, x))
+        assert.is_truthy(message_of(function() flow.autograd.gradgradcheck(detached, x) end):find("gradgradcheck: derivative 2 of input 1", 1, true))
+    end)
+end)

@@ -9,6 +9,17 @@ local M = {
     set_grad_enabled = flow.set_grad_enabled, inference_mode = flow.no_grad, gradcheck = flow.gradcheck,
 }
 
+---gradcheck, and the gradients of the gradients as well.
+---@param f function
+---@param inputs any a tensor or a list
+---@param opts {eps: number, tolerance: number, most: integer}
+---@return boolean
+function M.gradgradcheck(f, inputs, opts)
+    return flow.gradcheck(f, inputs, {
+        eps = opts.eps, tolerance = opts.tolerance, most = opts.most, order = 2, what = "gradgradcheck",
+    })
+end
+
 ---backward of several tensors, with the gradient of each where it has more than one element.
 ---@param tensors any a tensor or a list
 ---@param grad_tensors any
@@ -179,6 +190,8 @@ check.takes(F, {
 check.takes(M, {
     [[autograd.backward(tensors: tensor or list, grad_tensors: tensor or list?,
         {retain_graph: boolean = false, create_graph: boolean = false})]],
+    "autograd.gradgradcheck(f: function, inputs: tensor or list, {eps: number >= 1e-12 = 1e-5, "
+        .. "tolerance: number >= 0 = 2e-5, most: integer >= 1 = 16})",
 })
 
 M.functional = check.strict("autograd.functional", F)

@@ -445,7 +445,10 @@ lazy_names.add(M, {
     distributions_compound = "Independent MixtureSameFamily TransformedDistribution",
     distributions_more = "FisherSnedecor InverseGamma LogisticNormal GeneralizedPareto",
     distributions_matrix = "Wishart LKJCholesky",
-    distributions_transforms = "transforms",
+    distributions_transforms = "transforms AbsTransform AffineTransform CatTransform ComposeTransform "
+        .. "CorrCholeskyTransform CumulativeDistributionTransform ExpTransform IndependentTransform "
+        .. "LowerCholeskyTransform PositiveDefiniteTransform PowerTransform ReshapeTransform SigmoidTransform "
+        .. "SoftmaxTransform SoftplusTransform StackTransform StickBreakingTransform TanhTransform",
     distributions_registry = "biject_to transform_to",
 })
 

@@ -388,4 +388,10 @@ end, flow.cat, function(self, terms, ndim)
 end)
 check.constructor(Cat, "CatTransform(tseq: list, axis: integer = 0, lengths: list?)")
 
-return {transforms = M}
+-- The classes are names of flow.distributions too.
+local names = {transforms = M}
+for name, value in pairs(M) do
+    if name:find "Transform$" then names[name] = value end
+end
+
+return names
