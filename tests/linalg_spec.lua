@@ -112,6 +112,25 @@ describe("factors", function()
         close(linalg.solve(flow.tensor({{2, 9}, {0, 3}}, {dtype = "float64"}), flow.ones(2, {dtype = "float64"})):unsqueeze(1),
             linalg.solve_triangular(a, flow.ones(2, 1, {dtype = "float64"}), {upper = true}))
     end)
+
+    it("solves with triangles for a vector as for many", function()
+        flow.manual_seed(3)
+        for _, dtype in ipairs {"float32", "float64"} do
+            local near = {rtol = dtype == "float32" and 1e-4 or 1e-11, atol = dtype == "float32" and 1e-5 or 1e-12}
+            for _, n in ipairs {1, 5, 31, 40} do
+                for _, upper in ipairs {true, false} do
+                    local o = {upper = upper, unitriangular = n == 5}
+                    local a = (flow.randn(3, n, n) / n + 2 * flow.eye(n)):to(dtype)
+                    local triangle = upper and a:triu() or a:tril()
+                    if o.unitriangular then triangle = triangle - flow.diag_embed(triangle:diagonal(0, 1, 2)) + flow.eye(n):to(dtype) end
+                    local b = flow.randn(3, n, 1):to(dtype)
+                    flow.testing.assert_close(flow.matmul(triangle, linalg.solve_triangular(a, b, o)), b, near)
+                    o.left, b = false, b:transpose(1, 2)
+                    flow.testing.assert_close(flow.matmul(linalg.solve_triangular(a, b, o), triangle), b, near)
+                end
+            end
+        end
+    end)
 end)
 
 describe("gradients", function()

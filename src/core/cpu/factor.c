@@ -184,12 +184,19 @@ const fl_matrix_routine fl_matrix_solve = {plan_solve, run_solve, solve_operatio
 
 static void plan_nothing(fl_matrices *job) { job->bytes = 0; }
 
+enum { VECTOR_FROM = 32 }; /* rows from which trsv of float32 costs less than trsm */
+
 static int run_triangular(const fl_matrices *job, int64_t i, char *scratch)
 {
     int n = job->n, m = job->m, lda = leading(n), rows = job->left ? m : n, columns = job->left ? n : m,
         ldb = leading(rows);
     void *x = fl_matrices_out(job, 0, i, (int64_t)n * m);
     fl_matrices_copy(job, x, fl_matrices_in(job, 1, i, (int64_t)n * m), (int64_t)n * m);
+    if (m == 1 && (n >= VECTOR_FROM || job->dtype == FL_FLOAT64)) { /* without the copy of A that pays for many */
+        job->lapack->trsv(job->choice == 1 ? "L" : "U", job->left ? "T" : "N", job->unit ? "U" : "N", &n,
+                          fl_matrices_in(job, 0, i, (int64_t)n * n), &lda, x, &m, 1, 1, 1);
+        return 0;
+    }
     /* B^T by columns: X^T A^T = B^T, or A^T X^T = B^T; the transpose of an upper triangle is a lower one */
     job->lapack->trsm(job->left ? "R" : "L", job->choice == 1 ? "L" : "U", "N", job->unit ? "U" : "N", &rows, &columns,
                       fl_matrices_one(job), (void *)fl_matrices_in(job, 0, i, (int64_t)n * n), &lda, x, &ldb, 1, 1, 1,

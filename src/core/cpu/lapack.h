@@ -27,6 +27,9 @@ typedef void *fl_lapack_real;
       (FL_LAPACK_TEXT side, FL_LAPACK_TEXT uplo, FL_LAPACK_TEXT trans, FL_LAPACK_TEXT diag, fl_lapack_int m,           \
        fl_lapack_int n, const void *alpha, fl_lapack_real a, fl_lapack_int lda, fl_lapack_real b, fl_lapack_int ldb,   \
        size_t, size_t, size_t, size_t))                                                                                \
+    X(trsv,                                                                                                            \
+      (FL_LAPACK_TEXT uplo, FL_LAPACK_TEXT trans, FL_LAPACK_TEXT diag, fl_lapack_int n, const void *a,                 \
+       fl_lapack_int lda, fl_lapack_real x, fl_lapack_int step, size_t, size_t, size_t))                               \
     X(gemm,                                                                                                            \
       (FL_LAPACK_TEXT ta, FL_LAPACK_TEXT tb, fl_lapack_int m, fl_lapack_int n, fl_lapack_int k, const void *alpha,     \
        const void *a, fl_lapack_int lda, const void *b, fl_lapack_int ldb, const void *beta, fl_lapack_real c,         \
