@@ -344,3 +344,31 @@ describe("AdaptiveLogSoftmaxWithLoss", function()
             message(function() net(input, flow.tensor {0, 9, 0, 0, 0}) end))
     end)
 end)
+
+describe("grouped_mm", function()
+    local F = nn.functional
+
+    it("multiplies each group by its own matrix", function()
+        flow.manual_seed(2)
+        local options = {dtype = "float64"}
+        local a, b = flow.randn({6, 4}, options):requires_grad_(), flow.randn({3, 4, 5}, options):requires_grad_()
+        local offs = flow.tensor {2, 2, 5}
+        local want = flow.cat({a:narrow(0, 0, 2):matmul(b[0]), a:narrow(0, 2, 3):matmul(b[2]), flow.zeros({1, 5}, options)}, 0)
+        assert.are.same(want:detach():totable(), F.grouped_mm(a, b, {offs = offs}):detach():totable())
+        assert.is_true(flow.gradcheck(function(x, w) return F.grouped_mm(x, w, {offs = offs}) end, {a, b}, {order = 2}))
+        local columns = F.grouped_mm(b.mT, a:t(), {offs = offs})
+        assert.are.same(want:t():detach():totable(), columns:detach():totable())
+    end)
+
+    it("says what does not fit", function()
+        local a, b = flow.ones(6, 4), flow.ones(3, 4, 5)
+        for want, f in pairs {
+            ["grouped_mm: [6, 4] and [3, 5, 4] are no groups of matrices that fit"] = function() F.grouped_mm(a, b.mT) end,
+            ["grouped_mm: offs are missing"] = function() F.grouped_mm(a, b) end,
+            ["grouped_mm: offs are of a matrix, and both operands have groups"] = function() F.grouped_mm(b.mT, b, {offs = flow.tensor {1, 2, 3}}) end,
+            ["grouped_mm: offs have 2 entries for 3 groups"] = function() F.grouped_mm(a, b, {offs = flow.tensor {1, 6}}) end,
+            ["grouped_mm: offs must rise to 6 at most, entry 2 is 1 after 3"] = function() F.grouped_mm(a, b, {offs = flow.tensor {3, 1, 6}}) end,
+            ["grouped_mm: offs must be a vector of whole numbers, got float32[3]"] = function() F.grouped_mm(a, b, {offs = flow.ones(3)}) end,
+        } do assert.are.equal(want, message(f)) end
+    end)
+end)

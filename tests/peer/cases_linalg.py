@@ -300,3 +300,12 @@ add("polar", "flow.linalg.polar(a)", L.polar, spread((3, 3)), spread((2, 4, 3)),
 add("svd_lowrank", "(function() local U, S, V = flow.svd_lowrank(a, 3) return S, (U * S):matmul(V.mT) end)()",
     lambda a: (lambda U, S, V: (S, (U * S) @ V.mT))(*torch.svd_lowrank(a, 3)), general((5, 3)), general((3, 4)), order=1, tolerance=10)
 add("pca_lowrank", "(select(2, flow.pca_lowrank(a, 3)))", lambda a: torch.pca_lowrank(a, 3)[1], general((6, 3)), order=0)
+
+# groups of matrices
+ends = "flow.tensor({2, 3, 8}, {dtype = 'int32'})"
+for name, shapes in (("rows", ((8, 16), (3, 16, 32))), ("columns", ((3, 4, 16), (16, 8))), ("sums", ((16, 8), (8, 32)))):
+    add(f"grouped_mm {name}", f"flow.nn.functional.grouped_mm(a, b, {{offs = {ends}}})",
+        lambda a, b: torch.nn.functional.grouped_mm(a, b, offs=torch.tensor([2, 3, 8], dtype=torch.int32)), general(*shapes),
+        order=1, dtypes=(torch.float32,))
+add("grouped_mm of groups", "flow.nn.functional.grouped_mm(a, b)", torch.nn.functional.grouped_mm,
+    general((3, 4, 16), (3, 16, 8)), order=1, dtypes=(torch.float32,))

@@ -96,6 +96,65 @@ end
 M.fractional_max_pool2d, M.fractional_max_pool2d_with_indices = fractional(2, {1, 0})
 M.fractional_max_pool3d, M.fractional_max_pool3d_with_indices = fractional(3, {0, 1, 2})
 
+-- ---- products of groups ----
+
+-- Where each group begins and how long it is, from the ends.
+local function groups_of(offs, size)
+    if offs.ndim ~= 1 or offs.dtype:find "float" or offs.dtype == "bool" then
+        check.fail("grouped_mm: offs must be a vector of whole numbers, got %s%s", offs.dtype, check.shape(offs))
+    end
+    local groups, start = {}, 0
+    for i, stop in ipairs(offs:totable()) do
+        if stop < start or stop > size then
+            check.fail("grouped_mm: offs must rise to %d at most, entry %d is %d after %d", size, i, stop, start)
+        end
+        groups[i] = {start = start, length = stop - start}
+        start = stop
+    end
+    return groups, start
+end
+
+---Products of groups of matrices, as experts have them: rows of mat_a [m, k] with mat_b [groups, k, n], mat_a
+---[groups, m, k] with columns of mat_b [k, n], or, of two matrices, parts of the axis that is summed over: [groups, m,
+---n]. offs has the end of each group; what lies behind the last counts as 0. Without offs both have a group axis.
+---@param mat_a table tensor
+---@param mat_b table tensor
+---@param o {offs: any, out_dtype: string}
+---@return table
+function M.grouped_mm(mat_a, mat_b, o)
+    local rows, columns = mat_a.ndim == 2, mat_b.ndim == 2
+    if not (rows or mat_a.ndim == 3) or not (columns or mat_b.ndim == 3) or mat_a:size(-1) ~= mat_b:size(-2) then
+        check.fail("grouped_mm: %s and %s are no groups of matrices that fit", check.shape(mat_a), check.shape(mat_b))
+    end
+    if (rows or columns) ~= (o.offs ~= nil) then
+        check.fail("grouped_mm: offs %s", o.offs and "are of a matrix, and both operands have groups" or "are missing")
+    end
+    if o.out_dtype then mat_a, mat_b = mat_a:to(o.out_dtype), mat_b:to(o.out_dtype) end
+    if not o.offs then return mat_a:bmm(mat_b) end
+    local both = rows and columns
+    local size = both and mat_b:size(0) or rows and mat_a:size(0) or mat_b:size(1)
+    local groups, stop = groups_of(o.offs, size)
+    local count = not both and (rows and mat_b or mat_a):size(0) or #groups
+    if count ~= #groups or count == 0 then
+        check.fail("grouped_mm: offs have %d entries for %d groups", #groups, count)
+    end
+    local parts = {}
+    for g, group in ipairs(groups) do
+        local a, b
+        if both then
+            a, b = mat_a:narrow(1, group.start, group.length), mat_b:narrow(0, group.start, group.length)
+        elseif rows then a, b = mat_a:narrow(0, group.start, group.length), mat_b:select(0, g - 1)
+        else a, b = mat_a:select(0, g - 1), mat_b:narrow(1, group.start, group.length) end
+        if both or group.length > 0 then parts[#parts + 1] = a:matmul(b) end
+    end
+    if both then return flow.stack(parts) end
+    local rest = rows and {size - stop, mat_b:size(2)} or {mat_a:size(1), size - stop}
+    if size > stop or #parts == 0 then
+        parts[#parts + 1] = flow.zeros(rest, flow.nn.like(mat_a, {dtype = mat_a.dtype}))
+    end
+    return flow.cat(parts, rows and 0 or 1)
+end
+
 local RATIO = "output_ratio: number or list?, _random_samples: tensor?"
 local SIZE = "(input: weight, kernel_size: integer or list, {output_size: integer or list?, "
 check.takes(M, {
@@ -103,6 +162,7 @@ check.takes(M, {
     "fractional_max_pool3d" .. SIZE .. "return_indices: boolean = false, " .. RATIO .. "})",
     "fractional_max_pool2d_with_indices" .. SIZE .. RATIO .. "})",
     "fractional_max_pool3d_with_indices" .. SIZE .. RATIO .. "})",
+    "grouped_mm(mat_a: weight, mat_b: weight, {offs: tensor?, out_dtype: string?})",
 })
 
 return M
