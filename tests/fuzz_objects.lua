@@ -152,6 +152,14 @@ kind("hook", function()
     return x:register_hook(function() end)
 end, type)
 kind("forward_hook", function() return nn.ReLU():register_forward_hook(function() end) end, type)
+kind("block mask", function()
+    return nn.attention.create_block_mask(function(_, _, i, j) return i:ge(j) end, nil, nil, 4, 4)
+end)
+local prune = nn.utils.prune
+for name, arguments in pairs {
+    L1Unstructured = {1}, RandomUnstructured = {1}, LnStructured = {1, 2, 0}, RandomStructured = {1, 0}, Identity = {}, PruningContainer = {},
+    CustomFromMask = {flow.ones(2)},
+} do kind(name, function() return prune[name](table.unpack(arguments)) end, type) end
 kind("no_grad", function()
     local guard = flow.no_grad()
     getmetatable(guard).__close(guard)

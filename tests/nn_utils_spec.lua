@@ -95,10 +95,12 @@ describe("prune", function()
         local Wrong = prune.BasePruningMethod:extend "Wrong"
         function Wrong:compute_mask() return flow.ones(3) end -- luacheck: ignore self
         for want, f in pairs {
-            ["Wrong: compute_mask must give a mask of shape [1, 2], got [3]"] = function() Wrong:apply(one, "weight") end,
+            ["apply: Wrong: compute_mask must give a mask of shape [1, 2], got [3]"] = function() Wrong:apply(one, "weight") end,
             ["X has no compute_mask(t, default_mask)"] = function() prune.BasePruningMethod:extend("X"):apply(one, "weight") end,
-            ["apply: takes a module and a name: method:apply(net, \"weight\")"] = function() Wrong:apply("weight") end,
-            ["add_pruning_method: takes an object of a pruning method, got class identity"] = function() prune.PruningContainer(prune.Identity) end,
+            ["apply: net must be a module, got 'weight'"] = function() Wrong:apply("weight") end,
+            ["add_pruning_method: method must be an object of a pruning method, got class identity"] = function()
+                prune.PruningContainer():add_pruning_method(prune.Identity)
+            end,
             ["global_unstructured: method must be a class of unstructured methods, got class ln_structured"] = function()
                 prune.global_unstructured({{one, "weight"}}, prune.LnStructured, {amount = 1})
             end,

@@ -114,9 +114,10 @@ Method.__index = Method
 
 -- Classes and their objects.
 local classes = setmetatable({[Method] = true}, {__mode = "k"})
-local function is_method(value)
-    return type(value) == "table" and (classes[value] or classes[getmetatable(value)] or false)
+local function is_object(value)
+    return type(value) == "table" and classes[getmetatable(value) or false] or false
 end
+local function is_method(value) return type(value) == "table" and classes[value] or is_object(value) end
 
 local function construct(class, ...)
     local self = setmetatable({}, class)
@@ -145,13 +146,19 @@ function Method:compute_mask(t, default_mask) -- luacheck: ignore t default_mask
     check.fail("%s has no compute_mask(t, default_mask)", self.name)
 end
 
+-- What messages begin with: the method, after the function of ours that a script called, if that has another name.
+local function who_of(method)
+    local caller = check.read_by ""
+    return (caller == "" or caller == method.name .. ": ") and method.name or caller .. method.name
+end
+
 -- The mask that a method makes for what another one has left.
 local function combined(method, scores, mask)
-    local kind = method.PRUNING_TYPE
+    local kind, who = method.PRUNING_TYPE, who_of(method)
     local function ask(t, default)
         local result = method:compute_mask(t, default)
         if not check.is_tensor(result) or check.shape(result) ~= check.shape(default) then
-            check.fail("%s: compute_mask must give a mask of shape %s, got %s", method.name, check.shape(default),
+            check.fail("%s: compute_mask must give a mask of shape %s, got %s", who, check.shape(default),
                 check.is_tensor(result) and check.shape(result) or check.got(result))
         end
         return result:to(mask.dtype)
@@ -164,9 +171,9 @@ local function combined(method, scores, mask)
     end
     if kind ~= "structured" or math.type(method.axis) ~= "integer" then
         check.fail('%s: PRUNING_TYPE must be "unstructured", "global", or "structured" with the field axis, got %s',
-            method.name, check.got(kind))
+            who, check.got(kind))
     end
-    local axis = axis_of(method.name, mask, method.axis)
+    local axis = axis_of(who, mask, method.axis)
     local left = slices_left(mask, axis):nonzero():squeeze(1)
     return mask:index_copy(axis, left, ask(scores:index_select(axis, left), mask:index_select(axis, left)))
 end
@@ -175,9 +182,6 @@ end
 ---@param net flow.nn.Module
 ---@param name string
 function Method:apply(net, name, ...)
-    if not is_method(self) or not module.is_module(net) or type(name) ~= "string" then
-        check.fail("apply: takes a module and a name: method:apply(net, \"weight\")")
-    end
     local method = classes[self] and self(...) or self
     local t = original_of(method.name, net, name)
     local scores = method.importance_scores or t:detach()
@@ -204,13 +208,13 @@ function M.L1Unstructured:init(amount, importance_scores)
     self.amount, self.importance_scores = amount, importance_scores
 end
 function M.L1Unstructured:compute_mask(t, default_mask)
-    return without_least(self.name, default_mask, t:abs(), self.amount)
+    return without_least(who_of(self), default_mask, t:abs(), self.amount)
 end
 
 M.RandomUnstructured = Method:extend "random_unstructured"
 function M.RandomUnstructured:init(amount) self.amount = amount end
 function M.RandomUnstructured:compute_mask(t, default_mask)
-    return without_least(self.name, default_mask, random_like(t), self.amount)
+    return without_least(who_of(self), default_mask, random_like(t), self.amount)
 end
 
 M.LnStructured = Method:extend "ln_structured"
@@ -219,16 +223,16 @@ function M.LnStructured:init(amount, n, axis, importance_scores)
     self.amount, self.n, self.axis, self.importance_scores = amount, n, axis, importance_scores
 end
 function M.LnStructured:compute_mask(t, default_mask)
-    local axis = axis_of(self.name, t, self.axis)
-    return without_slices(self.name, default_mask, slice_norms(t, self.n, axis), self.amount, axis)
+    local axis = axis_of(who_of(self), t, self.axis)
+    return without_slices(who_of(self), default_mask, slice_norms(t, self.n, axis), self.amount, axis)
 end
 
 M.RandomStructured = Method:extend "random_structured"
 M.RandomStructured.PRUNING_TYPE = "structured"
 function M.RandomStructured:init(amount, axis) self.amount, self.axis = amount, axis end
 function M.RandomStructured:compute_mask(t, default_mask)
-    local axis = axis_of(self.name, t, self.axis)
-    return without_slices(self.name, default_mask, random_like(slice_norms(t, 1, axis)), self.amount, axis)
+    local axis = axis_of(who_of(self), t, self.axis)
+    return without_slices(who_of(self), default_mask, random_like(slice_norms(t, 1, axis)), self.amount, axis)
 end
 
 M.CustomFromMask = Method:extend "custom_from_mask"
@@ -237,6 +241,7 @@ function M.CustomFromMask:init(mask) self.mask = mask end
 function M.CustomFromMask:compute_mask(_, default_mask) return default_mask * self.mask:to(default_mask.dtype) end
 
 M.Identity = Method:extend "identity"
+function M.Identity:init() end -- luacheck: ignore self
 function M.Identity:compute_mask(_, default_mask) return default_mask end -- luacheck: ignore self
 
 M.PruningContainer = Method:extend "PruningContainer"
@@ -248,9 +253,6 @@ end
 ---One more method, asked about what those before it leave.
 ---@param method flow.nn.PruningMethod
 function M.PruningContainer:add_pruning_method(method)
-    if not is_method(method) or classes[method] then
-        check.fail("add_pruning_method: takes an object of a pruning method, got %s", check.got(method))
-    end
     self[#self + 1] = method
 end
 
@@ -258,6 +260,23 @@ function M.PruningContainer:compute_mask(t, default_mask)
     for _, method in ipairs(self) do default_mask = combined(method, t, default_mask) end
     return default_mask
 end
+
+local MASKS = "compute_mask(t: tensor, default_mask: tensor)"
+local checked = {
+    [Method] = {MASKS, "prune(t: weight, default_mask: tensor?, importance_scores: tensor?)"},
+    [M.L1Unstructured] = {MASKS}, [M.RandomUnstructured] = {MASKS}, [M.LnStructured] = {MASKS},
+    [M.RandomStructured] = {MASKS}, [M.CustomFromMask] = {MASKS}, [M.Identity] = {MASKS},
+    [M.PruningContainer] = {"add_pruning_method(method: pruning_method)", MASKS},
+}
+check.define_type("pruning_method", "an object of a pruning method", is_object)
+for class, usages in pairs(checked) do check.methods(class, "method", usages, is_object) end
+for _, usage in ipairs {
+    "L1Unstructured(amount: number, importance_scores: tensor?)", "RandomUnstructured(amount: number)",
+    "LnStructured(amount: number, n: number, axis: integer, importance_scores: tensor?)", "Identity()",
+    "RandomStructured(amount: number, axis: integer)", "CustomFromMask(mask: tensor)",
+    "PruningContainer(...: pruning_method)",
+} do check.constructor(M[usage:match "^%w+"], usage) end
+check.methods(Method, "method", {"extend(name: string)", "apply(net: module, name: string, ...: any)"}, is_method)
 
 -- ---- functions ----
 
