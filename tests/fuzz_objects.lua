@@ -373,7 +373,8 @@ good.update, good.svg = call_of(1, "text"), call_of(folder .. "/program.svg")
 for _, name in ipairs {"parameters", "named_parameters", "buffers", "named_buffers", "children", "named_children", "modules", "named_modules", "count_parameters",
     "state_dict", "eval", "zero_grad", "describe", "extra", "step", "next", "state", "wait", "done", "barrier", "close", "remove", "dot", "memory",
     "backward", "take", "clear", "rate", "seconds"} do good[name] = function() end end
-local more = {["flow.nn.ModuleList"] = true, ["flow.nn.Sequential"] = true, ["flow.optim.schedule.chain"] = true, ["flow.data.tensors"] = true,
+local more = {
+    ["flow.nn.Identity"] = true, ["flow.nn.ModuleList"] = true, ["flow.nn.Sequential"] = true, ["flow.optim.schedule.chain"] = true, ["flow.data.tensors"] = true,
     ["flow.explain"] = true, ["flow.sbp.split"] = false}
 
 local function random_object() return pick(kinds).make() end
