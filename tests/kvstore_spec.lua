@@ -339,9 +339,6 @@ describe("stores refuse", function()
         {"init: key 'x' exists already", function() kv:init({"x", "x"}, {a, a}) end},
         {"init: key 'x' is bool[2], and a store adds up numbers", function() kv:init("x", flow.tensor {true, false}) end},
         {"init: value has 2 tensors; a key begins with one", function() kv:init("x", {a, a}) end},
-        {"init: value is float32[2] on meta, which has no values", function()
-            kv:init("x", flow.ones(2, {device = "meta"}))
-        end},
         {"init: missing argument 'value'", function() kv:init "x" end},
         {"init: value must be a tensor or a list of tensors, got nil", function() kv:init("x", nil) end},
         {"init: value must be a tensor or a list of tensors, got 5", function() kv:init("x", 5) end},
