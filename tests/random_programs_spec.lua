@@ -3,7 +3,7 @@
 local programs = require "tests.programs"
 
 describe("random programs on global tensors of one rank give what they give on local ones:", function()
-    for first = 1, 400, 100 do
+    for first = 1, 600, 100 do
         it(("%d to %d"):format(first, first + 99), function()
             for number = first, first + 99 do
                 local finding, text = programs.check(11, number, true)

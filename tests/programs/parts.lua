@@ -149,6 +149,10 @@ local function sample_arguments(name, sample)
             args.at[value] = #args.tensors
         elseif type(value) == "table" then
             for i = 1, value.n or #value do walk(value[i]) end
+            local keys = {}
+            for k in pairs(value) do if type(k) == "string" and k ~= "n" then keys[#keys + 1] = k end end
+            table.sort(keys)
+            for _, k in ipairs(keys) do walk(value[k]) end
         end
     end
     walk(args)
