@@ -626,6 +626,17 @@ describe("polygamma(1, x)", function()
     end)
 end)
 
+describe("polygamma of an order whose factorial no float holds", function()
+    it("ends, with no finite value", function()
+        for _, dtype in ipairs {"float32", "float64"} do
+            local x = flow.tensor({0.5, 1, -1.5}, {dtype = dtype})
+            for _, order in ipairs {171, 2 ^ 31} do
+                assert.is_false(flow.polygamma(order, x):isfinite():any():item(), dtype .. ", " .. order)
+            end
+        end
+    end)
+end)
+
 describe("x ^ -0.5", function()
     it("is that of C at the edges", function()
         for _, dtype in ipairs {"float32", "float64"} do
