@@ -356,6 +356,9 @@ describe("flow.linalg", function()
             ["linalg.ldl_solve: has no gradient in LD; write LD:detach(), or linalg.solve(A, B)"] = function()
                 ldl_solve(leaf, flow.arange(1, 10), leaf)
             end,
+            ["linalg.ldl_solve: LD and B must have one dtype and pivots be integers, they are float32, float32 and bool"] = function()
+                ldl_solve(one, flow.tensor {true, true}, one)
+            end,
             ["linalg.ldl_solve: the matrix has pivots that linalg.ldl_factor does not give (entry 2)"] = function()
                 ldl_solve(one, flow.tensor {1, -2}, one)
             end,

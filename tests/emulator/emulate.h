@@ -65,7 +65,8 @@ void fl_emulate_launch(cudaStream_t stream, const void *kernel, dim3 grid, dim3 
 /* A thread begins with these arguments. */
 void fl_emulated_arguments(const void *data, size_t bytes);
 
-/* The arguments are taken now, by value, as the GPU's are; the kernel, which may be one of several, lies beside them. */
+/* The arguments are taken now, by value, as the GPU's are; the kernel, which may be one of several, lies beside
+** them. */
 template<typename F, typename... A>
 static inline void fl_emulate(cudaStream_t stream, const void *kernel, dim3 grid, dim3 block, size_t shared,
                               const char *file, int line, F &&body, A... arguments)

@@ -58,11 +58,11 @@ static fl_status infer_solve(fl_infer *infer)
     infer->name = "linalg.ldl_solve";
     FL_TRY(fl_linalg_require_square(infer, SOLVE_LD));
     FL_TRY(fl_linalg_require(infer, SOLVE_B));
-    if (fl_dtype_is_float(in[SOLVE_PIVOTS].dtype) || in[SOLVE_LD].dtype != in[SOLVE_B].dtype)
+    fl_dtype pivot = in[SOLVE_PIVOTS].dtype;
+    if (fl_dtype_is_float(pivot) || pivot == FL_BOOL || in[SOLVE_LD].dtype != in[SOLVE_B].dtype)
         return fl_infer_fail(infer, FL_ERR_DTYPE,
                              "LD and B must have one dtype and pivots be integers, they are %s, %s and %s",
-                             fl_dtype_name(in[SOLVE_LD].dtype), fl_dtype_name(in[SOLVE_B].dtype),
-                             fl_dtype_name(in[SOLVE_PIVOTS].dtype));
+                             fl_dtype_name(in[SOLVE_LD].dtype), fl_dtype_name(in[SOLVE_B].dtype), fl_dtype_name(pivot));
     fl_shape batch = fl_linalg_batch(&in[SOLVE_LD].shape), others = fl_linalg_batch(&in[SOLVE_B].shape);
     int64_t n = fl_linalg_rows(&in[SOLVE_LD].shape);
     fl_shape pivots = fl_linalg_shape(&batch, n, -1);
