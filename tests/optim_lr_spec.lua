@@ -193,6 +193,10 @@ describe("schedulers", function()
             "LambdaLR: the function must return a number, got nil for step 0"},
         {"no scheduler", function() S.ChainedScheduler({}) end,
             "lr_scheduler.ChainedScheduler: missing argument 'schedulers'"},
+        {"the method of a chain for another one", function()
+            local one = S.ConstantLR(optimizer_of())
+            S.ChainedScheduler({one}).state_dict(S.ConstantLR(optimizer_of(), 0.5))
+        end, "ChainedScheduler:state_dict: got ConstantLR(factor=0.5, total_iters=5) as the scheduler"},
         {"a plateau in a sequence", function()
             local o = optimizer_of()
             S.SequentialLR(o, {S.StepLR(o, 1), S.ReduceLROnPlateau(o)}, {2})

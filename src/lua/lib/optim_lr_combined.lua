@@ -41,6 +41,7 @@ local function define(name, fields)
     end
 
     function class:state_dict()
+        if not self._parts then check.fail("%s:state_dict: got %s as the scheduler", name, self) end
         local result = base.LRScheduler.state_dict(self)
         result.schedulers = {}
         for i, part in ipairs(self._parts) do result.schedulers[i] = part:state_dict() end
