@@ -567,6 +567,30 @@ describe("an optimizer of a script", function()
         end
     end
 
+    it("is captured again where an option of a group was changed", function()
+        local Signs = optim.Optimizer:extend("Signs", {lr = 0.1, scales = {1, 1}})
+        function Signs.update(_, group)
+            for _, p in ipairs(group.params) do p:sub_(p.grad:sign() * (group.lr * group.scales[1])) end
+        end
+        local function train(wrap)
+            local w = nn.Parameter(flow.tensor {1.5, -2.5, 3.5})
+            local opt = Signs {w}
+            local schedule = optim.lr_scheduler.ExponentialLR(opt, 0.5)
+            local step = wrap(function()
+                opt:zero_grad()
+                w:square():sum():backward()
+                opt:step()
+            end)
+            for i = 1, 8 do
+                if i == 4 then opt.groups[1].scales[1] = 0.25 end
+                if i == 6 then schedule:step() end
+                step()
+            end
+            return w:detach()
+        end
+        assert.is_true(train(function(f) return f end) == train(flow.capture))
+    end)
+
     local function trained(class, steps, before)
         local w, frozen = nn.Parameter(flow.tensor(start, {dtype = "float64"})), nn.Parameter(flow.ones(2))
         local opt = class({{params = {w}, lr = 0.2}, {params = {frozen}}}, {momentum = 0.9})

@@ -249,6 +249,21 @@ local function guard_groups(self, guards)
     end)
 end
 
+-- A function that tells whether the group has the parameters and the options that it has now.
+local function options_guard(group)
+    local now, entries = {}, {program.entries(group.params)}
+    for key, value in pairs(group) do
+        now[key] = value
+        if key ~= "params" and type(value) == "table" then entries[#entries + 1] = program.entries(value) end
+    end
+    return function()
+        for key, value in pairs(group) do if now[key] ~= value then return false end end
+        for key in pairs(now) do if group[key] == nil then return false end end
+        for i = 1, #entries do if not entries[i]() then return false end end
+        return true
+    end
+end
+
 -- What a hook returns takes the place of `value`.
 local function call_hooks(self, when, value)
     for _, hook in ipairs(hooks.each(hooks_at(self, when))) do
@@ -440,9 +455,8 @@ local function saved_options(self, who, group, saved)
     return result
 end
 
--- The options of each group of a state dict that fits.
-local function check_state(self, state)
-    local who, options, count = self.name .. ":load_state_dict", {}, 0
+-- Refuses a state dict whose groups do not fit those of the optimizer.
+local function check_groups(self, who, state)
     if type(state.groups) ~= "table" or type(state.state) ~= "table" then
         check.fail("%s: takes a table from state_dict", who)
     end
@@ -454,6 +468,15 @@ local function check_state(self, state)
         if type(saved) ~= "table" or type(saved.params) ~= "table" or #saved.params ~= #group.params then
             check.fail("%s: group %d of the state does not have the optimizer's %d parameters", who, i, #group.params)
         end
+    end
+end
+
+-- The options of each group of a state dict that fits.
+local function check_state(self, state)
+    local who, options, count = self.name .. ":load_state_dict", {}, 0
+    check_groups(self, who, state)
+    for i, group in ipairs(self.groups) do
+        local saved = state.groups[i]
         local known = {params = true}
         for key in pairs(self.defaults) do known[key] = true end
         check_names(self, who, saved, known, "an option")
@@ -564,6 +587,15 @@ function M.watch(f) watchers[#watchers + 1] = f end
 ---What surrounds a step that is none of Optimizer's: its hooks, and the functions that watch all optimizers.
 function M.begin_step(optimizer) call_hooks(optimizer, "before") end
 M.end_step = end_step
+M.check_groups = check_groups
+
+---A captured step of an optimizer whose ops a script calls is right while groups, hooks and options are as they are.
+function M.guard_step(optimizer)
+    if not program.recording then return end
+    local guards = {}
+    for i, group in ipairs(optimizer.groups) do guards[i] = options_guard(group) end
+    guard_groups(optimizer, guards)
+end
 
 local usages = {
     "step(closure: function?)", "zero_grad(set_to_none: boolean?)", "add_param_group(group: any)",

@@ -31,6 +31,7 @@ end
 function methods:step(closure)
     local loss
     base.begin_step(self)
+    base.guard_step(self)
     if closure then
         local _ <close> = flow.enable_grad()
         loss = closure()
@@ -79,18 +80,9 @@ end
 
 local function check_state(self, state)
     local who, options = self.name .. ":load_state_dict", {}
-    if type(state.groups) ~= "table" or type(state.state) ~= "table" then
-        check.fail("%s: takes a table from state_dict", who)
-    end
-    if #state.groups ~= #self.groups then
-        check.fail("%s: the state has %d groups, the optimizer %d", who, #state.groups, #self.groups)
-    end
-    for i, group in ipairs(self.groups) do
-        local saved = state.groups[i]
-        if type(saved) ~= "table" or type(saved.params) ~= "table" or #saved.params ~= #group.params then
-            check.fail("%s: group %d of the state does not have the optimizer's %d parameters", who, i, #group.params)
-        end
-        local given = copy_of(saved)
+    base.check_groups(self, who, state)
+    for i = 1, #self.groups do
+        local given = copy_of(state.groups[i])
         given.params = nil
         options[i] = check.options(who, given, self.defaults)
     end
