@@ -134,12 +134,15 @@ if [ -z "${FLOW_PACK:-}" ]; then
     export OPAL_PKGLIBDIR="$pack/openmpi/lib/openmpi" OPAL_PKGDATADIR="$pack/openmpi/share/openmpi"
     export PMIX_INSTALL_PREFIX="$pack/lib/pmix2" PMIX_LIBDIR="$pack/lib/pmix2/lib" PMIX_PKGLIBDIR="$pack/lib/pmix2/lib/pmix"
     export OMPI_MCA_plm=isolated    # all ranks are on this host: it need not have ssh
-    # cuBLASLt: the toolkit's, or the one that PyTorch brought along
-    if ! ls "$toolkit"/lib64/ 2>/dev/null | grep -q 'libcublasLt.so.1[23]' && ! ldconfig -p 2>/dev/null | grep -q 'libcublasLt.so.1[23]'; then
-        FLOW_CUBLASLT=$(LD_LIBRARY_PATH=$FLOW_PACK_LIBRARIES python3 -c 'import glob, sysconfig
-print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib/libcublasLt.so.1[23]"), sep="\n")' 2>/dev/null | head -n 1)
-        if [ -n "$FLOW_CUBLASLT" ]; then export FLOW_CUBLASLT; else unset FLOW_CUBLASLT; fi
-    fi
+    # cuBLASLt and NVRTC: the toolkit's, or those that PyTorch brought along
+    for library in FLOW_CUBLASLT=cublasLt FLOW_NVRTC=nvrtc; do
+        name="lib${library#*=}.so.1[23]"
+        if ! ls "$toolkit"/lib64/ 2>/dev/null | grep -q "$name" && ! ldconfig -p 2>/dev/null | grep -q "$name"; then
+            found=$(LD_LIBRARY_PATH=$FLOW_PACK_LIBRARIES python3 -c 'import glob, sys, sysconfig
+print(*glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/*/lib/" + sys.argv[1]), sep="\n")' "$name" 2>/dev/null | head -n 1)
+            [ -z "$found" ] || export "${library%%=*}=$found"
+        fi
+    done
     # make: no packages to install, Lua and Open MPI lie here
     MAKEFLAGS="${MAKEFLAGS:-} LUA_CFLAGS=-I$pack/include/lua5.4 LUA_LIB=$pack/lib/liblua5.4.a JANSSON_LIB=$pack/lib/libjansson.a PACKAGES_BUILD= PACKAGES_RUN= PACKAGES_TEST="
     [ ! -d "$pack/openmpi" ] || MAKEFLAGS="$MAKEFLAGS MPI_CFLAGS=-I$pack/openmpi/include MPI_LIBS=$pack/openmpi/lib/libmpi.so"

@@ -30,12 +30,18 @@ count=0     # parts so far
 first=1     # of the wave
 : >"$folder/table"
 
-# Files of tests/cuda in the order of what they tell about the others; the first ones take all memory or time, and run alone.
+# Files of tests/cuda in the order of what they tell about the others, then those not named here; the first ones take all memory or
+# time, and run alone. nccl_spec wants the emulation.
 alone="device engine"
-device="copy elementwise fused reduce rows index matmul attention optim random sort scan scatter train registry bench"
+device="copy elementwise fused reduce rows index matmul attention optim random sort scan scatter train graph registry bench"
+for file in tests/cuda/*_spec.lua; do
+    name=$(basename "$file" _spec.lua)
+    case " $alone $device nccl " in *" $name "*) ;; *) device="$device $name" ;; esac
+done
 # Specs of the suite that say something about a device: what ops compute, how gradients, modules, optimizers, files and data
 # behave. The others are about the program, the session, ranks and messages, and are the same everywhere.
-suite="elementwise elementwise_rules fuse reduce matmul autograd nn layers optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
+suite="elementwise elementwise_rules fuse capture capture_replay capture_split capture_training capture_changes program reduce matmul autograd nn layers
+    optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
 ranks="global gradient inference optim checkpoint data train"
 
 # ---- parts ----

@@ -109,6 +109,10 @@ return {
             flops = (6 * PARAMETERS + ATTENTION) * TOKENS},
         {"script", "scripts/train.lua --device cuda", "steps/s", ratio = 2, peer_case = limited(DEFAULT_GPT)},
     }),
+    group("captured", "captured training; peer: CUDA graphs", {
+        {limited(DEFAULT_GPT .. "x1"), "the default GPT", "steps/s", ratio = 1},
+        {limited(GPT_124M .. "x1"), "GPT of 124 M, bfloat16, 8 x 1024", "steps/s", ratio = 1},
+    }),
     group("permute", "permute to contiguous", permutes {
         {"float32,64x1024x1024,0x2x1", 0.95}, {"float16,128x1024x1024,0x2x1", 0.95}, {"float64,32x1024x1024,0x2x1", 0.95},
         {"float32,16x1024x1024,0x2x1", 0.6}, {"bfloat16,64x1024x1024,0x2x1", 0.95}, {"float16,64x1023x1025,0x2x1", 0.6},

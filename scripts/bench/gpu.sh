@@ -41,7 +41,7 @@ fi
 nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 toolkit=$(${nvcc:-true} --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 commit=$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo "${FLOW_COMMIT:-unknown}")
-groups=${GROUPS_OF_GPU:-gpu_limits gpu_train gpu_permute gpu_softmax gpu_elementwise gpu_chains gpu_reduce gpu_sort gpu_images gpu_launch gpu_matmul gpu_tf32 gpu_small
+groups=${GROUPS_OF_GPU:-gpu_limits gpu_train gpu_captured gpu_permute gpu_softmax gpu_elementwise gpu_chains gpu_reduce gpu_sort gpu_images gpu_launch gpu_matmul gpu_tf32 gpu_small
     gpu_shapes gpu_optim gpu_copies gpu_memory gpu_ranks}
 {
     echo "GPU: ${card:-unknown}; CUDA ${toolkit:-unknown}; commit $commit; $(date -u +%Y-%m-%dT%H:%M:%SZ)"

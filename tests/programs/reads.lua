@@ -121,6 +121,13 @@ function kinds.view(d)
     return d:emit(("%s:%s(%s)"):format(name, op, arguments), d.place[name], {op = op})
 end
 
+-- Whether std has a slope everywhere along an axis, or over all of t: none where elements are equal, and rounding decides.
+local function differs(t, axis)
+    if not t:is_floating_point() then return true end
+    local v = (axis and t:var(axis) or t:var()):detach()
+    return v:numel() == 0 or v:gt(1e-6):all():item()
+end
+
 local along = {"sum", "mean", "prod", "any", "all", "amax", "amin", "max", "min", "argmax", "argmin", "sort", "argsort", "cumsum", "softmax", "log_softmax",
     "logsumexp", "norm", "var", "std", "topk", "nonzero"}
 
@@ -130,9 +137,11 @@ function kinds.reduce(d)
     local place = d.place[name]
     if op == "nonzero" then return d:emit(name .. ":nonzero()", place, {op = op}) end
     if t.ndim == 0 or (chance(20) and op ~= "softmax" and op ~= "log_softmax" and op ~= "cumsum" and op ~= "topk") then
+        if op == "std" and not differs(t) then op = "var" end
         return d:emit(("%s:%s()"):format(name, op), place, {op = op})
     end
     local axis = views.axis_of(t)
+    if op == "std" and not differs(t, axis) then op = "var" end
     if op == "topk" then return d:emit(("%s:topk(%d, %d)"):format(name, random(0, t:size(axis)), axis), place, {op = op}) end
     if op == "sort" or op == "argsort" then return d:emit(("%s:%s(%d, %s)"):format(name, op, axis, chance(50)), place, {op = op}) end
     if op == "norm" then return d:emit(("%s:norm(%s, %d)"):format(name, pick {"1", "2", "3", "math.huge"}, axis), place, {op = op}) end

@@ -276,22 +276,26 @@ function GPT:forward(x)
     return self.head(self.norm(h))
 end
 
--- shape: characters, layers, width, heads, context, batch; dropout in percent, and 1 where the head is the table of characters.
--- Reading the loss is part of a step.
+-- shape: characters, layers, width, heads, context, batch; dropout in percent, 1 where the head is the table of characters, and 1
+-- for a captured step. Reading the loss is part of a step.
 function ops.gpt(dtype, shape, extra)
     local characters, layers, width, heads, context, batch = table.unpack(shape)
     local model = GPT(characters, layers, width, heads, context, extra[1] / 100, extra[2] == 1):to("cuda"):to(dtype)
     local optimizer = optim.AdamW(model:parameters(), {lr = 1e-4, betas = {0.9, 0.99}, weight_decay = 0.1})
     local text = flow.randint(0, characters, {100000})
     local loader = flow.data.loader(flow.data.windows(text, context), {batch_size = batch, shuffle = true})
-    return loop(function()
-        local piece = loader:next()
-        local loss = flow.cross_entropy(model(piece[1]:to("cuda")):flatten(0, 1), piece[2]:to("cuda"):flatten())
+    local function step(x, y)
+        local loss = flow.cross_entropy(model(x):flatten(0, 1), y:flatten())
         optimizer:zero_grad()
         loss:backward()
         optim.clip_grad_norm(model:parameters(), 1)
         optimizer:step()
-        loss:item()
+        return loss
+    end
+    if extra[3] == 1 then step = flow.capture(step) end
+    return loop(function()
+        local piece = loader:next()
+        step(piece[1]:to("cuda"), piece[2]:to("cuda")):item()
     end)
 end
 
