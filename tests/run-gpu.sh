@@ -196,7 +196,7 @@ else
         skip "compute-sanitizer" "$obstacle"
     else
         sanitized memcheck ""
-        sanitized racecheck FLOW_CUBLASLT=none      # our kernels, not cuBLAS's
+        sanitized racecheck "FLOW_CUBLASLT=none FLOW_CUFFT=none"    # our kernels, not those of libraries
         wave "$jobs"
     fi
 fi
