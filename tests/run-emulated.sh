@@ -2,7 +2,7 @@
 # run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
 # run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, then with everything deferred to
 # random moments that the rules of streams allow, then with chains of elementwise ops as kernels that a stand-in for NVRTC
-# compiles; NVRTC itself compiles them too, where it is found.
+# compiles; NVRTC itself compiles them too, where it is found. Fourier transforms always go through a stand-in for cuFFT.
 # Last the collectives of ranks that have an emulated GPU each, through a stand-in for NCCL.
 # The last line is the sum: "N passed, N failed, N skipped". Builds that say more: CONFIG=checked (bounds, alignment, races in shared
 # memory, host memory that a GPU does not reach), CONFIG=asan (arrays of kernels, what the host code of the plug-in does).
@@ -10,6 +10,7 @@ set -u
 export ASAN_OPTIONS="${ASAN_OPTIONS-detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS-halt_on_error=1:print_stacktrace=1}"
 out=$1
+export FLOW_CUFFT="$out/emulated/fake_cufft.so"
 shift
 passed=0 failed=0 skipped=0
 log=$(mktemp)

@@ -70,7 +70,8 @@ end
 -- On a GPU positions of its index are not checked.
 local unchecked = {index_add = true, index_add_ = true}
 local takes_pairs = {lamb_step = true, lars_step = true}    -- sums of norms, which only norms make, contiguous
-local without_special = {interpolate = true, multinomial = true, conv1d_input_grad = true, conv2d_input_grad = true, conv3d_input_grad = true, corrcoef = true}
+local without_special = {fft_complex = true, fft_to_half = true, fft_from_half = true,
+    interpolate = true, multinomial = true, conv1d_input_grad = true, conv2d_input_grad = true, conv3d_input_grad = true, corrcoef = true}
 
 local function each_sample(f)
     for _, op in ipairs(ops) do
@@ -92,7 +93,7 @@ end)
 
 describe("on the GPU,", function()
     each_sample(function(op, sample, name)
-        cuda.it(name .. " gives what it gives on the CPU", function()
+        cuda.it_with(cuda.libraries[op.name], name .. " gives what it gives on the CPU", function()
             local args = arguments(op, sample)
             if op.source then return check_source(op, args, name) end
             local f, writes = caller(op)
@@ -117,7 +118,7 @@ end)
 describe("on the GPU in every dtype,", function()
     each_sample(function(op, sample, name)
         if op.source then return end
-        cuda.it(name, function()
+        cuda.it_with(cuda.libraries[op.name], name, function()
             local f, writes = caller(op)
             for _, dtype in ipairs(some(DTYPES, 3, name)) do
                 local args = map_tensors(arguments(op, sample), in_dtype(dtype))
@@ -172,7 +173,7 @@ end
 describe("gradients on the GPU:", function()
     each_sample(function(op, sample, name)
         if not op.differentiable then return end
-        cuda.it(name, function()
+        cuda.it_with(cuda.libraries[op.name], name, function()
             local cases = {{"float32", 1}, {"float32", 1, support.strided}, {"bfloat16", 1}, {"bfloat16", 1, support.strided}}
             cases = {{"float64", 2}, {"float64", 2, support.strided}, table.unpack(some(cases, 1, name))}
             for _, case in ipairs(cases) do

@@ -28,6 +28,18 @@ function M.it_real(name, body)
     process.it_unless(M.emulated and "needs a GPU that is not emulated" or M.obstacle, name, body)
 end
 
+-- The library that a kernel of an op calls, by the variable that names another file of it.
+M.libraries = {fft_complex = "FLOW_CUFFT", fft_to_half = "FLOW_CUFFT", fft_from_half = "FLOW_CUFFT"}
+
+-- it(), for what calls a library: in the emulation there is none but the stand-in that the variable names.
+function M.it_with(variable, name, body)
+    if variable and M.emulated and (os.getenv(variable) or "") == "" then
+        busted.pending(("%s: %s names no stand-in"):format(name, variable))
+    else
+        M.it(name, body)
+    end
+end
+
 ---- layouts ----
 
 -- t on the GPU with the strides it has here: the storage is copied as a whole, where t is a plain view.

@@ -122,13 +122,6 @@ static void lines(const struct work *w, const fl_fft_plan *plan, void *out, int6
 
 /* ---- real lines ---- */
 
-/* Numbers of a line in memory: of the transform's own sizes. */
-static int64_t natural_in(const fl_fft *job) { return job->kind == FL_FFT_HALF_TO_REAL ? job->n / 2 + 1 : job->n; }
-static int64_t natural_out(const fl_fft *job) { return job->kind == FL_FFT_REAL_TO_HALF ? job->n / 2 + 1 : job->n; }
-/* Reals of a number. */
-static int64_t width_in(const fl_fft *job) { return job->kind == FL_FFT_REAL_TO_HALF ? 1 : 2; }
-static int64_t width_out(const fl_fft *job) { return job->kind == FL_FFT_HALF_TO_REAL ? 1 : 2; }
-
 /* Real lines of even length n: complex ones of n / 2, and a step between halves. */
 static void real_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
 {
@@ -215,8 +208,8 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static void buffered_lines(const struct work *w, int64_t begin, int count, char *scratch)
 {
     const fl_fft *job = w->job;
-    int64_t takes = natural_in(job), gives = natural_out(job), wide_in = width_in(job) * w->item,
-            wide_out = width_out(job) * w->item;
+    int64_t takes = fl_fft_takes(job), gives = fl_fft_gives(job), wide_in = fl_fft_width_in(job) * w->item,
+            wide_out = fl_fft_width_out(job) * w->item;
     char *in = scratch, *out = in + ((w->group * takes * wide_in + 63) & ~(int64_t)63);
     char *rest = out + ((w->group * gives * wide_out + 63) & ~(int64_t)63);
     for (int i = 0; i < count; i++) {
@@ -241,7 +234,7 @@ static void *own_scratch(struct work *w)
 
 static bool is_natural(const fl_fft *job)
 {
-    return job->inner == 1 && job->in_size == natural_in(job) && job->out_size == natural_out(job);
+    return job->inner == 1 && job->in_size == fl_fft_takes(job) && job->out_size == fl_fft_gives(job);
 }
 
 static void run_groups(void *context, int64_t begin, int64_t end)
@@ -249,7 +242,8 @@ static void run_groups(void *context, int64_t begin, int64_t end)
     struct work *w = context;
     const fl_fft *job = w->job;
     char *scratch = own_scratch(w);
-    int64_t wide_in = natural_in(job) * width_in(job) * w->item, wide_out = natural_out(job) * width_out(job) * w->item;
+    int64_t wide_in = fl_fft_takes(job) * fl_fft_width_in(job) * w->item,
+            wide_out = fl_fft_gives(job) * fl_fft_width_out(job) * w->item;
     for (int64_t g = begin; scratch && g < end; g++) {
         int64_t first = g * w->group;
         int count = (int)smaller(w->group, w->lines - first);

@@ -13,22 +13,7 @@
 #define FL_FFT_H
 
 #include "cpu.h"
-
-typedef enum fl_fft_kind { FL_FFT_COMPLEX, FL_FFT_REAL_TO_HALF, FL_FFT_HALF_TO_REAL } fl_fft_kind;
-
-/* Lines along an axis of row-major arrays [outer][size][inner]; sizes count complex numbers, of the real side reals. A
-** line is cut or filled with zeros to what the transform of length n takes, and so is its result. */
-typedef struct fl_fft {
-    const char *name; /* for messages */
-    fl_fft_kind kind;
-    fl_dtype dtype;
-    bool inverse;  /* the sign of the exponent is plus */
-    double scale;  /* of all results */
-    double inside; /* half spectra: of the numbers that stand for two, beside `scale` */
-    int64_t n, outer, inner, in_size, out_size;
-    const void *in;
-    void *out;
-} fl_fft;
+#include "op/fft.h"
 
 fl_status fl_cpu_fft(const fl_fft *job);
 

@@ -10,9 +10,6 @@
 #include "cpu/stage.h"
 #include "expr.h"
 
-/* length: of the transform; size: of the result along the axis; inside: factor of what stands for two numbers. */
-enum { FFT_AXIS, FFT_LENGTH, FFT_SIZE, FFT_INVERSE, FFT_SCALE, FFT_INSIDE };
-
 static bool complex_in(const fl_op *op) { return op->variant != FL_FFT_REAL_TO_HALF; }
 static bool complex_out(const fl_op *op) { return op->variant != FL_FFT_HALF_TO_REAL; }
 
@@ -32,18 +29,18 @@ static fl_status infer_fft(fl_infer *infer)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes a tensor with at least one axis, x is %s", text);
     if (x->ndim - complex_in(infer->op) + complex_out(infer->op) > FL_MAX_NDIM)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "has room for %d axes, x is %s", FL_MAX_NDIM, text);
-    int64_t axis = at[FFT_AXIS].integer;
+    int64_t axis = at[FL_FFT_AXIS].integer;
     int ndim = axes_of(infer->op, x);
     if (axis < 0 || axis >= ndim)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "axis %lld is not one of the %d signal axes of %s", (long long)axis,
                              ndim, text);
-    if (at[FFT_LENGTH].integer < 1 || at[FFT_SIZE].integer < 0)
+    if (at[FL_FFT_LENGTH].integer < 1 || at[FL_FFT_SIZE].integer < 0)
         return fl_infer_fail(infer, FL_ERR_VALUE, "the length %lld must be at least 1",
-                             (long long)at[FFT_LENGTH].integer);
+                             (long long)at[FL_FFT_LENGTH].integer);
     FL_TRY(fl_infer_same(infer));
     fl_shape *out = &infer->out[0].shape;
     out->ndim = ndim;
-    out->dims[axis] = at[FFT_SIZE].integer;
+    out->dims[axis] = at[FL_FFT_SIZE].integer;
     if (complex_out(infer->op)) out->dims[out->ndim++] = 2;
     for (int i = out->ndim; i < FL_MAX_NDIM; i++) out->dims[i] = 0;
     return FL_OK;
@@ -52,7 +49,7 @@ static fl_status infer_fft(fl_infer *infer)
 /* Other axes may be split. Sums of lines have sums of spectra. */
 static void sbp_fft(fl_sigs *sigs)
 {
-    int ndim = axes_of(sigs->op, &sigs->in[0].shape), axis = (int)sigs->attrs->at[FFT_AXIS].integer;
+    int ndim = axes_of(sigs->op, &sigs->in[0].shape), axis = (int)sigs->attrs->at[FL_FFT_AXIS].integer;
     for (int i = 0; i < ndim; i++)
         if (i != axis) FL_SIG(sigs, NULL, FL_S(i), FL_S(i));
     fl_sbp_partial(sigs, 1, FL_PSUM);
@@ -61,21 +58,12 @@ static void sbp_fft(fl_sigs *sigs)
 static fl_status kernel_fft(fl_kernel *kernel)
 {
     fl_stage s;
-    const fl_attr *at = kernel->attrs->at;
-    const fl_view *x = &kernel->in[0], *y = &kernel->out[0];
-    int axis = (int)at[FFT_AXIS].integer, ndim = y->ndim - (complex_out(kernel->op) ? 1 : 0);
-    if (y->numel == 0) return FL_OK;
+    fl_fft job;
+    if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_fft job = {
-        .name = kernel->name, .kind = (fl_fft_kind)kernel->op->variant, .dtype = s.dtype, .outer = 1, .inner = 1};
-    job.inverse = at[FFT_INVERSE].integer != 0;
-    job.scale = at[FFT_SCALE].number;
-    job.inside = kernel->op->variant == FL_FFT_COMPLEX ? 1 : at[FFT_INSIDE].number;
-    job.n = at[FFT_LENGTH].integer;
-    job.in_size = x->size[axis];
-    job.out_size = y->size[axis];
-    for (int i = 0; i < axis; i++) job.outer *= y->size[i];
-    for (int i = axis + 1; i < ndim; i++) job.inner *= y->size[i];
+    fl_fft_fill(&job, kernel->name, (fl_fft_kind)kernel->op->variant, kernel->attrs->at, &kernel->in[0],
+                &kernel->out[0]);
+    job.dtype = s.dtype;
     job.in = s.in[0];
     job.out = s.out[0];
     FL_TRY(fl_cpu_fft(&job));
@@ -94,13 +82,14 @@ static fl_status grad_fft(fl_grad *g)
     fl_attrs attrs;
     if (!g->gout[0]) return FL_OK;
     fl_attrs_init(&attrs, op);
-    fl_attr_set(&attrs, FFT_AXIS, at[FFT_AXIS].integer);
-    fl_attr_set(&attrs, FFT_LENGTH, at[FFT_LENGTH].integer);
-    fl_attr_set(&attrs, FFT_SIZE, g->in_meta[0]->shape.dims[at[FFT_AXIS].integer]);
-    fl_attr_set(&attrs, FFT_INVERSE, !at[FFT_INVERSE].integer);
-    fl_attr_set_number(&attrs, FFT_SCALE, at[FFT_SCALE].number);
+    fl_attr_set(&attrs, FL_FFT_AXIS, at[FL_FFT_AXIS].integer);
+    fl_attr_set(&attrs, FL_FFT_LENGTH, at[FL_FFT_LENGTH].integer);
+    fl_attr_set(&attrs, FL_FFT_SIZE, g->in_meta[0]->shape.dims[at[FL_FFT_AXIS].integer]);
+    fl_attr_set(&attrs, FL_FFT_INVERSE, !at[FL_FFT_INVERSE].integer);
+    fl_attr_set_number(&attrs, FL_FFT_SCALE, at[FL_FFT_SCALE].number);
     if (op->variant != FL_FFT_COMPLEX)
-        fl_attr_set_number(&attrs, FFT_INSIDE, at[FFT_INSIDE].number * (op->variant == FL_FFT_HALF_TO_REAL ? 0.5 : 2));
+        fl_attr_set_number(&attrs, FL_FFT_INSIDE,
+                           at[FL_FFT_INSIDE].number * (op->variant == FL_FFT_HALF_TO_REAL ? 0.5 : 2));
     return fl_dispatch(&g->gin[0], op, (const fl_operand[]){fl_of(g->gout[0])}, 1, &attrs);
 }
 
@@ -112,7 +101,7 @@ FL_OP(fft_complex) = {
     .name = "fft_complex",
     .sig = "fft_complex(x, axis: int, length: int, size: int, inverse: bool, ~scale: float)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "Fourier transforms along a signal axis of complex numbers [..., 2].",
     .variant = FL_FFT_COMPLEX,
     .infer = infer_fft,
@@ -129,7 +118,7 @@ FL_OP(fft_to_half) = {
     .name = "fft_to_half",
     .sig = "fft_to_half(x, axis: int, length: int, size: int, inverse: bool, ~scale: float, ~inside: float)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "Spectra of real lines along an axis: their first halves, complex numbers [..., 2].",
     .variant = FL_FFT_REAL_TO_HALF,
     .infer = infer_fft,
@@ -146,7 +135,7 @@ FL_OP(fft_from_half) = {
     .name = "fft_from_half",
     .sig = "fft_from_half(x, axis: int, length: int, size: int, inverse: bool, ~scale: float, ~inside: float)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "Real lines along an axis from the first halves of their spectra, complex numbers [..., 2].",
     .variant = FL_FFT_HALF_TO_REAL,
     .infer = infer_fft,
