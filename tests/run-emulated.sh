@@ -1,8 +1,9 @@
 #!/bin/sh
 # run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
-# run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, then with everything deferred to
-# random moments that the rules of streams allow, then with chains of elementwise ops as kernels that a stand-in for NVRTC
-# compiles; NVRTC itself compiles them too, where it is found. Fourier transforms always go through a stand-in for cuFFT.
+# run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, convolutions through one for cuDNN
+# (deferred), then with everything deferred to random moments that the rules of streams allow, then with chains of elementwise ops as
+# kernels that a stand-in for NVRTC compiles; NVRTC itself compiles them too, where it is found. Fourier transforms always go through a
+# stand-in for cuFFT.
 # Last the collectives of ranks that have an emulated GPU each, through a stand-in for NCCL.
 # The last line is the sum: "N passed, N failed, N skipped". Builds that say more: CONFIG=checked (bounds, alignment, races in shared
 # memory, host memory that a GPU does not reach), CONFIG=asan (arrays of kernels, what the host code of the plug-in does).
@@ -32,18 +33,20 @@ END
 }
 
 whole=$#
-for mode in 1 cublaslt deferred; do
+for mode in 1 cublaslt cudnn deferred; do
     if [ "$whole" -eq 0 ]; then
         # deferred execution concerns the order of things, not what a kernel computes
         case $mode in
         1) set -- tests/cuda/*_spec.lua tests/cuda_runtime_spec.lua ;;
         cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
+        cudnn) set -- tests/cuda/conv_spec.lua ;;
         deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
         esac
     fi
     began=$(date +%s)
     case $mode in
     cublaslt) FLOW_CUBLASLT=$out/emulated/fake_cublaslt.so FLOW_CUDA_EMULATED=1 sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
+    cudnn) FLOW_CUDNN=$out/emulated/fake_cudnn.so FLOW_CUDA_EMULATED=deferred sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
     *) FLOW_CUDA_EMULATED=$mode sh tests/run.sh "$out" "$@" >"$log" 2>&1 ;;
     esac
     count "tests/cuda, emulated ($mode)"

@@ -1,10 +1,12 @@
 /*
-** conv.cu -- convolutions as matrix products of columns: the elements of an image under each tap of each window.
+** conv.cu -- convolutions by cuDNN (cudnn.cu), or else as matrix products of columns: the elements of an image under
+** each tap of each window.
 **
 ** As on the CPU (cpu/conv.c): y = weight columns, dcolumns = weight^T dy and folded back, dweight = dy columns^T.
 ** Columns are made for some images at a time, so that they take little memory whatever the batch. Folding gathers, so
 ** nothing is added by two threads; sums over images are added up in order.
 */
+#include "cudnn.h"
 #include "gemm.h"
 #include "index.h"
 #include "operand.h"
@@ -353,17 +355,39 @@ static fl_status weight_grad(const fl_conv *conv, fl_dtype dtype, char *dweight,
 
 /* ---- ops ---- */
 
+/* What `pass` asks for, out of the other two. */
+static fl_status convolve(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype, char *x, char *weight, char *y)
+{
+    bool done;
+    FL_TRY(fl_cudnn_conv(&done, pass, conv, dtype, x, weight, y));
+    if (done) return FL_OK;
+    switch (pass) {
+    case FL_CUDNN_FORWARD: return forward(conv, dtype, y, x, weight);
+    case FL_CUDNN_INPUT_GRAD: return input_grad(conv, dtype, x, y, weight);
+    default: return weight_grad(conv, dtype, weight, y, x);
+    }
+}
+
 typedef struct operands {
     fl_cuda_operand a, b, bias, out;
 } operands;
 
+/* A view that begins where cuDNN wants it, or is copied. */
+static fl_view aligned(const fl_view *view)
+{
+    fl_view v = *view;
+    v.contiguous = view->contiguous && (uintptr_t)view->data % FL_CUDNN_ALIGNMENT == 0;
+    return v;
+}
+
 static fl_status open_operands(operands *o, const fl_kernel *kernel)
 {
     fl_dtype dtype = kernel->out[0].dtype;
-    FL_TRY(fl_cuda_operand_in(&o->a, &kernel->in[0], dtype, false));
-    FL_TRY(fl_cuda_operand_in(&o->b, &kernel->in[1], dtype, false));
+    fl_view a = aligned(&kernel->in[0]), b = aligned(&kernel->in[1]), out = aligned(&kernel->out[0]);
+    FL_TRY(fl_cuda_operand_in(&o->a, &a, dtype, false));
+    FL_TRY(fl_cuda_operand_in(&o->b, &b, dtype, false));
     if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &kernel->in[FL_CONV_BIAS], dtype, false));
-    return fl_cuda_operand_out(&o->out, &kernel->out[0], dtype);
+    return fl_cuda_operand_out(&o->out, &out, dtype);
 }
 
 static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status status)
@@ -383,7 +407,7 @@ static fl_status launch_conv(fl_kernel *kernel)
     if (kernel->out[0].numel == 0) return FL_OK;
     fl_conv c = fl_conv_of(kernel->attrs, &kernel->in[FL_CONV_X], &kernel->in[FL_CONV_WEIGHT], &kernel->out[0]);
     fl_status status = open_operands(&o, kernel);
-    if (status == FL_OK) status = forward(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    if (status == FL_OK) status = convolve(FL_CUDNN_FORWARD, &c, kernel->out[0].dtype, o.a.data, o.b.data, o.out.data);
     if (status == FL_OK && o.bias.data && kernel->in[FL_CONV_WEIGHT].start[1] == 0)
         issue_bias(kernel->out[0].dtype, o.out.data, o.bias.data, &c);
     return close_operands(&o, kernel, status);
@@ -396,7 +420,8 @@ static fl_status launch_input_grad(fl_kernel *kernel)
     fl_conv c = fl_conv_of(kernel->attrs, &kernel->out[0], &kernel->in[FL_CONV_GRAD_OTHER],
                            &kernel->in[FL_CONV_GRAD_G]);
     fl_status status = open_operands(&o, kernel);
-    if (status == FL_OK) status = input_grad(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    if (status == FL_OK)
+        status = convolve(FL_CUDNN_INPUT_GRAD, &c, kernel->out[0].dtype, o.out.data, o.b.data, o.a.data);
     return close_operands(&o, kernel, status);
 }
 
@@ -409,7 +434,8 @@ static fl_status launch_weight_grad(fl_kernel *kernel)
                            &kernel->in[FL_CONV_GRAD_G]);
     if (c.images == 0) return fl_cuda_fill_view(&kernel->out[0], &zero);
     fl_status status = open_operands(&o, kernel);
-    if (status == FL_OK) status = weight_grad(&c, kernel->out[0].dtype, o.out.data, o.a.data, o.b.data);
+    if (status == FL_OK)
+        status = convolve(FL_CUDNN_WEIGHT_GRAD, &c, kernel->out[0].dtype, o.b.data, o.out.data, o.a.data);
     return close_operands(&o, kernel, status);
 }
 
