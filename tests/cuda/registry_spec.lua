@@ -60,7 +60,7 @@ end
 
 -- Ops of LAPACK and some others have no kernel on a GPU; nor have these, which are written in such ops, one of them with a
 -- negative power only.
-local written_in_host_ops = {ctc_loss = true, linear_quantized = true}
+local written_in_host_ops = {linear_quantized = true}
 local function only_on_host(op, sample)
     return op.host_only or written_in_host_ops[op.name] or op.name == "linalg.matrix_power" and sample:find(", -", 1, true)
 end
