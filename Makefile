@@ -97,7 +97,7 @@ EMULATED_FLAGS = -Isrc -Isrc/core -Itests/emulator -std=gnu++17 $(filter-out $(W
 # (tests/emulator/emulate_check.cc).
 EMULATED_LOOKS_asan = -fno-sanitize=pointer-overflow
 EMULATED_LOOKS_checked = -fsanitize=thread,alignment,bounds --param tsan-instrument-func-entry-exit=0
-EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_cudnn.so $(OUT)/emulated/fake_cufft.so $(OUT)/emulated/fake_nccl.so $(OUT)/emulated/fake_nvrtc.so $(OUT)/tests/emulate)
+EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fake_cublaslt.so $(OUT)/emulated/fake_cudnn.so $(OUT)/emulated/fake_cufft.so $(OUT)/emulated/fake_cusolver.so $(OUT)/emulated/fake_nccl.so $(OUT)/emulated/fake_nvrtc.so $(OUT)/tests/emulate)
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 # libflow: the core and its C interface, for other programs. The soname changes when flow.h takes something away.
 VERSION := $(shell sed -n 's/^\#define FL_VERSION "\(.*\)"/\1/p' src/core/base/version.h)

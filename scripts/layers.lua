@@ -20,7 +20,7 @@ local sees = {
         ["core/memory"] = {"scratch.h"},
         ["core/op"] = {"view.h", "elementwise.def", "elementwise_classes.h", "elementwise_formulas.inc", "promote.h",
             "draw.h", "attention.h", "compress.h", "conv.h", "fft.h", "pool.h", "product.h", "recurrent.h", "running.h",
-            "resample.h",
+            "resample.h", "matrix_trouble.h",
             "line_view.h", "optim.h", "optim_rules.inc", "samplers.h", "special.h", "window_geometry.h"},
     },
 }

@@ -134,8 +134,8 @@ if [ -z "${FLOW_PACK:-}" ]; then
     export OPAL_PKGLIBDIR="$pack/openmpi/lib/openmpi" OPAL_PKGDATADIR="$pack/openmpi/share/openmpi"
     export PMIX_INSTALL_PREFIX="$pack/lib/pmix2" PMIX_LIBDIR="$pack/lib/pmix2/lib" PMIX_PKGLIBDIR="$pack/lib/pmix2/lib/pmix"
     export OMPI_MCA_plm=isolated    # all ranks are on this host: it need not have ssh
-    # cuBLASLt, cuDNN, cuFFT and NVRTC: the toolkit's, or those that PyTorch brought along
-    for library in FLOW_CUBLASLT=cublasLt FLOW_CUDNN=cudnn FLOW_CUFFT=cufft FLOW_NVRTC=nvrtc; do
+    # cuBLASLt, cuDNN, cuFFT, cuSOLVER and NVRTC: the toolkit's, or those that PyTorch brought along
+    for library in FLOW_CUBLASLT=cublasLt FLOW_CUDNN=cudnn FLOW_CUFFT=cufft FLOW_CUSOLVER=cusolver FLOW_NVRTC=nvrtc; do
         name="lib${library#*=}.so.1[1-3]"
         [ "$library" != FLOW_CUDNN=cudnn ] || name=libcudnn.so.9
         if ! ls "$toolkit"/lib64/ 2>/dev/null | grep -q "$name" && ! ldconfig -p 2>/dev/null | grep -q "$name"; then

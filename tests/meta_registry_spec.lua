@@ -76,7 +76,8 @@ end
 -- What is wrong with a matrix, or with weights, only the CPU sees.
 local function is_about_data(op, message)
     if op.name == "multinomial" and message:find("weights", 1, true) then return true end
-    return (op.host_only or op.name == "linalg.matrix_power") and (message:find("the matrix ", 1, true) or message:find "matrix %d+ of the batch ") ~= nil
+    local of_matrices = op.host_only or support.solved[op.name] or op.name == "linalg.matrix_power"
+    return of_matrices and (message:find("the matrix ", 1, true) or message:find "matrix %d+ of the batch ") ~= nil
 end
 
 -- The call on the meta device gives what the one on the CPU gave.

@@ -1,6 +1,7 @@
 -- random_programs_spec.lua -- a few of the random programs of fuzz_programs.lua on one rank; tests/ranks/programs_spec.lua
 -- runs them on several.
 local programs = require "tests.programs"
+local support = require "tests.support"
 
 describe("random programs on global tensors of one rank give what they give on local ones:", function()
     for first = 1, 600, 100 do
@@ -23,7 +24,7 @@ describe("random programs on global tensors of one rank give what they give on l
     it("most ops are called", function()
         local missing = {}
         for _, op in ipairs(programs.ops) do
-            if not op.host_only and not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
+            if not op.host_only and not support.solved[op.name] and not programs.coverage.ops[op.name] then missing[#missing + 1] = op.name end
         end
         assert.is_true(#missing < #programs.ops * 0.3, table.concat(missing, " "))
     end)

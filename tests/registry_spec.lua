@@ -19,7 +19,9 @@ local map_tensors, tensors_of = support.map_tensors, support.tensors_of
 
 local function each_sample(f)
     for _, op in ipairs(ops) do
-        for i, sample in ipairs(op.samples) do f(op, sample, i) end
+        if not support.left_out(op) then
+            for i, sample in ipairs(op.samples) do f(op, sample, i) end
+        end
     end
 end
 

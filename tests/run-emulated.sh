@@ -2,8 +2,8 @@
 # run-emulated.sh OUT [SPEC...] -- the specs of the CUDA device (tests/cuda) where there need not be one: the kernels of one build
 # run on the CPU, first each op as it is issued, then products through a stand-in for cuBLASLt, convolutions through one for cuDNN
 # (deferred), then with everything deferred to random moments that the rules of streams allow, then with chains of elementwise ops as
-# kernels that a stand-in for NVRTC compiles; NVRTC itself compiles them too, where it is found. Fourier transforms always go through a
-# stand-in for cuFFT.
+# kernels that a stand-in for NVRTC compiles; NVRTC itself compiles them too, where it is found. Fourier transforms and factors of matrices always
+# go through stand-ins for cuFFT and cuSOLVER.
 # Last the collectives of ranks that have an emulated GPU each, through a stand-in for NCCL.
 # The last line is the sum: "N passed, N failed, N skipped". Builds that say more: CONFIG=checked (bounds, alignment, races in shared
 # memory, host memory that a GPU does not reach), CONFIG=asan (arrays of kernels, what the host code of the plug-in does).
@@ -11,7 +11,7 @@ set -u
 export ASAN_OPTIONS="${ASAN_OPTIONS-detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS-halt_on_error=1:print_stacktrace=1}"
 out=$1
-export FLOW_CUFFT="$out/emulated/fake_cufft.so"
+export FLOW_CUFFT="$out/emulated/fake_cufft.so" FLOW_CUSOLVER="$out/emulated/fake_cusolver.so"
 shift
 passed=0 failed=0 skipped=0
 log=$(mktemp)
@@ -40,7 +40,7 @@ for mode in 1 cublaslt cudnn deferred; do
         1) set -- tests/cuda/*_spec.lua tests/cuda_runtime_spec.lua ;;
         cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
         cudnn) set -- tests/cuda/conv_spec.lua ;;
-        deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
+        deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua tests/cuda/linalg_spec.lua ;;
         esac
     fi
     began=$(date +%s)

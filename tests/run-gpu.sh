@@ -196,7 +196,7 @@ else
         skip "compute-sanitizer" "$obstacle"
     else
         sanitized memcheck ""
-        sanitized racecheck "FLOW_CUBLASLT=none FLOW_CUDNN=none FLOW_CUFFT=none"    # our kernels, not those of libraries
+        sanitized racecheck "FLOW_CUBLASLT=none FLOW_CUDNN=none FLOW_CUFFT=none FLOW_CUSOLVER=none"    # our kernels, not those of libraries
         wave "$jobs"
     fi
 fi

@@ -9,17 +9,15 @@
 #define FL_MATRICES_H
 
 #include "lapack.h"
+#include "op/matrix_trouble.h"
 
 enum { FL_MATRICES_OPERANDS = 4 };
-
-/* What a routine finds wrong with a matrix, beside what LAPACK says (> 0). */
-enum { FL_MATRIX_NOT_FINITE = -1, FL_MATRIX_COMPLEX = -2, FL_MATRIX_NO_MEMORY = -3 };
 
 typedef struct fl_matrices fl_matrices;
 
 typedef struct fl_matrix_routine {
     void (*plan)(fl_matrices *job);                               /* sets `bytes`, and what LAPACK asks for */
-    int (*run)(const fl_matrices *job, int64_t i, char *scratch); /* 0, or what is wrong with matrix i */
+    int (*run)(const fl_matrices *job, int64_t i, char *scratch); /* 0, or what is wrong: a code */
     double (*operations)(const fl_matrices *job);                 /* of one matrix, roughly */
 } fl_matrix_routine;
 

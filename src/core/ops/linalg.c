@@ -8,7 +8,6 @@
 #include "op/views.h"
 
 #include <limits.h>
-#include <stdio.h>
 
 /* LAPACK counts in 32 bits, and asks for four matrices of scratch memory. */
 enum { MOST_ROWS = 23170 };
@@ -78,28 +77,13 @@ fl_matrices fl_linalg_job(const fl_kernel *kernel, const char *name, int64_t k)
     return job;
 }
 
-/* Where matrix i of this rank's part lies in the whole batch. */
-static int64_t number_in_batch(const fl_view *a, int64_t i)
-{
-    int64_t number = 0, step = 1;
-    for (int axis = a->ndim - 3; axis >= 0; axis--) {
-        number += (i % a->size[axis] + a->start[axis]) * step;
-        i /= a->size[axis];
-        step *= a->logical[axis];
-    }
-    return number;
-}
-
 static fl_status fail_matrix(const fl_kernel *kernel, const fl_matrices *job, const char *trouble)
 {
-    char which[48] = "the matrix", what[128];
-    const fl_view *a = &kernel->in[0];
-    if (a->ndim > 2)
-        snprintf(which, sizeof which, "matrix %lld of the batch", (long long)number_in_batch(a, job->failed));
-    if (job->info == FL_MATRIX_NOT_FINITE) trouble = "has elements that are NaN or infinite";
-    else if (job->info == FL_MATRIX_COMPLEX) trouble = "has complex eigenvalues, and there are no complex tensors";
-    snprintf(what, sizeof what, trouble, job->info);
-    return fl_fail(FL_ERR_VALUE, "%s: %s %s", job->name, which, what);
+    char text[256];
+    fl_matrix_trouble context;
+    fl_matrix_trouble_of(&context, job->name, trouble, &kernel->in[0]);
+    fl_matrix_trouble_text(text, sizeof text, &context, job->failed, job->info);
+    return fl_fail(FL_ERR_VALUE, "%s", text);
 }
 
 fl_status fl_linalg_run(fl_kernel *kernel, fl_matrices *job, const fl_matrix_routine *routine, const char *trouble)

@@ -7,8 +7,6 @@
 #include "autograd/autograd.h"
 #include "linalg.h"
 
-static const char NO_CONVERGENCE[] = "has no eigenvalues that the algorithm finds (error code %d)";
-
 enum { EIGEN_VALUES, EIGEN_VECTORS };
 enum { EIGEN_UPLO }; /* of symmetric matrices: which half is read */
 
@@ -25,13 +23,13 @@ static fl_status kernel_eigh(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, kernel->name, 0);
     job.choice = (int)kernel->attrs->at[EIGEN_UPLO].integer;
-    return fl_linalg_run(kernel, &job, &fl_matrix_eigh, NO_CONVERGENCE);
+    return fl_linalg_run(kernel, &job, &fl_matrix_eigh, FL_MATRIX_NO_EIGENVALUES);
 }
 
 static fl_status kernel_eig(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, kernel->name, 0);
-    return fl_linalg_run(kernel, &job, &fl_matrix_eig, NO_CONVERGENCE);
+    return fl_linalg_run(kernel, &job, &fl_matrix_eig, FL_MATRIX_NO_EIGENVALUES);
 }
 
 /* ---- gradients ---- */
@@ -124,7 +122,6 @@ FL_OP(linalg_eigh) = {
     .name = "linalg.eigh",
     .sig = "linalg.eigh(A, UPLO: L|U = L)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Eigenvalues of symmetric matrices from the lowest up, and their vectors as columns; UPLO: the half of A "
            "that is read.",
     .saves_out = 1u << EIGEN_VALUES | 1u << EIGEN_VECTORS,
@@ -139,7 +136,6 @@ FL_OP(linalg_eigvalsh) = {
     .name = "linalg.eigvalsh",
     .sig = "linalg.eigvalsh(A, UPLO: L|U = L)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Eigenvalues of symmetric matrices, from the lowest up; UPLO: the half of A that is read.",
     .saves_in = 1,
     .infer = infer_eigen,

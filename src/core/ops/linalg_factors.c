@@ -93,7 +93,6 @@ FL_OP(linalg_qr) = {
     .name = "linalg.qr",
     .sig = "linalg.qr(A, mode: reduced|complete|r = reduced)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Q with orthonormal columns and upper triangular R with A = Q R; complete: square Q; r: only R, Q is empty.",
     .saves_out = 1u << QR_Q | 1u << QR_R,
     .infer = infer_qr,
@@ -118,7 +117,6 @@ FL_OP(qr) = {
     .name = "qr",
     .sig = "qr(A, some: bool = true)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Q and R with A = Q R; some = false: with square Q. linalg.qr has more modes.",
     .body = body_qr,
     FL_SAMPLES("flow.randn(4, 3)"),
@@ -156,7 +154,7 @@ FL_OP(linalg_geqrf) = {
     .name = "linalg_geqrf",
     .sig = "linalg_geqrf(A)",
     .nout = 2,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY | FL_OP_NO_GRAD,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
     .doc = "QR factors as LAPACK leaves them: R in the upper triangle, below it the vectors of reflections, and their "
            "tau. "
            "linalg_factors.lua makes the function of it.",

@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-static const char SINGULAR[] = "is singular: pivot %d of its LU factors is 0";
-
 /* ---- determinants ---- */
 
 static fl_status infer_det(fl_infer *infer)
@@ -21,7 +19,7 @@ static fl_status infer_det(fl_infer *infer)
 static fl_status kernel_det(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, "linalg.det", 0);
-    return fl_linalg_run(kernel, &job, &fl_matrix_det, SINGULAR);
+    return fl_linalg_run(kernel, &job, &fl_matrix_det, FL_MATRIX_SINGULAR);
 }
 
 /* x [...] beside matrices [..., n, n] */
@@ -40,7 +38,6 @@ FL_OP(linalg_det) = {
     .name = "linalg.det",
     .sig = "linalg.det(A)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Determinant of square matrices.",
     .saves_in = 1,
     .infer = infer_det,
@@ -61,7 +58,7 @@ static fl_status infer_square(fl_infer *infer)
 static fl_status kernel_cofactor(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, "linalg.det", 0);
-    return fl_linalg_run(kernel, &job, &fl_matrix_cofactor, SINGULAR);
+    return fl_linalg_run(kernel, &job, &fl_matrix_cofactor, FL_MATRIX_SINGULAR);
 }
 
 /* C = det(A) A^-T: dC = (<C, dA> C - C dA^T C) / det(A). */
@@ -81,7 +78,7 @@ FL_OP(linalg_cofactor) = {
     .name = "linalg_cofactor",
     .sig = "linalg_cofactor(A)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "The derivative of the determinant: the determinant times the transposed inverse.",
     .saves_in = 1,
     .saves_out = 1,
@@ -97,7 +94,7 @@ enum { SLOGDET_SIGN, SLOGDET_LOG };
 static fl_status kernel_slogdet(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, "linalg.slogdet", 0);
-    return fl_linalg_run(kernel, &job, &fl_matrix_slogdet, SINGULAR);
+    return fl_linalg_run(kernel, &job, &fl_matrix_slogdet, FL_MATRIX_SINGULAR);
 }
 
 /* The logarithm's derivative is the transposed inverse, of a singular matrix NaN; the sign has none. */
@@ -114,7 +111,6 @@ FL_OP(linalg_slogdet) = {
     .name = "linalg.slogdet",
     .sig = "linalg.slogdet(A)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Sign of the determinant (0 of a singular matrix), and the logarithm of its absolute value.",
     .saves_in = 1,
     .infer = infer_det,
@@ -139,7 +135,6 @@ FL_OP(logdet) = {
     .name = "logdet",
     .sig = "logdet(A)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Logarithm of the determinant of square matrices; NaN where that is negative.",
     .body = body_logdet,
     FL_SAMPLES("flow.eye(3) * 2 + flow.full({2, 3, 3}, 0.1)"),
@@ -151,7 +146,7 @@ static fl_status kernel_inverse(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, kernel->name, 0);
     job.unchecked = kernel->nout == 2;
-    return fl_linalg_run(kernel, &job, &fl_matrix_inverse, SINGULAR);
+    return fl_linalg_run(kernel, &job, &fl_matrix_inverse, FL_MATRIX_SINGULAR);
 }
 
 /* d(A^-1) = -A^-1 dA A^-1 */
@@ -161,7 +156,6 @@ FL_OP(linalg_inv) = {
     .name = "linalg.inv",
     .sig = "linalg.inv(A)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Inverse of square matrices; a singular one is an error. To solve A X = B write linalg.solve(A, B).",
     .infer = infer_square,
     .sbp = fl_linalg_sbp,
@@ -174,7 +168,6 @@ FL_OP(linalg_inv_ex) = {
     .name = "linalg.inv_ex",
     .sig = "linalg.inv_ex(A)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "As linalg.inv without its error: a singular matrix gives NaN, and the pivot that is 0 as second result.",
     .infer = infer_square,
     .sbp = fl_linalg_sbp,
@@ -213,7 +206,7 @@ static fl_status kernel_solve(fl_kernel *kernel)
     const fl_view *b = &kernel->in[SYSTEM_B];
     fl_matrices job = fl_linalg_job(kernel, "linalg.solve", b->size[b->ndim - 1]);
     job.choice = kernel->attrs->at[SQUARE_TRANSPOSED].integer != 0;
-    return fl_linalg_run(kernel, &job, &fl_matrix_solve, SINGULAR);
+    return fl_linalg_run(kernel, &job, &fl_matrix_solve, FL_MATRIX_SINGULAR);
 }
 
 /* dB = A^-T dX; dA = -dB X^T, of A^T X = B its transpose. */
@@ -233,7 +226,7 @@ FL_OP(linalg_solve_square) = {
     .name = "linalg_solve_square",
     .sig = "linalg_solve_square(A, B, transposed: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "X with A X = B, or A^T X = B, for matrices of the same batch.",
     .saves_in = 1u << SYSTEM_A,
     .saves_out = 1,
@@ -304,7 +297,6 @@ FL_OP(linalg_solve) = {
     .name = "linalg.solve",
     .sig = "linalg.solve(A, B, left: bool = true)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "X with A X = B (left = false: X A = B) of square A; B holds matrices, or a vector for each matrix of A.",
     .body = body_solve,
     FL_SAMPLES("flow.randn(2, 3, 3), flow.randn(3, 2)", "flow.randn(3, 3), flow.randn(3)",

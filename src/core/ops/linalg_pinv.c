@@ -3,12 +3,9 @@
 */
 #include "autograd/autograd.h"
 #include "linalg.h"
-
-static const char NO_CONVERGENCE[] = "has no decomposition that the algorithm finds (error code %d)";
+#include "op/pinv.h"
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-enum { PINV_ATOL, PINV_RTOL };
 
 static fl_status infer_pinv(fl_infer *infer)
 {
@@ -21,21 +18,13 @@ static fl_status infer_pinv(fl_infer *infer)
     return FL_OK;
 }
 
-/* The tolerances as PyTorch fills them in: rtol is max(m, n) times the dtype's epsilon, or 0 beside an atol. */
-static void tolerances(double *atol, double *rtol, const fl_attrs *attrs, fl_dtype dtype, int64_t m, int64_t n)
-{
-    double epsilon = dtype == FL_FLOAT64 ? 0x1p-52 : 0x1p-23;
-    *atol = attrs->at[PINV_ATOL].given ? attrs->at[PINV_ATOL].number : 0;
-    *rtol = *atol > 0 ? 0 : epsilon * (double)(m > n ? m : n);
-    if (attrs->at[PINV_RTOL].given) *rtol = attrs->at[PINV_RTOL].number;
-}
-
 static fl_status kernel_pinv(fl_kernel *kernel)
 {
     const fl_view *a = &kernel->in[0];
     fl_matrices job = fl_linalg_job(kernel, "linalg.pinv", 0);
-    tolerances(&job.atol, &job.rtol, kernel->attrs, kernel->out[0].dtype, a->size[a->ndim - 2], a->size[a->ndim - 1]);
-    return fl_linalg_run(kernel, &job, &fl_matrix_pinv, NO_CONVERGENCE);
+    fl_pinv_tolerances(&job.atol, &job.rtol, kernel->attrs, kernel->out[0].dtype, a->size[a->ndim - 2],
+                       a->size[a->ndim - 1]);
+    return fl_linalg_run(kernel, &job, &fl_matrix_pinv, FL_MATRIX_NO_DECOMPOSITION);
 }
 
 /* The differential of the pseudoinverse X of A, transposed (G. Golub and V. Pereyra, 1973), for a gradient G of X:
@@ -62,7 +51,7 @@ FL_OP(linalg_pseudoinverse) = {
     .name = "linalg_pseudoinverse",
     .sig = "linalg_pseudoinverse(A, ~atol: float = nil, ~rtol: float = nil)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "Pseudoinverse of matrices.",
     .saves_in = 1,
     .saves_out = 1,
@@ -86,7 +75,7 @@ static fl_tensor *pseudoinverse(fl_expr *expr, fl_tensor *a, const fl_attrs *tol
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(linalg_pseudoinverse));
-    for (int i = PINV_ATOL; tolerance && i <= PINV_RTOL; i++) attrs.at[i] = tolerance->at[i];
+    for (int i = FL_PINV_ATOL; tolerance && i <= FL_PINV_RTOL; i++) attrs.at[i] = tolerance->at[i];
     return EXPR_CALL(expr, &attrs, linalg_pseudoinverse, fl_of(a));
 }
 
@@ -104,7 +93,6 @@ FL_OP(linalg_pinv) = {
     .name = "linalg.pinv",
     .sig = "linalg.pinv(A, ~atol: float = nil, ~rtol: float = nil, hermitian: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Pseudoinverse (Moore-Penrose): singular values up to max(atol, rtol times the largest) count as 0; "
            "hermitian: A is symmetric, its lower half is read.",
     .body = body_pinv,
@@ -121,8 +109,8 @@ static fl_status body_matrix_rank(fl_tensor **out, const fl_operand *in, int nin
     bool symmetric = attrs->at[PINV_HERMITIAN].integer != 0;
     fl_tensor *a = in[0].tensor;
     FL_TRY(fl_linalg_check("linalg.matrix_rank", "A", a, symmetric));
-    tolerances(&atol, &rtol, attrs, a->meta->dtype, fl_linalg_rows(&a->meta->shape),
-               fl_linalg_columns(&a->meta->shape));
+    fl_pinv_tolerances(&atol, &rtol, attrs, a->meta->dtype, fl_linalg_rows(&a->meta->shape),
+                       fl_linalg_columns(&a->meta->shape));
     fl_tensor *s = symmetric ? EXPR_CALL(&c, NULL, abs, fl_of(EXPR_CALL(&c, NULL, linalg_eigvalsh, fl_of(a))))
                              : EXPR_CALL(&c, NULL, linalg_svdvals, fl_of(a));
     if (c.status != FL_OK) return fl_expr_end(&c);
@@ -142,7 +130,7 @@ FL_OP(linalg_matrix_rank) = {
     .name = "linalg.matrix_rank",
     .sig = "linalg.matrix_rank(A, ~atol: float = nil, ~rtol: float = nil, hermitian: bool = false)",
     .nout = 1,
-    .flags = FL_OP_NO_GRAD | FL_OP_HOST_ONLY,
+    .flags = FL_OP_NO_GRAD,
     .doc = "How many singular values are above max(atol, rtol times the largest); hermitian: of symmetric A.",
     .body = body_matrix_rank,
     FL_SAMPLES("flow.randn(2, 3, 4)", "flow.ones(3, 3), {hermitian = true}"),

@@ -7,8 +7,6 @@
 #include "autograd/autograd.h"
 #include "linalg.h"
 
-static const char NO_CONVERGENCE[] = "has no decomposition that the algorithm finds (error code %d)";
-
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Ones on the diagonal of [..., n, n], where x is [..., n]. */
@@ -44,7 +42,7 @@ static fl_status kernel_svd(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, "linalg.svd", 0);
     job.choice = kernel->attrs->at[SVD_FULL_MATRICES].integer ? 0 : 1;
-    return fl_linalg_run(kernel, &job, &fl_matrix_svd, NO_CONVERGENCE);
+    return fl_linalg_run(kernel, &job, &fl_matrix_svd, FL_MATRIX_NO_DECOMPOSITION);
 }
 
 /* What the gradient is made of: U [m, k], V^T [k, n], and their gradients or NULL. */
@@ -117,7 +115,6 @@ FL_OP(linalg_svd) = {
     .name = "linalg.svd",
     .sig = "linalg.svd(A, full_matrices: bool = true)",
     .nout = 3,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "U, S and V^T with A = U diag(S) V^T, singular values from the largest down; full_matrices = false: only "
            "the min(m, n) columns of U and rows of V^T that have one.",
     .saves_out = 1u << SVD_U | 1u << SVD_S | 1u << SVD_VT,
@@ -142,7 +139,7 @@ static fl_status kernel_svdvals(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, "linalg.svdvals", 0);
     job.choice = 2;
-    return fl_linalg_run(kernel, &job, &fl_matrix_svd, NO_CONVERGENCE);
+    return fl_linalg_run(kernel, &job, &fl_matrix_svd, FL_MATRIX_NO_DECOMPOSITION);
 }
 
 fl_tensor *expr_values_gradient(fl_expr *expr, fl_tensor *a, fl_tensor *ds)
@@ -168,7 +165,6 @@ FL_OP(linalg_svdvals) = {
     .name = "linalg.svdvals",
     .sig = "linalg.svdvals(A)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "Singular values of matrices, from the largest down.",
     .saves_in = 1,
     .infer = infer_svdvals,
@@ -199,7 +195,6 @@ FL_OP(svd) = {
     .name = "svd",
     .sig = "svd(A, some: bool = true)",
     .nout = 3,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "U, S and V with A = U diag(S) V^T; some = false: with square U and V. linalg.svd gives V^T.",
     .body = body_svd,
     FL_SAMPLES("flow.randn(3, 2)"),

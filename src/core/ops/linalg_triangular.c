@@ -21,8 +21,7 @@ static fl_status kernel_cholesky(fl_kernel *kernel)
     fl_matrices job = fl_linalg_job(kernel, kernel->name, 0);
     job.choice = kernel->attrs->at[CHOLESKY_UPPER].integer != 0;
     job.unchecked = kernel->nout == 2;
-    return fl_linalg_run(kernel, &job, &fl_matrix_cholesky,
-                         "is not positive-definite (its leading minor of order %d is not positive)");
+    return fl_linalg_run(kernel, &job, &fl_matrix_cholesky, FL_MATRIX_NOT_POSITIVE);
 }
 
 /* With A = L L^T: dA = L^-T F L^-1, made symmetric, where F is the lower triangle of L^T dL with half its diagonal.
@@ -50,7 +49,6 @@ FL_OP(linalg_cholesky) = {
     .name = "linalg.cholesky",
     .sig = "linalg.cholesky(A, upper: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "L with A = L L^T of symmetric positive-definite A, lower triangular; upper = true: its transpose.",
     .saves_out = 1,
     .infer = infer_cholesky,
@@ -64,7 +62,6 @@ FL_OP(linalg_cholesky_ex) = {
     .name = "linalg.cholesky_ex",
     .sig = "linalg.cholesky_ex(A, upper: bool = false)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "As linalg.cholesky without its error: the second result is the order of the first leading minor that is "
            "not positive, or 0.",
     .saves_out = 1,
@@ -134,7 +131,7 @@ FL_OP(linalg_triangles) = {
     .name = "linalg_triangles",
     .sig = "linalg_triangles(A, B, upper: bool, left: bool = true, unitriangular: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "X with A X = B, or X A = B, for triangular matrices of the same batch.",
     .saves_in = 1u << TRIANGLE_A,
     .saves_out = 1,
@@ -186,7 +183,6 @@ FL_OP(linalg_solve_triangular) = {
     .name = "linalg.solve_triangular",
     .sig = "linalg.solve_triangular(A, B, upper: bool, left: bool = true, unitriangular: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "X with A X = B (left = false: X A = B) of triangular A, whose other triangle is not read.",
     .body = body_solve_triangular,
     FL_SAMPLES(TRIANGLES ", flow.randn(3, 2), true", TRIANGLES ", flow.randn(2, 3), {upper = false, left = false}"),
@@ -214,7 +210,6 @@ FL_OP(triangular_solve) = {
     .name = "triangular_solve",
     .sig = "triangular_solve(b, A, upper: bool = true, transpose: bool = false, unitriangular: bool = false)",
     .nout = 2,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "X with A X = b of triangular A, and a copy of A; transpose: of A^T X = b. See linalg.solve_triangular.",
     .body = body_triangular_solve,
     FL_SAMPLES("flow.randn(3, 2), " TRIANGLES, "flow.randn(2, 3, 2), " TRIANGLES ", false, true"),
@@ -240,7 +235,6 @@ FL_OP(cholesky_solve) = {
     .name = "cholesky_solve",
     .sig = "cholesky_solve(B, L, upper: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "X with L L^T X = B of a Cholesky factor L; upper = true: the factor is the upper one.",
     .body = body_cholesky_solve,
     FL_SAMPLES("flow.randn(3, 2), " TRIANGLES, "flow.randn(2, 3, 2), " TRIANGLES ", true"),
@@ -263,7 +257,6 @@ FL_OP(cholesky_inverse) = {
     .name = "cholesky_inverse",
     .sig = "cholesky_inverse(L, upper: bool = false)",
     .nout = 1,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "The inverse of A from its Cholesky factor.",
     .body = body_cholesky_inverse,
     FL_SAMPLES(TRIANGLES),

@@ -1,0 +1,169 @@
+/*
+** cholesky.cu -- Cholesky factors, and systems with triangular matrices.
+**
+** Row-major matrices are the transposes of what the libraries see: a lower triangle is an upper one there.
+*/
+#include "copies.h"
+#include "cusolver.h"
+
+/* ---- Cholesky ---- */
+
+template<typename T>
+static fl_status factor_batch(const fl_solver *s, T *a, int fill)
+{
+    void **matrices;
+    FL_TRY(fl_solver_addresses(&matrices, s, a, (int64_t)s->n * s->n * (int64_t)sizeof(T)));
+    fl_status status = fl_solver_parts(s, [&](int64_t first, int count) {
+        return fl_solver_check(s, "cuSOLVER's potrfBatched",
+                               fl_cusolver_of(T()).potrfBatched(s->handle, fill, s->n, (T **)matrices + first, s->n,
+                                                                s->info + first, count));
+    });
+    fl_cuda_free(matrices);
+    return status;
+}
+
+template<typename T>
+static fl_status factor_each(const fl_solver *s, T *a, int fill)
+{
+    const fl_cusolver<T> &lib = fl_cusolver_of(T());
+    int elements = 0;
+    FL_TRY(fl_solver_check(s, "cuSOLVER's potrf_bufferSize",
+                           lib.potrf_bufferSize(s->handle, fill, s->n, a, s->n, &elements)));
+    return fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
+        return fl_solver_check(s, "cuSOLVER's potrf",
+                               lib.potrf(s->handle, fill, s->n, a + i * s->n * s->n, s->n, work, elements,
+                                         s->info + i));
+    });
+}
+
+template<typename T>
+static fl_status factor(const fl_solver *s, T *a, int64_t elements, bool upper)
+{
+    int fill = upper ? FILL_LOWER : FILL_UPPER;
+    FL_TRY(fl_solver_is_batch(s, s->n, s->n) ? factor_batch(s, a, fill) : factor_each(s, a, fill));
+    FL_LAUNCH((fl_solver_clear<T>), fl_blocks(elements, FL_SOLVER_THREADS), FL_SOLVER_THREADS, 0, a, elements, s->n,
+              s->n, !upper);
+    return fl_cuda_check(s->name);
+}
+
+static fl_status cholesky(const fl_solver *s)
+{
+    enum { UPPER };
+    fl_kernel *kernel = s->kernel;
+    fl_cuda_array a;
+    FL_TRY(fl_cuda_array_room(&a, &kernel->out[0], s->dtype));
+    fl_status status = FL_OK;
+    if (a.view.numel) {
+        status = fl_cuda_copy_view(&a.view, &kernel->in[0]);
+        if (status == FL_OK)
+            status = fl_solver_typed(s, [&](auto like) {
+                return factor(s, (decltype(like) *)a.view.data, a.view.numel, kernel->attrs->at[UPPER].integer != 0);
+            });
+    }
+    if (status == FL_OK) status = fl_cuda_array_store(&kernel->out[0], &a);
+    fl_cuda_array_close(&a);
+    return status;
+}
+
+static fl_status launch_cholesky(fl_kernel *kernel)
+{
+    fl_solver s;
+    bool checked = kernel->nout == 1;
+    if (fl_solver_is_empty(kernel)) return FL_OK;
+    FL_TRY(fl_solver_open(&s, kernel, kernel->name));
+    fl_status status = cholesky(&s);
+    if (status == FL_OK)
+        status = fl_solver_report(&s, checked ? NULL : &kernel->out[1], checked ? FL_MATRIX_NOT_POSITIVE : NULL);
+    fl_solver_close(&s);
+    return status;
+}
+
+FL_CUDA_LINALG_OP(cholesky, launch_cholesky);
+FL_CUDA_LINALG_OP(cholesky_ex, launch_cholesky);
+
+/* ---- triangular systems ---- */
+
+/* B^T by columns: X^T A^T = B^T, or A^T X^T = B^T. */
+struct triangles {
+    int side, fill, diagonal, rows, columns;
+};
+
+template<typename T>
+static fl_status solve_batch(const fl_solver *s, const struct triangles *t, T *a, T *x)
+{
+    const T one = 1;
+    void **matrices, **results;
+    FL_TRY(fl_solver_addresses(&matrices, s, a, (int64_t)s->n * s->n * (int64_t)sizeof(T)));
+    fl_status status = fl_solver_addresses(&results, s, x, (int64_t)t->rows * t->columns * (int64_t)sizeof(T));
+    if (status == FL_OK) {
+        status = fl_solver_parts(s, [&](int64_t first, int count) {
+            return fl_solver_check(s, "cuBLAS's trsmBatched",
+                                   fl_cusolver_of(T()).trsmBatched(s->blas, t->side, t->fill, OPERATION_N, t->diagonal,
+                                                                   t->rows, t->columns, &one, (T **)matrices + first,
+                                                                   s->n, (T **)results + first, t->rows, count));
+        });
+        fl_cuda_free(results);
+    }
+    fl_cuda_free(matrices);
+    return status;
+}
+
+template<typename T>
+static fl_status solve_each(const fl_solver *s, const struct triangles *t, T *a, T *x)
+{
+    const T one = 1;
+    for (int64_t i = 0; i < s->count; i++)
+        FL_TRY(fl_solver_check(s, "cuBLAS's trsm",
+                               fl_cusolver_of(T()).trsm(s->blas, t->side, t->fill, OPERATION_N, t->diagonal, t->rows,
+                                                        t->columns, &one, a + i * s->n * s->n, s->n,
+                                                        x + i * t->rows * t->columns, t->rows)));
+    return FL_OK;
+}
+
+static struct triangles triangles_of(const fl_solver *s)
+{
+    enum { UPPER, LEFT, UNIT };
+    const fl_view *b = &s->kernel->in[1];
+    const fl_attr *attr = s->kernel->attrs->at;
+    bool left = attr[LEFT].integer != 0;
+    int others = (int)b->size[b->ndim - (left ? 1 : 2)];
+    struct triangles t = {left ? SIDE_RIGHT : SIDE_LEFT, attr[UPPER].integer ? FILL_LOWER : FILL_UPPER,
+                          attr[UNIT].integer ? DIAGONAL_UNIT : DIAGONAL_ANY, left ? others : s->n,
+                          left ? s->n : others};
+    return t;
+}
+
+static fl_status solve_triangles(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_array *x)
+{
+    struct triangles t = triangles_of(s);
+    FL_TRY(fl_cuda_copy_view(&x->view, &s->kernel->in[1]));
+    FL_TRY(fl_solver_typed(s, [&](auto like) {
+        typedef decltype(like) T;
+        T *matrices = (T *)a->view.data, *results = (T *)x->view.data;
+        return fl_solver_is_batch(s, s->n, t.rows > t.columns ? t.rows : t.columns)
+            ? solve_batch(s, &t, matrices, results)
+            : solve_each(s, &t, matrices, results);
+    }));
+    return fl_cuda_array_store(&s->kernel->out[0], x);
+}
+
+static fl_status launch_triangles(fl_kernel *kernel)
+{
+    fl_solver s;
+    fl_cuda_array a, x;
+    if (fl_solver_is_empty(kernel)) return FL_OK;
+    FL_TRY(fl_solver_open(&s, kernel, "linalg.solve_triangular"));
+    fl_status status = fl_cuda_array_open(&a, &kernel->in[0], s.dtype);
+    if (status == FL_OK) {
+        status = fl_cuda_array_room(&x, &kernel->out[0], s.dtype);
+        if (status == FL_OK) {
+            status = solve_triangles(&s, &a, &x);
+            fl_cuda_array_close(&x);
+        }
+        fl_cuda_array_close(&a);
+    }
+    fl_solver_close(&s);
+    return status;
+}
+
+FL_CUDA_OP(linalg_triangles, launch_triangles);

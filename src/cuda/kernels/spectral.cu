@@ -1,0 +1,347 @@
+/*
+** spectral.cu -- eigenvalues of symmetric matrices, singular values, pseudoinverses.
+**
+** The library never sees what is not a number: such elements become 0 in its copy, and the matrix is reported.
+*/
+#include "copies.h"
+#include "cusolver.h"
+#include "gemm.h"
+
+extern "C" {
+#include "core/op/pinv.h"
+}
+
+enum { THREADS = FL_SOLVER_THREADS };
+enum { WHOLE, LOWER, UPPER }; /* what is read of a matrix */
+
+/* a [count, rows, columns], row-major; of a matrix and its transpose the same elements are read. */
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    keep_finite(T *a, int *found, int64_t elements, int64_t rows, int64_t columns, int half)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= elements) return;
+    int64_t row = i / columns % rows, column = i % columns;
+    bool read = half == WHOLE || (half == LOWER ? column <= row : column >= row);
+    if (!read || isfinite(a[i])) return;
+    a[i] = 0;
+    found[i / columns / rows] = FL_MATRIX_NOT_FINITE;
+}
+
+static fl_status look(const fl_solver *s, void *a, int half)
+{
+    int64_t elements = s->count * s->m * s->n;
+    if (elements == 0) return FL_OK;
+    return fl_solver_typed(s, [&](auto like) {
+        typedef decltype(like) T;
+        FL_LAUNCH((keep_finite<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)a, s->found, elements, (int64_t)s->m,
+                  (int64_t)s->n, half);
+        return fl_cuda_check(s->name);
+    });
+}
+
+/* ---- symmetric matrices ---- */
+
+/* a: row-major, which the routine reads by columns: the halves change places. It becomes the vectors, as columns. */
+template<typename T>
+static fl_status decompose_symmetric(const fl_solver *s, T *a, T *values, bool upper, bool vectors)
+{
+    const fl_cusolver<T> &lib = fl_cusolver_of(T());
+    int elements = 0, mode = vectors ? EIGEN_VECTORS : EIGEN_VALUES, fill = upper ? FILL_LOWER : FILL_UPPER;
+    FL_TRY(fl_solver_check(s, "cuSOLVER's syevd_bufferSize",
+                           lib.syevd_bufferSize(s->handle, mode, fill, s->n, a, s->n, values, &elements)));
+    return fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
+        return fl_solver_check(s, "cuSOLVER's syevd",
+                               lib.syevd(s->handle, mode, fill, s->n, a + i * s->n * s->n, s->n, values + i * s->n,
+                                         work, elements, s->info + i));
+    });
+}
+
+/* A symmetric matrix by columns is its other half by rows. */
+static fl_status eigh(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_array *values)
+{
+    enum { ATTRIBUTE };
+    fl_kernel *kernel = s->kernel;
+    bool upper = kernel->attrs->at[ATTRIBUTE].integer != 0, vectors = kernel->nout == 2;
+    int64_t stride[FL_MAX_NDIM];
+    fl_view rows = fl_view_array(&kernel->in[0], a->memory, s->dtype, stride);
+    FL_TRY(fl_cuda_copy_view(&rows, &kernel->in[0]));
+    FL_TRY(look(s, a->memory, upper ? UPPER : LOWER));
+    FL_TRY(fl_solver_typed(s, [&](auto like) {
+        typedef decltype(like) T;
+        return decompose_symmetric(s, (T *)a->memory, (T *)values->view.data, upper, vectors);
+    }));
+    if (vectors) FL_TRY(fl_solver_take(&kernel->out[1], a));
+    FL_TRY(fl_cuda_array_store(&kernel->out[0], values));
+    return fl_solver_report(s, NULL, FL_MATRIX_NO_EIGENVALUES);
+}
+
+static fl_status launch_eigh(fl_kernel *kernel)
+{
+    fl_solver s;
+    fl_cuda_array a, values;
+    if (fl_solver_is_empty(kernel)) return FL_OK;
+    FL_TRY(fl_solver_open(&s, kernel, kernel->name));
+    fl_status status = fl_solver_columns_room(&a, &kernel->in[0], (int64_t)s.n * s.n);
+    if (status == FL_OK) {
+        status = fl_cuda_array_room(&values, &kernel->out[0], s.dtype);
+        if (status == FL_OK) {
+            status = eigh(&s, &a, &values);
+            fl_cuda_array_close(&values);
+        }
+        fl_cuda_array_close(&a);
+    }
+    fl_solver_close(&s);
+    return status;
+}
+
+FL_CUDA_LINALG_OP(eigh, launch_eigh);
+FL_CUDA_LINALG_OP(eigvalsh, launch_eigh);
+
+/* ---- singular values ---- */
+
+/* The routine takes matrices with at least as many rows as columns. A wide A is given to it as its transpose, which it
+** is by columns: A^T = V S U^T, and what it writes by columns is V^T and U by rows. */
+struct decomposition {
+    bool wide;
+    char job; /* as LAPACK's: A, S or N */
+    void *a, *u, *s, *vt;
+    int u_columns, vt_rows; /* of the results, by rows or by columns */
+};
+
+static struct decomposition decomposition_of(const fl_solver *s, char job)
+{
+    struct decomposition d = {};
+    d.wide = s->m <= s->n;
+    d.job = job;
+    return d;
+}
+
+static int least(const fl_solver *s) { return s->m < s->n ? s->m : s->n; }
+
+template<typename T>
+static fl_status decompose(const fl_solver *s, const struct decomposition *d)
+{
+    const fl_cusolver<T> &lib = fl_cusolver_of(T());
+    int rows = d->wide ? s->n : s->m, columns = d->wide ? s->m : s->n, elements = 0;
+    T *first = (T *)(d->wide ? d->vt : d->u), *second = (T *)(d->wide ? d->u : d->vt), *off_diagonal;
+    int64_t first_step = (int64_t)rows * (d->wide ? d->vt_rows : d->u_columns),
+            second_step = second ? (int64_t)columns * columns : 0;
+    FL_TRY(
+        fl_solver_check(s, "cuSOLVER's gesvd_bufferSize", lib.gesvd_bufferSize(s->handle, rows, columns, &elements)));
+    FL_TRY(fl_cuda_malloc((void **)&off_diagonal, (size_t)columns * sizeof(T)));
+    fl_status status = fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
+        return fl_solver_check(s, "cuSOLVER's gesvd",
+                               lib.gesvd(s->handle, d->job, d->job, rows, columns, (T *)d->a + i * rows * columns, rows,
+                                         (T *)d->s + i * columns, first + i * first_step, rows,
+                                         second + i * second_step, columns, work, elements, off_diagonal, s->info + i));
+    });
+    fl_cuda_free(off_diagonal);
+    return status;
+}
+
+/* The operand as the routine takes it, and its decomposition into u, s, vt. */
+static fl_status decompose_operand(const fl_solver *s, struct decomposition *d)
+{
+    fl_cuda_array a;
+    const fl_view *in = &s->kernel->in[0];
+    FL_TRY(fl_solver_columns_room(&a, in, (int64_t)s->m * s->n));
+    int64_t stride[FL_MAX_NDIM];
+    fl_view rows = fl_view_array(in, a.memory, s->dtype, stride);
+    fl_status status = fl_cuda_copy_view(d->wide ? &rows : &a.view, in);
+    if (status == FL_OK) status = look(s, a.memory, WHOLE);
+    d->a = a.memory;
+    if (status == FL_OK) status = fl_solver_typed(s, [&](auto like) { return decompose<decltype(like)>(s, d); });
+    fl_cuda_array_close(&a);
+    return status;
+}
+
+/* The results of linalg.svd. */
+enum { SVD_U, SVD_S, SVD_VT };
+
+/* Room for the first matrix of a decomposition: where a wide A leaves it, or by columns. */
+static fl_status room_of(fl_cuda_array *a, const fl_view *out, bool wide)
+{
+    if (wide) return fl_cuda_array_room(a, out, out->dtype);
+    return fl_solver_columns_room(a, out, out->size[out->ndim - 2] * out->size[out->ndim - 1]);
+}
+
+static fl_status store(const fl_view *out, const fl_cuda_array *a, bool wide)
+{
+    return wide ? fl_cuda_array_store(out, a) : fl_solver_take(out, a);
+}
+
+static fl_status identities(const fl_solver *s, const fl_cuda_array *a, const fl_view *out)
+{
+    int n = (int)out->size[out->ndim - 1];
+    if (out->numel == 0) return FL_OK;
+    return fl_solver_typed(s, [&](auto like) {
+        typedef decltype(like) T;
+        FL_LAUNCH((fl_solver_identity<T>), fl_blocks(out->numel, THREADS), THREADS, 0, (T *)a->view.data, out->numel, n,
+                  n);
+        return fl_cuda_check(s->name);
+    });
+}
+
+/* Of matrices without elements the vectors are those of the identity. */
+static fl_status svd_into(const fl_solver *s, struct decomposition *d, const fl_cuda_array *u,
+                          const fl_cuda_array *values, const fl_cuda_array *vt)
+{
+    const fl_view *out = s->kernel->out;
+    if (least(s) == 0) {
+        FL_TRY(identities(s, u, &out[SVD_U]));
+        FL_TRY(identities(s, vt, &out[SVD_VT]));
+    } else {
+        d->u = u->view.data;
+        d->s = values->view.data;
+        d->vt = vt->view.data;
+        FL_TRY(decompose_operand(s, d));
+    }
+    FL_TRY(store(&out[SVD_U], u, d->wide));
+    FL_TRY(store(&out[SVD_VT], vt, d->wide));
+    FL_TRY(fl_cuda_array_store(&out[SVD_S], values));
+    return fl_solver_report(s, NULL, FL_MATRIX_NO_DECOMPOSITION);
+}
+
+static fl_status svd(const fl_solver *s)
+{
+    const fl_view *out = s->kernel->out;
+    fl_cuda_array u, values, vt;
+    enum { FULL };
+    struct decomposition d = decomposition_of(s, s->kernel->attrs->at[FULL].integer ? 'A' : 'S');
+    d.u_columns = (int)out[SVD_U].size[out[SVD_U].ndim - 1];
+    d.vt_rows = (int)out[SVD_VT].size[out[SVD_VT].ndim - 2];
+    FL_TRY(room_of(&u, &out[SVD_U], d.wide));
+    fl_status status = room_of(&vt, &out[SVD_VT], d.wide);
+    if (status == FL_OK) {
+        status = fl_cuda_array_room(&values, &out[SVD_S], s->dtype);
+        if (status == FL_OK) {
+            status = svd_into(s, &d, &u, &values, &vt);
+            fl_cuda_array_close(&values);
+        }
+        fl_cuda_array_close(&vt);
+    }
+    fl_cuda_array_close(&u);
+    return status;
+}
+
+static fl_status launch_svd(fl_kernel *kernel)
+{
+    fl_solver s;
+    if (fl_solver_is_empty(kernel)) return FL_OK;
+    FL_TRY(fl_solver_open(&s, kernel, "linalg.svd"));
+    fl_status status = svd(&s);
+    fl_solver_close(&s);
+    return status;
+}
+
+FL_CUDA_LINALG_OP(svd, launch_svd);
+
+static fl_status launch_svdvals(fl_kernel *kernel)
+{
+    fl_solver s;
+    fl_cuda_array values;
+    if (fl_solver_is_empty(kernel)) return FL_OK;
+    FL_TRY(fl_solver_open(&s, kernel, "linalg.svdvals"));
+    fl_status status = fl_cuda_array_room(&values, &kernel->out[0], s.dtype);
+    if (status == FL_OK) {
+        struct decomposition d = decomposition_of(&s, 'N');
+        d.s = values.view.data;
+        status = decompose_operand(&s, &d);
+        if (status == FL_OK) status = fl_cuda_array_store(&kernel->out[0], &values);
+        if (status == FL_OK) status = fl_solver_report(&s, NULL, FL_MATRIX_NO_DECOMPOSITION);
+        fl_cuda_array_close(&values);
+    }
+    fl_solver_close(&s);
+    return status;
+}
+
+FL_CUDA_LINALG_OP(svdvals, launch_svdvals);
+
+/* ---- pseudoinverses ---- */
+
+/* The square factor [k, k] of each decomposition, whose columns by columns belong to singular values, divided by them;
+** values up to the tolerance count as infinite. */
+template<typename T>
+__global__ void __launch_bounds__(THREADS)
+    divide_by_values(T *square, const T *values, int64_t elements, int k, double atol, double rtol)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= elements) return;
+    const T *own = values + i / k / k * k;
+    double value = (double)own[i % k], limit = fmax(atol, rtol * (double)own[0]);
+    square[i] = value > limit ? (T)((double)square[i] / value) : (T)0;
+}
+
+/* X [n, m] = V [n, k] (U S^-1)^T, where d has U and V^T as the routine leaves them. */
+static fl_status multiply(const fl_solver *s, const struct decomposition *d, void *x)
+{
+    fl_cuda_gemm g;
+    int k = least(s);
+    memset(&g, 0, sizeof g);
+    g.dtype = s->dtype;
+    g.m = s->n;
+    g.n = s->m;
+    g.k = k;
+    g.a = (char *)d->vt;
+    g.b = (char *)d->u;
+    g.c = (char *)x;
+    g.a_row = d->wide ? 1 : k;
+    g.a_col = d->wide ? s->n : 1;
+    g.b_row = d->wide ? 1 : s->m;
+    g.b_col = d->wide ? k : 1;
+    g.batch = s->count > 1;
+    g.size[0] = s->count;
+    g.a_step[0] = (int64_t)k * s->n;
+    g.b_step[0] = (int64_t)s->m * k;
+    return fl_cuda_gemm_run(&g);
+}
+
+static fl_status invert(const fl_solver *s, struct decomposition *d, void *x)
+{
+    int k = least(s);
+    int64_t elements = s->count * k * k;
+    double atol, rtol;
+    fl_pinv_tolerances(&atol, &rtol, s->kernel->attrs, s->dtype, s->m, s->n);
+    FL_TRY(decompose_operand(s, d));
+    FL_TRY(fl_solver_typed(s, [&](auto like) {
+        typedef decltype(like) T;
+        FL_LAUNCH((divide_by_values<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)(d->wide ? d->u : d->vt),
+                  (const T *)d->s, elements, k, atol, rtol);
+        return fl_cuda_check(s->name);
+    }));
+    return multiply(s, d, x);
+}
+
+/* U, S and V^T of all matrices, in one piece of memory. */
+static fl_status pseudoinverse(const fl_solver *s, void *x)
+{
+    struct decomposition d = decomposition_of(s, 'S');
+    size_t item = fl_dtype_size(s->dtype), k = (size_t)least(s), count = (size_t)s->count;
+    d.u_columns = d.vt_rows = least(s);
+    FL_TRY(fl_cuda_malloc(&d.u, count * k * ((size_t)s->m + (size_t)s->n + 1) * item));
+    d.vt = (char *)d.u + count * k * (size_t)s->m * item;
+    d.s = (char *)d.vt + count * k * (size_t)s->n * item;
+    fl_status status = invert(s, &d, x);
+    fl_cuda_free(d.u);
+    return status;
+}
+
+static fl_status launch_pinv(fl_kernel *kernel)
+{
+    fl_solver s;
+    fl_cuda_array x;
+    if (fl_solver_is_empty(kernel)) return FL_OK;
+    FL_TRY(fl_solver_open(&s, kernel, "linalg.pinv"));
+    fl_status status = fl_cuda_array_room(&x, &kernel->out[0], s.dtype);
+    if (status == FL_OK) {
+        status = pseudoinverse(&s, x.view.data);
+        if (status == FL_OK) status = fl_cuda_array_store(&kernel->out[0], &x);
+        if (status == FL_OK) status = fl_solver_report(&s, NULL, FL_MATRIX_NO_DECOMPOSITION);
+        fl_cuda_array_close(&x);
+    }
+    fl_solver_close(&s);
+    return status;
+}
+
+FL_CUDA_OP(linalg_pseudoinverse, launch_pinv);
