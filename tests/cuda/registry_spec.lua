@@ -58,12 +58,10 @@ local function in_dtype(dtype)
     end
 end
 
--- Some ops have no kernel on a GPU; nor have these, which are written in such ops. What cuSOLVER computes is in linalg_spec, on
--- matrices that are good for it; with a negative power so does linalg.matrix_power.
-local written_in_host_ops = {linear_quantized = true}
+-- Some ops have no kernel on a GPU. What cuSOLVER computes is in linalg_spec, on matrices that are good for it; with a negative power
+-- so does linalg.matrix_power.
 local function only_on_host(op, sample)
-    return op.host_only or support.solved[op.name] or written_in_host_ops[op.name]
-        or op.name == "linalg.matrix_power" and sample:find(", -", 1, true)
+    return op.host_only or support.solved[op.name] or op.name == "linalg.matrix_power" and sample:find(", -", 1, true)
 end
 
 -- Not compared with special numbers: what meets NaN times 0 on one side is left out on the other, and rows without any

@@ -1,8 +1,8 @@
 /*
 ** quantized.c -- linear_quantized: x W^T + b for a weight of 8 or 4 bits per number with a scale for each group.
 **
-** On the CPU a kernel reads the weight as it is. Elsewhere, and in float64, the weight becomes floats first, which is
-** also what the gradient of x multiplies by; the weight itself has none.
+** A kernel reads the weight as it is. In float64 the weight becomes floats first, which is also what the gradient of x
+** multiplies by; the weight itself has none.
 */
 #include "composite.h"
 #include "cpu/quantized.h"
@@ -10,18 +10,16 @@
 #include "cpu/copy.h"
 #include "expr.h"
 #include "memory/scratch.h"
+#include "op/quantized.h"
 
-enum { Q_X, Q_WEIGHT, Q_SCALES, Q_BIAS };
-enum { Q_BITS };
-
-static bool is_int4(const fl_attrs *attrs) { return attrs->at[Q_BITS].integer == 4; }
+static bool is_int4(const fl_attrs *attrs) { return attrs->at[FL_QUANTIZED_BITS].integer == 4; }
 
 /* weight and scales belong together; *columns of the matrix. Operands from `weight` on. */
 static fl_status check_matrix(fl_infer *infer, int weight, int64_t *columns)
 {
     char tw[FL_SHAPE_TEXT], ts[FL_SHAPE_TEXT];
     const fl_spec *w = &infer->in[weight], *scales = &infer->in[weight + 1];
-    int64_t bits = infer->attrs->at[Q_BITS].integer;
+    int64_t bits = infer->attrs->at[FL_QUANTIZED_BITS].integer;
     if (bits != 8 && bits != 4)
         return fl_infer_fail(infer, FL_ERR_VALUE, "bits must be 8 or 4, got %lld", (long long)bits);
     fl_dtype dtype = bits == 8 ? FL_INT8 : FL_UINT8;
@@ -44,39 +42,40 @@ static fl_status infer_product(fl_infer *infer)
 {
     char tx[FL_SHAPE_TEXT];
     int64_t columns = 0, rows;
-    const fl_shape *x = &infer->in[Q_X].shape, *bias = &infer->in[Q_BIAS].shape;
+    const fl_shape *x = &infer->in[FL_QUANTIZED_X].shape, *bias = &infer->in[FL_QUANTIZED_BIAS].shape;
     infer->name = "linear_quantized";
-    FL_TRY(fl_require_float(infer, Q_X));
-    if (infer->in[Q_X].dtype == FL_FLOAT64) return fl_infer_fail(infer, FL_ERR_DTYPE, "the kernel takes no float64");
-    FL_TRY(check_matrix(infer, Q_WEIGHT, &columns));
-    rows = infer->in[Q_WEIGHT].shape.dims[0];
+    FL_TRY(fl_require_float(infer, FL_QUANTIZED_X));
+    if (infer->in[FL_QUANTIZED_X].dtype == FL_FLOAT64)
+        return fl_infer_fail(infer, FL_ERR_DTYPE, "the kernel takes no float64");
+    FL_TRY(check_matrix(infer, FL_QUANTIZED_WEIGHT, &columns));
+    rows = infer->in[FL_QUANTIZED_WEIGHT].shape.dims[0];
     if (x->ndim == 0 || x->dims[x->ndim - 1] != columns)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "x must be [..., %lld], got %s", (long long)columns,
                              fl_shape_text(tx, x));
-    if (infer->in[Q_BIAS].kind != FL_NONE && (bias->ndim != 1 || bias->dims[0] != rows))
+    if (infer->in[FL_QUANTIZED_BIAS].kind != FL_NONE && (bias->ndim != 1 || bias->dims[0] != rows))
         return fl_infer_fail(infer, FL_ERR_SHAPE, "bias must be [%lld], got %s", (long long)rows,
                              fl_shape_text(tx, bias));
     infer->out[0].shape = *x;
     infer->out[0].shape.dims[x->ndim - 1] = rows;
-    infer->out[0].dtype = infer->in[Q_X].dtype;
+    infer->out[0].dtype = infer->in[FL_QUANTIZED_X].dtype;
     return FL_OK;
 }
 
 /* Rows of x give rows, rows of the weight columns. */
 static void sbp_product(fl_sigs *sigs)
 {
-    int last = sigs->in[Q_X].shape.ndim - 1;
+    int last = sigs->in[FL_QUANTIZED_X].shape.ndim - 1;
     for (int i = 0; i < last; i++) FL_SIG(sigs, NULL, FL_S(i), FL_B, FL_B, FL_B, FL_S(i));
-    fl_sbp bias = sigs->in[Q_BIAS].kind == FL_NONE ? FL_B : FL_S(0);
+    fl_sbp bias = sigs->in[FL_QUANTIZED_BIAS].kind == FL_NONE ? FL_B : FL_S(0);
     FL_SIG(sigs, NULL, FL_B, FL_S(0), FL_S(0), bias, FL_S(last));
 }
 
 static fl_status kernel_product(fl_kernel *kernel)
 {
     fl_stage s;
-    const fl_view *x = &kernel->in[Q_X], *w = &kernel->in[Q_WEIGHT];
+    const fl_view *x = &kernel->in[FL_QUANTIZED_X], *w = &kernel->in[FL_QUANTIZED_WEIGHT];
     if (kernel->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, kernel, 1u << Q_WEIGHT));
+    FL_TRY(fl_stage_open(&s, kernel, 1u << FL_QUANTIZED_WEIGHT));
     const void *numbers = w->data;
     if (!w->contiguous) {
         int64_t strides[FL_MAX_NDIM];
@@ -90,16 +89,17 @@ static fl_status kernel_product(fl_kernel *kernel)
                            .columns = x->size[x->ndim - 1],
                            .is_int4 = is_int4(kernel->attrs),
                            .matrix = numbers,
-                           .scales = s.in[Q_SCALES]};
-    matrix.group = matrix.columns / kernel->in[Q_SCALES].size[1];
+                           .scales = s.in[FL_QUANTIZED_SCALES]};
+    matrix.group = matrix.columns / kernel->in[FL_QUANTIZED_SCALES].size[1];
     if (matrix.group == 0) matrix.group = 1; /* no columns */
-    FL_TRY(fl_cpu_quantized(s.out[0], s.in[Q_X], s.in[Q_BIAS], kernel->out[0].numel / matrix.rows, &matrix));
+    FL_TRY(fl_cpu_quantized(s.out[0], s.in[FL_QUANTIZED_X], s.in[FL_QUANTIZED_BIAS], kernel->out[0].numel / matrix.rows,
+                            &matrix));
     return fl_stage_close(&s);
 }
 
 static int64_t flops_product(const fl_kernel *kernel)
 {
-    const fl_view *x = &kernel->in[Q_X];
+    const fl_view *x = &kernel->in[FL_QUANTIZED_X];
     return 2 * kernel->out[0].numel * x->size[x->ndim - 1];
 }
 
@@ -107,7 +107,7 @@ FL_OP(quantized_product) = {
     .name = "quantized_product",
     .sig = "quantized_product(x, weight, scales, bias?, bits: int = 8)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "linear_quantized by a kernel that reads the weight as it is; float32 and narrower.",
     .infer = infer_product,
     .sbp = sbp_product,
@@ -177,13 +177,14 @@ FL_OP(dequantize) = {
 static fl_status body_linear_quantized(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    const fl_meta *x = in[Q_X].tensor->meta, *scales = in[Q_SCALES].tensor->meta;
-    if (x->placement->type != FL_CUDA && fl_dtype_compute(x->dtype) == FL_FLOAT32) {
-        return FL_CALL_WITH(out, attrs, quantized_product, in[Q_X], in[Q_WEIGHT], in[Q_SCALES], in[Q_BIAS]);
+    const fl_meta *x = in[FL_QUANTIZED_X].tensor->meta, *scales = in[FL_QUANTIZED_SCALES].tensor->meta;
+    if (fl_dtype_compute(x->dtype) == FL_FLOAT32) {
+        return FL_CALL_WITH(out, attrs, quantized_product, in[FL_QUANTIZED_X], in[FL_QUANTIZED_WEIGHT],
+                            in[FL_QUANTIZED_SCALES], in[FL_QUANTIZED_BIAS]);
     }
-    fl_tensor *weight = EXPR_CALL(&c, attrs, dequantize, in[Q_WEIGHT], in[Q_SCALES]);
+    fl_tensor *weight = EXPR_CALL(&c, attrs, dequantize, in[FL_QUANTIZED_WEIGHT], in[FL_QUANTIZED_SCALES]);
     if (scales->dtype != x->dtype) weight = expr_cast(&c, weight, x->dtype);
-    *out = fl_expr_take(&c, EXPR_CALL(&c, NULL, linear, in[Q_X], fl_of(weight), in[Q_BIAS]));
+    *out = fl_expr_take(&c, EXPR_CALL(&c, NULL, linear, in[FL_QUANTIZED_X], fl_of(weight), in[FL_QUANTIZED_BIAS]));
     return fl_expr_end(&c);
 }
 
