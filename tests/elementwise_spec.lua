@@ -122,9 +122,9 @@ end
 
 -- What CUDA promises of its functions (CUDA C++ Programming Guide, "Mathematical Functions": ulps in float32, in float64), where it is
 -- more than the CPU's are off. softplus is two of them.
-local promised = (os.getenv "FLOW_TEST_DEVICE" or ""):find "^cuda" and not os.getenv "FLOW_CUDA_EMULATED" and {
+local promised = support.on_gpu and {
     exp = {2, 1}, exp2 = {2, 1}, rsqrt = {2, 1}, sin = {2, 2}, cos = {2, 2}, tan = {4, 2}, asin = {2, 2}, acos = {2, 2}, atan = {2, 2},
-    sinh = {3, 2}, erf = {2, 2}, softplus = {4, 2}, pow = {4, 2}, atan2 = {3, 2},
+    sinh = {3, 2}, cosh = {2, 2}, erf = {2, 2}, softplus = {4, 2}, pow = {4, 2}, atan2 = {3, 2},
 } or {}
 
 local function ulps_in(case, dtype)
@@ -181,7 +181,7 @@ describe("float32 is accurate:", function()
         exp = 1, exp2 = 1.1, expm1 = 1.6, log = 1, log2 = 1.1, log10 = 2.4, log1p = 1.5, sin = 1.6, cos = 1.6, tan = 3.6, tanh = 2.4, erf = 1.3,
         asin = 1, acos = 1, atan = 1, sinh = 2, cosh = 2, sqrt = 0.5, rsqrt = 1.6, reciprocal = 0.5, softplus = 2,
     } do
-        bound = math.max(bound, promised[name] and promised[name][1] or 0)
+        bound = math.max(bound, promised[name] and promised[name][1] + 0.5 or 0) -- of the rounded one
         it(("%s within %.1f"):format(name, bound), function()
             local got, want = x[name](x):to("float64"), x:to("float64")[name](x:to("float64"))
             local rounded = want:to("float32"):to("float64")
@@ -277,7 +277,10 @@ describe("float64 is accurate:", function()
             local x, list = flow.full({13}, base, {dtype = "float64"}), {}
             for k = 0, 12 do list[k + 1] = k end
             local got = (x ^ flow.tensor(list, {dtype = "float64"})):totable()
-            for k = 0, 12 do if base ^ k < 2.0 ^ 53 then assert.equal(base ^ k, got[k + 1]) end end
+            for k = 0, 12 do
+                local off = math.abs(got[k + 1] / base ^ k - 1)
+                if base ^ k < 2.0 ^ 53 then assert.is_true(off <= (support.on_gpu and 2 or 0) * 2.0 ^ -52, ("%d ^ %d is %.17g"):format(base, k, got[k + 1])) end
+            end
         end
         for _, case in ipairs {{1e-300, 0.5}, {2, 1023.75}, {2, -1074}, {0.9, 5000.5}, {1e308, 1.5}, {1.0000001, -1e9}} do
             local x, y = case[1], case[2]

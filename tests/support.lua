@@ -11,13 +11,21 @@ for name, f in pairs(op_check) do M[name] = f end
 
 M.all = os.getenv "FLOW_TEST_ALL" == "1"
 
--- The registered ops, by name; FLOW_TEST_OPS="erfc,take": these alone, while they are being written.
+-- Whether the tensors of the specs are on a GPU that is not emulated: its libraries choose kernels by sizes, and round as they do.
+M.on_gpu = (os.getenv "FLOW_TEST_DEVICE" or ""):find "^cuda" ~= nil and (os.getenv "FLOW_CUDA_EMULATED" or "0") == "0"
+
+-- The registered ops, by name; FLOW_TEST_OPS="erfc,take": these alone, while they are being written; "2/8": every eighth from the second.
 function M.ops()
     local chosen, list = os.getenv "FLOW_TEST_OPS", testing.ops()
     if chosen then
-        local by_name = {}
+        local by_name, part, parts = {}, chosen:match "^(%d+)/(%d+)$"
         for _, op in ipairs(list) do by_name[op.name] = op end
+        local all = list
         list = {}
+        if part then
+            for i = part, #all, parts do list[#list + 1] = all[math.tointeger(i)] end
+            chosen = ""
+        end
         for name in chosen:gmatch "[^,%s]+" do list[#list + 1] = by_name[name] or error("FLOW_TEST_OPS: there is no op " .. name) end
     end
     table.sort(list, function(a, b) return a.name < b.name end)

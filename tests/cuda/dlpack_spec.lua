@@ -1,5 +1,6 @@
 -- dlpack_spec.lua -- memory of a GPU shared by DLPack, within this program.
 local flow = require "flow"
+local it = require "tests.cuda.support".it
 
 describe("DLPack on a GPU", function()
     it("shares memory both ways, with the device of this rank", function()

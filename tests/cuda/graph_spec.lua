@@ -119,6 +119,31 @@ describe("a step with dropout and AdamW", function()
         end)
     end
 
+    it("has hundreds of parameters", function()
+        local function run(captures)
+            flow.manual_seed(5)
+            local list = {}
+            for i = 1, 300 do list[i] = flow.randn(2, 3):to(device):requires_grad_(true) end
+            local optimizer = optim.AdamW(list, {lr = 0.01})
+            local function step(x)
+                optimizer:zero_grad()
+                local loss = flow.stack(list, 0):mul(x):square():sum()
+                loss:backward()
+                optim.clip_grad_norm(list, 1)
+                optimizer:step()
+                return loss
+            end
+            if captures then step = flow.capture(step) end
+            local losses = {}
+            for i = 1, 4 do losses[i] = step(tensor {1, 2, 3}):item() end
+            return losses, list
+        end
+        local want, parameters = run(false)
+        local got, mine = run(true)
+        assert.are.same(want, got)
+        for i, p in ipairs(parameters) do same(p:detach(), mine[i]:detach(), "parameter " .. i) end
+    end)
+
     it("leaves one that cannot read its numbers from memory by itself", function()
         local want, values = train(false, {optimizer = "LAMB"})
         local got, mine, counts = train(true, {optimizer = "LAMB"})

@@ -278,3 +278,24 @@ describe("positions of extremes on the GPU:", function()
         end
     end)
 end)
+
+-- Threads of one warp fold several results each, some of them more elements than others.
+describe("results whose threads share a warp", function()
+    for _, name in ipairs {"sum", "var", "logsumexp", "softmax", "log_softmax", "amax", "argmax", "prod"} do
+        cuda.it(name, function()
+            for _, dtype in ipairs(FLOATS) do
+                for n = 1, 33 do
+                    for _, inner in ipairs {2, 4, 8} do
+                        flow.manual_seed(n)
+                        local x = flow.randn(2, n, inner):to(dtype)
+                        local what = ("%s %s [2, %d, %d]"):format(name, dtype, n, inner)
+                        local want, got = x[name](x, 1), x:to(cuda.device)[name](x:to(cuda.device), 1)
+                        if n > 1 or name ~= "var" then
+                            support.same(want, got:to "cpu", what, ({float32 = 1e-5, float64 = 1e-12, float16 = 4e-3, bfloat16 = 3e-2})[dtype])
+                        end
+                    end
+                end
+            end
+        end)
+    end
+end)

@@ -71,7 +71,7 @@ describe("train.lua --device cuda", function()
     cuda.it_real("learns with the default model", function()
         train("--steps 300 --device cuda --sample 5 --log @/log")
         local losses = column("log", 2)
-        assert.is_true(losses[300] < 2.6, "the loss after 300 steps is " .. losses[300])
+        assert.is_true(losses[300] < 3.2, "the loss after 300 steps is " .. losses[300])
     end)
 
     cuda.it("says that one GPU is not for several ranks", function()

@@ -191,36 +191,46 @@ static unsigned flags_of(const fl_step *step)
     return flags;
 }
 
-enum { VARIABLES = 256 };
-
-/* The kernel's launches go into the device's queue. */
-static fl_status issue(const fl_program *program, fl_step *step)
+/* What the step reads, but for what it writes, and what it writes; lists of as many as it has operands. */
+static void collect_vars(const fl_program *program, const fl_step *step, fl_var **reads, int *read_count,
+                         fl_var **writes, int *write_count)
 {
-    fl_var *reads[VARIABLES], *writes[VARIABLES];
-    int read_count = 0, write_count = 0, count = step->nin + step->nout;
-    if (count > VARIABLES) return fl_fail(FL_ERR_STATE, "%s: too many operands for a replay", step->op->name);
+    int count = step->nin + step->nout;
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (o->slot >= 0 && o->written) fl_vars_add(writes, &write_count, fl_slot_var(&program->slots[o->slot]));
+        if (o->slot >= 0 && o->written) fl_vars_add(writes, write_count, fl_slot_var(&program->slots[o->slot]));
     }
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
         if (o->slot < 0 || o->written) continue;
         fl_var *var = fl_slot_var(&program->slots[o->slot]);
-        if (!fl_vars_have(writes, write_count, var)) fl_vars_add(reads, &read_count, var);
+        if (!fl_vars_have(writes, *write_count, var)) fl_vars_add(reads, read_count, var);
     }
+}
+
+enum { VARIABLES = 64 };
+
+/* The kernel's launches go into the device's queue. Steps of optimizers have thousands of operands. */
+static fl_status issue(const fl_program *program, fl_step *step)
+{
+    fl_var *stack[2 * VARIABLES], **vars = stack;
+    size_t count = (size_t)(step->nin + step->nout);
+    if (count > VARIABLES) vars = malloc(2 * count * sizeof *vars);
+    if (!vars) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %zu operands", step->op->name, count);
     struct issued payload = {step};
+    fl_task task = {.name = step->op->name,
+                    .run = issue_run,
+                    .payload = &payload,
+                    .payload_size = sizeof payload,
+                    .reads = vars,
+                    .writes = vars + count,
+                    .lane = step->lane,
+                    .flags = flags_of(step)};
+    collect_vars(program, step, vars, &task.read_count, vars + count, &task.write_count);
     fl_graphs_count_step();
-    return fl_engine_push(&(fl_task){.name = step->op->name,
-                                     .run = issue_run,
-                                     .payload = &payload,
-                                     .payload_size = sizeof payload,
-                                     .reads = reads,
-                                     .writes = writes,
-                                     .read_count = read_count,
-                                     .write_count = write_count,
-                                     .lane = step->lane,
-                                     .flags = flags_of(step)});
+    fl_status status = fl_engine_push(&task);
+    if (vars != stack) free(vars);
+    return status;
 }
 
 /* ---- fused steps ---- */

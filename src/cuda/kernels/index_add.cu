@@ -334,15 +334,17 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The axes of the index; what the result's offset is when all of them are at their beginning. */
+/* The part of the index that falls into this part of the result: where it begins in both, in elements, its sizes. */
 typedef struct scatter {
     const fl_view *dy, *positions, *out;
     int axis;
     line_axis along;
-    int64_t base, strides[FL_MAX_NDIM], steps[FL_MAX_NDIM]; /* of out and of the index, in elements */
+    int64_t base, from, sizes[FL_MAX_NDIM];
+    int64_t strides[FL_MAX_NDIM], steps[FL_MAX_NDIM]; /* of out and of the index, in elements */
     int64_t length, lines;
 } scatter;
 
+/* lines is 0 where nothing of the index falls into the result. */
 static void scatter_of(scatter *s, fl_kernel *kernel, const fl_view *dy, const fl_view *positions)
 {
     const fl_view *out = &kernel->out[0];
@@ -350,37 +352,51 @@ static void scatter_of(scatter *s, fl_kernel *kernel, const fl_view *dy, const f
     s->positions = positions;
     s->out = out;
     s->axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim) : 0;
-    s->base = 0;
+    s->base = s->from = 0;
     fl_cuda_strides(s->strides, out->size, out->ndim);
     fl_cuda_strides(s->steps, positions->size, positions->ndim);
     s->along = {0, 1, 0};
-    s->length = 1;
+    s->length = s->lines = 1;
     if (out->ndim) {
         s->along = {out->start[s->axis], out->size[s->axis], s->strides[s->axis]};
         s->length = positions->size[s->axis];
     }
-    s->lines = positions->numel / s->length;
-    for (int a = 0; a < out->ndim; a++)
-        if (a != s->axis) s->base += (positions->start[a] - out->start[a]) * s->strides[a];
+    for (int a = 0; a < out->ndim; a++) {
+        if (a == s->axis) continue;
+        int64_t index_start = positions->start[a], start = out->start[a], index_end = index_start + positions->size[a],
+                end = start + out->size[a], from = index_start > start ? index_start : start,
+                to = index_end < end ? index_end : end;
+        s->sizes[a] = to > from ? to - from : 0;
+        s->lines *= s->sizes[a];
+        s->base += (from - start) * s->strides[a];
+        s->from += (from - index_start) * s->steps[a];
+    }
 }
 
-static fl_status scatter_lines(const scatter *s, void *out)
+/* The lines, with the operands dy or src, and out; both begin at from and base. */
+static fl_layout lines_of(const scatter *s)
 {
-    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     fl_layout l;
     l.count = 0;
     l.operands = 2;
     for (int a = 0; a < s->out->ndim; a++)
-        if (a != s->axis) add_axis(&l, s->positions->size[a], s->steps[a], s->strides[a], 0, 0);
+        if (a != s->axis) add_axis(&l, s->sizes[a], s->steps[a], s->strides[a], 0, 0);
     fl_layout_simplify(&l);
+    return l;
+}
+
+static fl_status scatter_lines(const scatter *s, void *out)
+{
+    const int64_t begin[FL_LAYOUT_OPERANDS] = {s->from, s->base};
+    fl_layout l = lines_of(s);
     return by_number(s->dy->dtype, [&](auto like) {
         typedef decltype(like) T;
         typedef typename fl_wide<T>::type W;
-        fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        fl_each_piece(&l, begin, [&](const fl_layout *piece, const int64_t *offset) {
             fl_walk<2, FL_LAYOUT_AXES> walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
-            FL_LAUNCH((add_lines<T, W>), fl_blocks(total, THREADS), THREADS, 0, (W *)out + s->base + offset[1],
+            FL_LAUNCH((add_lines<T, W>), fl_blocks(total, THREADS), THREADS, 0, (W *)out + offset[1],
                       (const T *)s->dy->data + offset[0], (const int64_t *)s->positions->data + offset[0], s->along,
                       s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, total, walk);
         });
@@ -395,7 +411,7 @@ static fl_status add_by_lines(const scatter *s)
     fl_cuda_array sum;
     FL_TRY(fl_cuda_array_room(&sum, s->out, fl_dtype_compute(s->out->dtype)));
     fl_status status = fl_cuda_fill_view(&sum.view, none);
-    if (status == FL_OK) status = scatter_lines(s, sum.view.data);
+    if (status == FL_OK && s->lines > 0) status = scatter_lines(s, sum.view.data);
     if (status == FL_OK) status = fl_cuda_array_store(s->out, &sum);
     fl_cuda_array_close(&sum);
     return status;
@@ -438,7 +454,8 @@ static fl_status launch_gather_backward(fl_kernel *kernel)
         scatter_of(&s, kernel, dy, positions);
         FL_TRY(fl_cuda_check_positions("scatter_add", &kernel->in[FL_TAKEN_INDEX], (const int64_t *)positions->data,
                                        s.out->ndim ? s.out->logical[s.axis] : 1));
-        bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST;
+        bool sortable = s.out->numel < FL_CUDA_SORT_MOST && positions->numel < FL_CUDA_SORT_MOST
+            && s.lines * s.length == positions->numel;
         if (s.lines >= ENOUGH_LINES || s.length <= SHORT_LINE || !sortable) return add_by_lines(&s);
         return add_by_places(kernel, &s);
     });
@@ -489,20 +506,15 @@ static fl_status by_foldable(fl_dtype dtype, F &&call)
 
 static fl_status launch_fold_lines(const scatter *s, int reduce)
 {
-    const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    fl_layout l;
-    l.count = 0;
-    l.operands = 2;
-    for (int a = 0; a < s->out->ndim; a++)
-        if (a != s->axis) add_axis(&l, s->positions->size[a], s->steps[a], s->strides[a], 0, 0);
-    fl_layout_simplify(&l);
+    const int64_t begin[FL_LAYOUT_OPERANDS] = {s->from, s->base};
+    fl_layout l = lines_of(s);
     return by_foldable(s->dy->dtype, [&](auto like) {
         typedef decltype(like) T;
-        fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        fl_each_piece(&l, begin, [&](const fl_layout *piece, const int64_t *offset) {
             fl_walk<2, FL_LAYOUT_AXES> walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
-            FL_LAUNCH((fold_lines<T>), fl_blocks(total, THREADS), THREADS, 0, (T *)s->out->data + s->base + offset[1],
+            FL_LAUNCH((fold_lines<T>), fl_blocks(total, THREADS), THREADS, 0, (T *)s->out->data + offset[1],
                       (const T *)s->dy->data + offset[0], (const int64_t *)s->positions->data + offset[0], s->along,
                       s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, reduce, total, walk);
         });
@@ -524,7 +536,8 @@ static fl_status launch_scatter_fold(fl_kernel *kernel)
         scatter_of(&s, kernel, &src.view, &positions.view);
         status = fl_cuda_check_positions("scatter_reduce", index, (const int64_t *)positions.view.data,
                                          out->ndim ? out->logical[s.axis] : 1);
-        if (status == FL_OK) status = launch_fold_lines(&s, (int)kernel->attrs->at[FL_FOLD_REDUCE].integer);
+        if (status == FL_OK && s.lines > 0)
+            status = launch_fold_lines(&s, (int)kernel->attrs->at[FL_FOLD_REDUCE].integer);
         fl_cuda_array_close(&positions);
     }
     fl_cuda_array_close(&src);

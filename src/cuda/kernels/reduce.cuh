@@ -342,10 +342,12 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS)
                          end = begin + p.segment;
         int step = (int)blockDim.y;
         if (end > p.units) end = p.units;
-        int64_t r = begin + threadIdx.y;
-        for (; r + (ROWS - 1) * step < end; r += ROWS * step)
-            fl_reduce_rows_of_columns<WIDTH, ROWS>(t, fold, p, x, base, r, step);
-        for (; r < end; r += step) fl_reduce_rows_of_columns<WIDTH, 1>(t, fold, p, x, base, r, step);
+        for (; begin + ROWS * step <= end; begin += ROWS * step)
+            fl_reduce_rows_of_columns<WIDTH, ROWS>(t, fold, p, x, base, begin + threadIdx.y, step);
+#pragma unroll 1
+        for (; begin < end; begin += step)
+            if (begin + threadIdx.y < end)
+                fl_reduce_rows_of_columns<WIDTH, 1>(t, fold, p, x, base, begin + threadIdx.y, step);
     }
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
