@@ -1,7 +1,8 @@
 """PyTorch's side of the benchmarks on the GPU: cases as cases/gpu.lua describes them, "name,dtype,AxBxC,extra".
 
 Where this PyTorch lacks the best way to compute a case, it does it in another and says so after the figure. GPU_DRY=1 and
-no GPU: everything runs on the CPU, at whatever speed, to show that it runs. BENCH_TF32=1: products of float32 through TF32.
+no GPU: everything runs on the CPU, at whatever speed, to show that it runs. BENCH_TF32=1: products and convolutions of float32
+through TF32.
 """
 
 import os
@@ -428,7 +429,7 @@ def answer(case, seconds):
 def main():
     if ON_GPU:
         peer.synchronize = torch.cuda.synchronize
-        torch.backends.cuda.matmul.allow_tf32 = os.environ.get("BENCH_TF32") == "1"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = os.environ.get("BENCH_TF32") == "1"
     elif os.environ.get("GPU_DRY") != "1":
         sys.exit("this PyTorch sees no GPU")
     for line in sys.stdin:
