@@ -3,8 +3,8 @@
 **
 ** What writes images gathers from all windows that hold an element, taps in order, so nothing is added by two threads.
 */
-#include "index.h"
 #include "operand.h"
+#include "quotient.h"
 
 extern "C" {
 #include "core/op/pool.h"
@@ -12,142 +12,186 @@ extern "C" {
 
 enum { THREADS = 256 };
 
+/* ---- sizes ---- */
+
+/* A pooling; rows, then columns. */
+template<typename I>
+struct pooling {
+    typedef I number;
+    I size[2], stride[2], padding[2], dilation[2], x_size[2], y_size[2];
+    typename fl_divisor<I>::type by_stride[2], by_x[2], by_y[2];
+};
+
+template<typename I>
+static pooling<I> pooling_of(const fl_pool *pool)
+{
+    pooling<I> p;
+    const fl_window_geometry *w = &pool->window;
+    for (int d = 0; d < 2; d++) {
+        p.size[d] = (I)w->size[d];
+        p.stride[d] = (I)w->stride[d];
+        p.padding[d] = (I)w->padding[d];
+        p.dilation[d] = (I)w->dilation[d];
+        p.x_size[d] = (I)pool->x_size[d];
+        p.y_size[d] = (I)pool->y_size[d];
+        fl_divisor_set(&p.by_stride[d], w->stride[d]);
+        fl_divisor_set(&p.by_x[d], pool->x_size[d]);
+        fl_divisor_set(&p.by_y[d], pool->y_size[d]);
+    }
+    return p;
+}
+
+/* Every number that a kernel makes of the sizes has 32 bits. */
+static bool is_narrow(const fl_pool *p)
+{
+    if (p->planes * fl_pool_x_plane(p) > INT32_MAX || p->planes * fl_pool_y_plane(p) > INT32_MAX) return false;
+    for (int d = 0; d < 2; d++) {
+        int64_t reach = p->x_size[d] + 2 * p->window.padding[d] + fl_window_geometry_span(&p->window, d);
+        if (reach + p->window.stride[d] > INT32_MAX) return false;
+    }
+    return true;
+}
+
 /* ---- where an element lies ---- */
 
-typedef struct place {
-    int64_t plane, row, column;
-} place;
+template<typename I>
+struct place {
+    I plane, row, column;
+};
 
-__device__ static inline place place_of(int64_t i, const int64_t *size)
+/* Element i of planes of these sizes. */
+template<typename I>
+__device__ static inline place<I> place_of(I i, const I *size, const typename fl_divisor<I>::type *by)
 {
-    return {i / (size[0] * size[1]), i / size[1] % size[0], i % size[1]};
+    I line = fl_quotient(i, by[1]), plane = fl_quotient(line, by[0]);
+    return {plane, line - plane * size[0], i - line * size[1]};
 }
 
 /* Element of x at tap (ky, kx) of the window at `at`, by its position; -1: in the padding. */
-__device__ static inline int64_t seen_from(const fl_pool &pool, const place &at, int64_t ky, int64_t kx)
+template<typename I>
+__device__ static inline I seen_from(const pooling<I> &p, const place<I> &at, I ky, I kx)
 {
-    const fl_window_geometry &w = pool.window;
-    int64_t row = at.row * w.stride[0] - w.padding[0] + ky * w.dilation[0],
-            column = at.column * w.stride[1] - w.padding[1] + kx * w.dilation[1];
-    bool inside = row >= 0 && row < pool.x_size[0] && column >= 0 && column < pool.x_size[1];
-    return inside ? (at.plane * pool.x_size[0] + row) * pool.x_size[1] + column : -1;
+    I row = at.row * p.stride[0] - p.padding[0] + ky * p.dilation[0],
+      column = at.column * p.stride[1] - p.padding[1] + kx * p.dilation[1];
+    bool inside = row >= 0 && row < p.x_size[0] && column >= 0 && column < p.x_size[1];
+    return inside ? (at.plane * p.x_size[0] + row) * p.x_size[1] + column : -1;
 }
 
 /* The position along axis d of the window that holds element i at tap t; -1: there is none. */
-__device__ static inline int64_t seen_at(const fl_pool &pool, int d, int64_t i, int64_t t)
+template<typename I>
+__device__ static inline I seen_at(const pooling<I> &p, int d, I i, I t)
 {
-    const fl_window_geometry &w = pool.window;
-    int64_t from = i + w.padding[d] - t * w.dilation[d], position = from / w.stride[d];
-    return from < 0 || from % w.stride[d] != 0 || position >= pool.y_size[d] ? -1 : position;
+    return fl_window_at(i, t, p.stride[d], p.padding[d], p.dilation[d], p.y_size[d], p.by_stride[d]);
 }
 
 /* As fl_pool_reach, on the device. */
-__device__ static inline int64_t reach(const fl_pool &pool, int d, int64_t position, bool padding)
+template<typename I>
+__device__ static inline I reach(const pooling<I> &p, int d, I position, bool padding)
 {
-    int64_t begin = position * pool.window.stride[d] - pool.window.padding[d], end = begin + pool.window.size[d];
-    int64_t last = pool.x_size[d] + (padding ? pool.window.padding[d] : 0);
+    I begin = position * p.stride[d] - p.padding[d], end = begin + p.size[d];
+    I last = p.x_size[d] + (padding ? p.padding[d] : 0);
     return (end > last ? last : end) - (!padding && begin < 0 ? 0 : begin);
 }
 
 /* What the sum of the window at (row, column) is divided by. */
-__device__ static inline int64_t divisor_of(const fl_pool &pool, const fl_pool_mean &mean, int64_t row, int64_t column)
+template<typename W, typename I>
+__device__ static inline W divisor_of(const pooling<I> &p, const fl_pool_mean &mean, I row, I column)
 {
-    return mean.divisor ? mean.divisor : reach(pool, 0, row, mean.padding) * reach(pool, 1, column, mean.padding);
+    if (mean.divisor) return (W)mean.divisor;
+    return (W)(reach(p, 0, row, mean.padding) * reach(p, 1, column, mean.padding));
 }
 
 /* ---- kernels ---- */
 
 /* taps NULL: not needed. */
-template<typename T>
+template<typename T, typename I>
 __global__ void __launch_bounds__(THREADS)
-    largest(T *y, int32_t *taps, const T *x, int64_t total, const __grid_constant__ fl_pool p)
+    largest(T *y, int32_t *taps, const T *x, int64_t total, const __grid_constant__ pooling<I> p)
 {
     typedef typename fl_wide<T>::type wide;
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, best_at = -1;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    place at = place_of(i, p.y_size);
+    place<I> at = place_of((I)i, p.y_size, p.by_y);
     wide best = -INFINITY;
-    for (int64_t ky = 0; ky < p.window.size[0]; ky++)
-        for (int64_t kx = 0; kx < p.window.size[1]; kx++) {
-            int64_t from = seen_from(p, at, ky, kx);
+    I best_at = -1;
+    for (I ky = 0; ky < p.size[0]; ky++)
+        for (I kx = 0; kx < p.size[1]; kx++) {
+            I from = seen_from(p, at, ky, kx);
             if (from < 0) continue;
             wide value = fl_load(x[from]);
             if (best_at >= 0 && !(value > best) && value == value) continue;
             best = value;
-            best_at = ky * p.window.size[1] + kx;
+            best_at = ky * p.size[1] + kx;
         }
     y[i] = fl_store<T>(best);
     if (taps) taps[i] = (int32_t)(best_at < 0 ? 0 : best_at);
 }
 
-template<typename T>
+template<typename T, typename I>
 __global__ void __launch_bounds__(THREADS)
-    gather(T *y, const T *x, const int32_t *taps, int64_t total, const __grid_constant__ fl_pool p)
+    gather(T *y, const T *x, const int32_t *taps, int64_t total, const __grid_constant__ pooling<I> p)
 {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, columns = p.window.size[1], from = -1;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    int64_t tap = taps[i];
-    if (tap >= 0 && tap < p.window.size[0] * columns)
-        from = seen_from(p, place_of(i, p.y_size), tap / columns, tap % columns);
+    I tap = taps[i], from = -1;
+    if (tap >= 0 && tap / p.size[1] < p.size[0])
+        from = seen_from(p, place_of((I)i, p.y_size, p.by_y), tap / p.size[1], tap % p.size[1]);
     y[i] = from < 0 ? fl_store<T>(0) : x[from];
 }
 
 /* share(y's element, tap, row, column): what x's element gets of the window at (row, column) with it at this tap. */
-template<typename T, typename F>
-__device__ static inline void collect(T *x, int64_t i, const fl_pool &pool, const F &share)
+template<typename T, typename I, typename F>
+__device__ static inline void collect(T *x, int64_t i, const pooling<I> &p, const F &share)
 {
     typename fl_wide<T>::type sum = 0;
-    place at = place_of(i, pool.x_size);
-    for (int64_t ky = 0; ky < pool.window.size[0]; ky++) {
-        int64_t row = seen_at(pool, 0, at.row, ky);
-        for (int64_t kx = 0; row >= 0 && kx < pool.window.size[1]; kx++) {
-            int64_t column = seen_at(pool, 1, at.column, kx);
+    place<I> at = place_of((I)i, p.x_size, p.by_x);
+    for (I ky = 0; ky < p.size[0]; ky++) {
+        I row = seen_at(p, 0, at.row, ky);
+        for (I kx = 0; row >= 0 && kx < p.size[1]; kx++) {
+            I column = seen_at(p, 1, at.column, kx);
             if (column >= 0)
-                sum += share((at.plane * pool.y_size[0] + row) * pool.y_size[1] + column, ky * pool.window.size[1] + kx,
-                             row, column);
+                sum += share((at.plane * p.y_size[0] + row) * p.y_size[1] + column, ky * p.size[1] + kx, row, column);
         }
     }
     x[i] = fl_store<T>(sum);
 }
 
-template<typename T>
+template<typename T, typename I>
 __global__ void __launch_bounds__(THREADS)
-    scatter(T *x, const T *y, const int32_t *taps, int64_t total, const __grid_constant__ fl_pool p)
+    scatter(T *x, const T *y, const int32_t *taps, int64_t total, const __grid_constant__ pooling<I> p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    collect(x, i, p, [&](int64_t from, int64_t tap, int64_t, int64_t) {
-        return taps[from] == tap ? (wide)fl_load(y[from]) : (wide)0;
-    });
+    collect(x, i, p, [&](I from, I tap, I, I) { return taps[from] == tap ? (wide)fl_load(y[from]) : (wide)0; });
 }
 
-template<typename T>
+template<typename T, typename I>
 __global__ void __launch_bounds__(THREADS)
-    average(T *y, const T *x, int64_t total, fl_pool_mean mean, const __grid_constant__ fl_pool p)
+    average(T *y, const T *x, int64_t total, fl_pool_mean mean, const __grid_constant__ pooling<I> p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    place at = place_of(i, p.y_size);
+    place<I> at = place_of((I)i, p.y_size, p.by_y);
     wide sum = 0;
-    for (int64_t ky = 0; ky < p.window.size[0]; ky++)
-        for (int64_t kx = 0; kx < p.window.size[1]; kx++) {
-            int64_t from = seen_from(p, at, ky, kx);
+    for (I ky = 0; ky < p.size[0]; ky++)
+        for (I kx = 0; kx < p.size[1]; kx++) {
+            I from = seen_from(p, at, ky, kx);
             if (from >= 0) sum += fl_load(x[from]);
         }
-    y[i] = fl_store<T>(sum / (wide)divisor_of(p, mean, at.row, at.column));
+    y[i] = fl_store<T>(sum / divisor_of<wide>(p, mean, at.row, at.column));
 }
 
-template<typename T>
+template<typename T, typename I>
 __global__ void __launch_bounds__(THREADS)
-    spread(T *x, const T *y, int64_t total, fl_pool_mean mean, const __grid_constant__ fl_pool p)
+    spread(T *x, const T *y, int64_t total, fl_pool_mean mean, const __grid_constant__ pooling<I> p)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    collect(x, i, p, [&](int64_t from, int64_t, int64_t row, int64_t column) {
-        return (wide)fl_load(y[from]) / (wide)divisor_of(p, mean, row, column);
+    collect(x, i, p, [&](I from, I, I row, I column) {
+        return (wide)fl_load(y[from]) / divisor_of<wide>(p, mean, row, column);
     });
 }
 
@@ -173,16 +217,18 @@ static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status 
     return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
 }
 
-/* issue(an element of the op's dtype, operands, blocks, elements of the result) */
+/* issue(an element of the op's dtype, the pooling, operands, blocks, elements of the result) */
 template<typename F>
-static fl_status launch(fl_kernel *kernel, const F &issue)
+static fl_status launch(fl_kernel *kernel, const fl_pool *pool, const F &issue)
 {
     operands o = {};
     if (kernel->out[0].numel == 0) return FL_OK;
     fl_status status = open_operands(&o, kernel);
     if (status == FL_OK)
         status = fl_cuda_by_float(kernel->out[0].dtype, [&](auto like) {
-            issue(like, o, dim3(fl_blocks(kernel->out[0].numel, THREADS)), kernel->out[0].numel);
+            dim3 grid(fl_blocks(kernel->out[0].numel, THREADS));
+            if (is_narrow(pool)) issue(like, pooling_of<int32_t>(pool), o, grid, kernel->out[0].numel);
+            else issue(like, pooling_of<int64_t>(pool), o, grid, kernel->out[0].numel);
             return FL_OK;
         });
     return close_operands(&o, kernel, status);
@@ -190,51 +236,56 @@ static fl_status launch(fl_kernel *kernel, const F &issue)
 
 static fl_status launch_max(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
-    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool pool = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
+    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
+        typedef typename decltype(p)::number I;
         int32_t *taps = kernel->nout > 1 ? (int32_t *)kernel->out[FL_POOL_TAPS].data : NULL;
-        FL_LAUNCH((largest<T>), grid, dim3(THREADS), 0, (T *)o.out.data, taps, (const T *)o.in.data, total, p);
+        FL_LAUNCH((largest<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, taps, (const T *)o.in.data, total, p);
     });
 }
 
 static fl_status launch_gather(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
-    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool pool = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
+    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((gather<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
+        typedef typename decltype(p)::number I;
+        FL_LAUNCH((gather<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
                   (const int32_t *)o.taps.data, total, p);
     });
 }
 
 static fl_status launch_scatter(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], true);
-    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    fl_pool pool = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], true);
+    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((scatter<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
+        typedef typename decltype(p)::number I;
+        FL_LAUNCH((scatter<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
                   (const int32_t *)o.taps.data, total, p);
     });
 }
 
 static fl_status launch_average(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], false);
+    fl_pool pool = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], false);
     fl_pool_mean mean = fl_pool_mean_of(kernel->attrs);
-    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((average<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
+        typedef typename decltype(p)::number I;
+        FL_LAUNCH((average<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
     });
 }
 
 static fl_status launch_spread(fl_kernel *kernel)
 {
-    fl_pool p = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], false);
+    fl_pool pool = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], false);
     fl_pool_mean mean = fl_pool_mean_of(kernel->attrs);
-    return launch(kernel, [&](auto like, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
         typedef decltype(like) T;
-        FL_LAUNCH((spread<T>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
+        typedef typename decltype(p)::number I;
+        FL_LAUNCH((spread<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
     });
 }
 
