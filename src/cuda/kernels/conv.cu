@@ -8,8 +8,8 @@
 */
 #include "cudnn.h"
 #include "gemm.h"
-#include "index.h"
 #include "operand.h"
+#include "quotient.h"
 
 extern "C" {
 #include "core/op/conv.h"
@@ -21,77 +21,124 @@ static const int64_t COLUMN_BYTES = 256 << 20;
 
 /* ---- kernels ---- */
 
-/* A convolution with its products. */
-typedef struct sizes {
-    fl_conv c;
-    int64_t x_plane, y_plane, taps, depth; /* depth: of all groups */
-} sizes;
+/* A convolution as a kernel takes it, with its products; all axes of the window. */
+template<typename I>
+struct sizes {
+    typedef I number;
+    I window[FL_WINDOW_AXES], stride[FL_WINDOW_AXES], padding[FL_WINDOW_AXES], dilation[FL_WINDOW_AXES],
+        x_size[FL_WINDOW_AXES], y_size[FL_WINDOW_AXES];
+    I x_plane, y_plane, taps, depth, x_channels; /* the last two: of all groups */
+    typename fl_divisor<I>::type by_window[FL_WINDOW_AXES], by_stride[FL_WINDOW_AXES], by_x[FL_WINDOW_AXES],
+        by_y[FL_WINDOW_AXES], by_x_plane, by_y_plane, by_taps, by_depth;
+};
 
-static sizes sizes_of(const fl_conv *conv)
+template<typename I>
+static sizes<I> sizes_of(const fl_conv *conv)
 {
-    return {*conv, fl_conv_x_plane(conv), fl_conv_y_plane(conv), fl_conv_taps(conv),
-            conv->groups * fl_conv_depth(conv)};
+    sizes<I> s;
+    for (int d = 0; d < FL_WINDOW_AXES; d++) {
+        s.window[d] = (I)conv->window.size[d];
+        s.stride[d] = (I)conv->window.stride[d];
+        s.padding[d] = (I)conv->window.padding[d];
+        s.dilation[d] = (I)conv->window.dilation[d];
+        s.x_size[d] = (I)conv->x_size[d];
+        s.y_size[d] = (I)conv->y_size[d];
+        fl_divisor_set(&s.by_window[d], s.window[d]);
+        fl_divisor_set(&s.by_stride[d], s.stride[d]);
+        fl_divisor_set(&s.by_x[d], s.x_size[d]);
+        fl_divisor_set(&s.by_y[d], s.y_size[d]);
+    }
+    s.x_plane = (I)fl_conv_x_plane(conv);
+    s.y_plane = (I)fl_conv_y_plane(conv);
+    s.taps = (I)fl_conv_taps(conv);
+    s.depth = (I)(conv->groups * fl_conv_depth(conv));
+    s.x_channels = (I)(conv->groups * conv->in);
+    fl_divisor_set(&s.by_x_plane, s.x_plane);
+    fl_divisor_set(&s.by_y_plane, s.y_plane);
+    fl_divisor_set(&s.by_taps, s.taps);
+    fl_divisor_set(&s.by_depth, s.depth);
+    return s;
 }
 
-/* Element i of [images, channels, window, y]; window and y have three axes. I: counts them all. */
-template<typename T, typename I>
-__global__ void __launch_bounds__(THREADS) unfold(T *columns, const T *x, int64_t total, int64_t image_step,
-                                                  int64_t depth_step, const __grid_constant__ sizes s)
+/* Every number that a kernel makes of the sizes has 32 bits. */
+static bool is_narrow(const fl_conv *c)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= total) return;
-    const fl_conv &c = s.c;
-    const fl_window_geometry &w = c.window;
-    I above = (I)at / (I)s.y_plane, place = (I)at % (I)s.y_plane, image = above / (I)s.depth, k = above % (I)s.depth;
-    I channel = k / (I)s.taps, tap = k % (I)s.taps, left = place;
-    int64_t from = 0, step = 1;
+    int64_t channels = c->images * c->groups * c->in;
+    if (channels * fl_conv_x_plane(c) > INT32_MAX || channels * fl_conv_taps(c) * fl_conv_y_plane(c) > INT32_MAX)
+        return false;
+    for (int d = 0; d < FL_WINDOW_AXES; d++) {
+        int64_t reach = c->x_size[d] + 2 * c->window.padding[d] + fl_window_geometry_span(&c->window, d);
+        if (reach + c->window.stride[d] > INT32_MAX) return false;
+    }
+    return true;
+}
+
+/* Element i of [images, channels, window, y]; window and y have three axes. */
+template<typename T, typename I>
+__global__ void __launch_bounds__(THREADS)
+    unfold(T *columns, const T *x, int64_t total, I image_step, I depth_step, const __grid_constant__ sizes<I> s)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    I above = fl_quotient((I)i, s.by_y_plane), place = (I)i - above * s.y_plane;
+    I image = fl_quotient(above, s.by_depth), k = above - image * s.depth;
+    I channel = fl_quotient(k, s.by_taps), tap = k - channel * s.taps, left = place, from = 0, step = 1;
     bool inside = true;
     for (int d = FL_WINDOW_AXES - 1; d >= 0; d--) {
-        int64_t i = (int64_t)(left % (I)c.y_size[d]) * w.stride[d] - w.padding[d]
-            + (int64_t)(tap % (I)w.size[d]) * w.dilation[d];
-        inside = inside && i >= 0 && i < c.x_size[d];
-        from += i * step;
-        step *= c.x_size[d];
-        left /= (I)c.y_size[d];
-        tap /= (I)w.size[d];
+        I position = fl_quotient(left, s.by_y[d]), t = fl_quotient(tap, s.by_window[d]);
+        I at = (left - position * s.y_size[d]) * s.stride[d] - s.padding[d] + (tap - t * s.window[d]) * s.dilation[d];
+        inside = inside && at >= 0 && at < s.x_size[d];
+        if (inside) from += at * step;
+        step *= s.x_size[d];
+        left = position;
+        tap = t;
     }
-    from += ((int64_t)image * c.groups * c.in + channel) * s.x_plane;
-    columns[(int64_t)image * image_step + (int64_t)k * depth_step + place] = inside ? x[from] : fl_store<T>(0);
+    from += (image * s.x_channels + channel) * s.x_plane;
+    columns[image * image_step + k * depth_step + place] = inside ? x[from] : fl_store<T>(0);
 }
 
-/* The position of the window at which its tap t is on element i; -1: at none. */
-__device__ static inline int64_t seen_at(const fl_window_geometry &geometry, int d, int64_t i, int64_t t, int64_t count)
+/* The position of the window along axis d at which its tap t is on element i; -1: at none. */
+template<typename I>
+__device__ static inline I seen_at(const sizes<I> &s, int d, I i, I t)
 {
-    int64_t from = i + geometry.padding[d] - t * geometry.dilation[d], position = from / geometry.stride[d];
-    return from < 0 || from % geometry.stride[d] != 0 || position >= count ? -1 : position;
+    return fl_window_at(i, t, s.stride[d], s.padding[d], s.dilation[d], s.y_size[d], s.by_stride[d]);
 }
 
 /* Element i of x: the sum of the columns that were taken from it, taps in order. */
-template<typename T>
-__global__ void __launch_bounds__(THREADS) fold(T *x, const T *columns, int64_t total, const __grid_constant__ sizes s)
+template<typename T, typename I>
+__global__ void __launch_bounds__(THREADS)
+    fold(T *x, const T *columns, int64_t total, const __grid_constant__ sizes<I> s)
 {
     typedef typename fl_wide<T>::type wide;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    const fl_conv &c = s.c;
-    const fl_window_geometry &w = c.window;
-    int64_t place = i % s.x_plane, line = place / c.x_size[2];
-    const T *from = columns + i / s.x_plane * s.taps * s.y_plane;
+    I channel = fl_quotient((I)i, s.by_x_plane), place = (I)i - channel * s.x_plane,
+      line = fl_quotient(place, s.by_x[2]), depth = fl_quotient(line, s.by_x[1]), row = line - depth * s.x_size[1],
+      column = place - line * s.x_size[2];
+    const T *from = columns + channel * s.taps * s.y_plane;
     wide sum = 0;
-    for (int64_t k = 0; k < s.taps; k++, from += s.y_plane) {
-        int64_t z = seen_at(w, 0, line / c.x_size[1], k / (w.size[1] * w.size[2]), c.y_size[0]),
-                y = seen_at(w, 1, line % c.x_size[1], k / w.size[2] % w.size[1], c.y_size[1]),
-                column = seen_at(w, 2, place % c.x_size[2], k % w.size[2], c.y_size[2]);
-        if (z >= 0 && y >= 0 && column >= 0) sum += fl_load(from[(z * c.y_size[1] + y) * c.y_size[2] + column]);
+    for (I tz = 0; tz < s.window[0]; tz++) {
+        I z = seen_at(s, 0, depth, tz);
+        for (I ty = 0; z >= 0 && ty < s.window[1]; ty++) {
+            I y = seen_at(s, 1, row, ty);
+            for (I tx = 0; y >= 0 && tx < s.window[2]; tx++) {
+                I at = seen_at(s, 2, column, tx), tap = (tz * s.window[1] + ty) * s.window[2] + tx;
+                if (at >= 0) sum += fl_load(from[tap * s.y_plane + (z * s.y_size[1] + y) * s.y_size[2] + at]);
+            }
+        }
     }
     x[i] = fl_store<T>(sum);
 }
 
-template<typename T>
-__global__ void __launch_bounds__(THREADS) add_bias(T *y, const T *bias, int64_t total, int64_t channels, int64_t plane)
+template<typename T, typename I>
+__global__ void __launch_bounds__(THREADS)
+    add_bias(T *y, const T *bias, int64_t total, I channels, typename fl_divisor<I>::type by_channels,
+             typename fl_divisor<I>::type by_plane)
 {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < total) y[i] = fl_store<T>(fl_load(y[i]) + fl_load(bias[i / plane % channels]));
+    if (i >= total) return;
+    I above = fl_quotient((I)i, by_plane), channel = above - fl_quotient(above, by_channels) * channels;
+    y[i] = fl_store<T>(fl_load(y[i]) + fl_load(bias[channel]));
 }
 
 /* sum + part becomes the sum, or after the last part the result; before the first one the sum is 0. */
@@ -108,44 +155,53 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- issuing ---- */
 
+/* issue(an element of the dtype, a number as wide as the kernel counts in) */
+template<typename F>
+static void by_width(fl_dtype dtype, bool narrow, const F &issue)
+{
+    fl_cuda_by_float(dtype, [&](auto like) {
+        if (narrow) issue(like, (int32_t)0);
+        else issue(like, (int64_t)0);
+        return FL_OK;
+    });
+}
+
 /* Columns of the images of a convolution, image_step and depth_step elements apart. */
 static void issue_unfold(fl_dtype dtype, void *columns, const void *x, const fl_conv *conv, int64_t image_step,
                          int64_t depth_step)
 {
     int64_t total = conv->images * conv->groups * fl_conv_depth(conv) * fl_conv_y_plane(conv);
     if (total == 0) return;
-    dim3 grid(fl_blocks(total, THREADS));
-    fl_cuda_by_float(dtype, [&](auto like) {
+    by_width(dtype, is_narrow(conv), [&](auto like, auto number) {
         typedef decltype(like) T;
-        if (total >> 31)
-            FL_LAUNCH((unfold<T, uint64_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step,
-                      depth_step, sizes_of(conv));
-        else
-            FL_LAUNCH((unfold<T, uint32_t>), grid, dim3(THREADS), 0, (T *)columns, (const T *)x, total, image_step,
-                      depth_step, sizes_of(conv));
-        return FL_OK;
+        typedef decltype(number) I;
+        FL_LAUNCH((unfold<T, I>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)columns, (const T *)x, total,
+                  (I)image_step, (I)depth_step, sizes_of<I>(conv));
     });
 }
 
 static void issue_fold(fl_dtype dtype, void *x, const void *columns, const fl_conv *conv)
 {
     int64_t total = conv->images * conv->groups * conv->in * fl_conv_x_plane(conv);
-    fl_cuda_by_float(dtype, [&](auto like) {
+    by_width(dtype, is_narrow(conv), [&](auto like, auto number) {
         typedef decltype(like) T;
-        FL_LAUNCH((fold<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)x, (const T *)columns, total,
-                  sizes_of(conv));
-        return FL_OK;
+        typedef decltype(number) I;
+        FL_LAUNCH((fold<T, I>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)x, (const T *)columns, total,
+                  sizes_of<I>(conv));
     });
 }
 
 static void issue_bias(fl_dtype dtype, void *y, const void *bias, const fl_conv *conv)
 {
     int64_t plane = fl_conv_y_plane(conv), channels = conv->groups * conv->out, total = conv->images * channels * plane;
-    fl_cuda_by_float(dtype, [&](auto like) {
+    by_width(dtype, total <= INT32_MAX, [&](auto like, auto number) {
         typedef decltype(like) T;
-        FL_LAUNCH((add_bias<T>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)y, (const T *)bias, total,
-                  channels, plane);
-        return FL_OK;
+        typedef decltype(number) I;
+        typename fl_divisor<I>::type by_channels, by_plane;
+        fl_divisor_set(&by_channels, channels);
+        fl_divisor_set(&by_plane, plane);
+        FL_LAUNCH((add_bias<T, I>), dim3(fl_blocks(total, THREADS)), dim3(THREADS), 0, (T *)y, (const T *)bias, total,
+                  (I)channels, by_channels, by_plane);
     });
 }
 

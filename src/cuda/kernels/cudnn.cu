@@ -117,15 +117,18 @@ static problem problem_of(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtyp
     return p;
 }
 
-/* The library counts elements in 32 bits, and pads both sides of an axis alike. */
+/* The library counts in 32 bits, and pads both sides of an axis alike. */
 static bool fits(const fl_conv *c)
 {
     int64_t x_channels = c->groups * c->in, y_channels = c->groups * c->out,
             x = c->images * x_channels * fl_conv_x_plane(c), y = c->images * y_channels * fl_conv_y_plane(c),
             weight = y_channels * fl_conv_depth(c);
     if (x <= 0 || y <= 0 || weight <= 0 || x > INT32_MAX || y > INT32_MAX || weight > INT32_MAX) return false;
-    for (int d = 0; d < FL_WINDOW_AXES; d++)
+    for (int d = 0; d < FL_WINDOW_AXES; d++) {
+        int64_t reach = c->x_size[d] + 2 * c->window.padding[d] + fl_window_geometry_span(&c->window, d);
+        if (reach + c->window.stride[d] > INT32_MAX) return false;
         if (fl_window_geometry_count(&c->window, d, c->x_size[d], false) != c->y_size[d]) return false;
+    }
     return true;
 }
 
