@@ -108,7 +108,11 @@ local rectangles = {
         return q:matmul(r)
     end},
     {"linalg.lu_factor_ex", function(a) return linalg.lu_factor_ex(a) end},
+    {"linalg.lstsq", linalg.lstsq, true},
 }
+for _, driver in ipairs {"gels", "gelsd", "gelss"} do
+    rectangles[#rectangles + 1] = {"linalg.lstsq", function(a, b) return linalg.lstsq(a, b, {driver = driver}) end, true}
+end
 
 -- Without gradients, or where they have none.
 local plain = {
@@ -207,8 +211,9 @@ describe("on the GPU", function()
     it("matrices without rows or columns have factors", function()
         for _, size in ipairs {{3, 0}, {0, 3}, {2, 3, 0}, {2, 0, 3}} do
             local a = draw("float32", table.unpack(size))
+            local function least(x) return linalg.lstsq(x, flow.ones(x:size(-2), 2, {device = x.device}), {driver = "gelsd"}) end
             for name, f in pairs {svd = linalg.svd, svdvals = linalg.svdvals, pinv = linalg.pinv, lu = linalg.lu_factor_ex,
-                qr = linalg.qr, complete = function(x) return linalg.qr(x, "complete") end} do
+                lstsq = least, qr = linalg.qr, complete = function(x) return linalg.qr(x, "complete") end} do
                 compare(f, {a}, 0, ("%s of [%s]"):format(name, table.concat(size, ", ")))
             end
         end
@@ -288,11 +293,16 @@ describe("on the GPU", function()
         {"linalg.cholesky: the matrix is not positive-definite (its leading minor of order 1 is not positive)",
             function(a) linalg.cholesky(a, true) end, zeros},
         {"linalg.inv: matrix 1 of the batch is singular: pivot 2 of its LU factors is 0", function(a) linalg.inv(a) end, second(eye, ones)},
-        {"linalg.solve: the matrix is singular: pivot 1 of its LU factors is 0", function(a) linalg.solve(a, a) end, zeros},
+        {"linalg.solve: the matrix is singular: pivot 1 of its LU factors is 0", function(a) linalg.solve(a, a) end, flow.tensor({0.0, 1}):diag()},
         {"linalg.lu_factor: a matrix is singular: pivot 2 of its LU factors is 0", function(a) linalg.lu_factor(a) end, ones},
         {"linalg.svd: matrix 1 of the batch has elements that are NaN or infinite", function(a) linalg.svd(a) end, second(eye, ones / 0)},
         {"linalg.svdvals: the matrix has elements that are NaN or infinite", function(a) linalg.svdvals(a) end, eye * (0 / 0)},
         {"linalg.pinv: the matrix has elements that are NaN or infinite", function(a) linalg.pinv(a) end, eye * (0 / 0)},
+        {"linalg.lstsq: the matrix has elements that are NaN or infinite", function(a) linalg.lstsq(a, a) end, eye * (0 / 0)},
+        {"linalg.lstsq: matrix 1 of the batch has elements that are NaN or infinite", function(b)
+            linalg.lstsq(flow.eye(2, {device = b.device}):expand({2, 2, 2}), b)
+        end, second(eye, ones / 0)},
+        {"linalg.lstsq: the matrix does not have full rank (error code 2)", function(a) linalg.lstsq(a, a, {driver = "gels"}) end, flow.tensor({1.0, 0}):diag()},
         {"linalg.eigh: the matrix has elements that are NaN or infinite", function(a) linalg.eigh(a) end, ones / 0},
         {"linalg.eigvalsh: the matrix has elements that are NaN or infinite", function(a) linalg.eigvalsh(a, "U") end, ones / 0},
         {"linalg.inv: takes square matrices [..., n, n], A is float32[2, 3]", function(a) linalg.inv(a) end, flow.ones(2, 3)},
@@ -304,6 +314,14 @@ describe("on the GPU", function()
             end
         end)
     end
+
+    it("least squares do without full rank", function()
+        local a = flow.arange(0, 12, {dtype = "float64"}):reshape(4, 3)
+        compare(function(m, b)
+            local x, rest, rank = linalg.lstsq(m, b, {driver = "gelsd"})
+            return x, rest:isnan(), rank
+        end, {a, right(a, 2)}, 1e-8, "lstsq")
+    end)
 
     it("the half that is not read may hold anything", function()
         local a = flow.tensor {{2.0, 0 / 0}, {1, 3}}
@@ -344,7 +362,7 @@ describe("on the GPU", function()
     end)
 
     it("every op of cuSOLVER is here", function()
-        local written, missing = {linalg_cofactor = "linalg.det", linalg_geqrf = "geqrf", linalg_lu = "linalg.lu_factor",
+        local written, missing = {linalg_cofactor = "linalg.det", linalg_geqrf = "geqrf", linalg_least_squares = "linalg.lstsq", linalg_lu = "linalg.lu_factor",
             linalg_pseudoinverse = "linalg.pinv", linalg_solve_square = "linalg.solve", linalg_triangles = "linalg.solve_triangular"}, {}
         local seen = {}
         each_case(function(case) seen[case[1]] = true end)

@@ -14,6 +14,7 @@ enum { FL_MATRIX_NOT_FINITE = -1, FL_MATRIX_COMPLEX = -2, FL_MATRIX_NO_MEMORY = 
 #define FL_MATRIX_NOT_POSITIVE "is not positive-definite (its leading minor of order %d is not positive)"
 #define FL_MATRIX_NO_EIGENVALUES "has no eigenvalues that the algorithm finds (error code %d)"
 #define FL_MATRIX_NO_DECOMPOSITION "has no decomposition that the algorithm finds (error code %d)"
+#define FL_MATRIX_NOT_FULL_RANK "does not have full rank (error code %d)"
 
 /* What the message says beside matrix and code. Plain data: it may be copied as bytes. */
 typedef struct fl_matrix_trouble {

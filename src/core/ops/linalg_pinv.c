@@ -167,7 +167,7 @@ static fl_status kernel_lstsq(fl_kernel *kernel)
     job.choice = (int)kernel->attrs->at[LSTSQ_DRIVER].integer;
     job.rtol = kernel->attrs->at[LSTSQ_RCOND].given ? kernel->attrs->at[LSTSQ_RCOND].number
                                                     : epsilon * (double)(m > n ? m : n);
-    return fl_linalg_run(kernel, &job, &fl_matrix_lstsq, "does not have full rank (error code %d)");
+    return fl_linalg_run(kernel, &job, &fl_matrix_lstsq, FL_MATRIX_NOT_FULL_RANK);
 }
 
 static fl_tensor *plus(fl_expr *expr, fl_tensor *x, fl_tensor *y) { return !x ? y : y ? expr_add(expr, x, y) : x; }
@@ -199,7 +199,7 @@ FL_OP(linalg_least_squares) = {
     .name = "linalg_least_squares",
     .sig = "linalg_least_squares(A, B, ~rcond: float = nil, driver: gels|gelsy|gelsd|gelss = gelsy)",
     .nout = 4,
-    .flags = FL_OP_HIDDEN | FL_OP_HOST_ONLY,
+    .flags = FL_OP_HIDDEN,
     .doc = "Least squares for matrices of the same batch: solution, squared residuals, ranks, singular values.",
     .saves_in = 1u << LSTSQ_A | 1u << LSTSQ_B,
     .saves_out = 1u << LSTSQ_X,
@@ -267,7 +267,6 @@ FL_OP(linalg_lstsq) = {
     .name = "linalg.lstsq",
     .sig = "linalg.lstsq(A, B, ~rcond: float = nil, driver: gels|gelsy|gelsd|gelss = gelsy)",
     .nout = 4,
-    .flags = FL_OP_HOST_ONLY,
     .doc = "X that makes A X - B least, its squared residuals (gels, gelsd, gelss with more rows than columns; NaN "
            "without full rank), the rank of A (not gels) and its singular values (gelsd, gelss).",
     .body = body_lstsq,

@@ -122,6 +122,16 @@ __global__ void __launch_bounds__(FL_SOLVER_THREADS)
     if (above ? column > row : column < row) a[i] = 0;
 }
 
+/* ---- spectral.cu ---- */
+
+/* Elements that are not finite become 0 in row-major a [count, rows, columns], or its transposes; their matrices are
+** reported. */
+fl_status fl_solver_keep_finite(const fl_solver *s, void *a, int64_t rows, int64_t columns);
+
+/* Pseudoinverses x [count, n, m], row-major, of matrices that have elements, and their singular values [count, min(m,
+** n)], of which those up to max(atol, rtol * the largest) count as 0. */
+fl_status fl_solver_pinv(const fl_solver *s, void *x, void *values, double atol, double rtol);
+
 /* ---- reports ---- */
 
 /* The codes as a result of the op, or NULL; and as its error, with this trouble, or NULL. */

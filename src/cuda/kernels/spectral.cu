@@ -28,16 +28,21 @@ __global__ void __launch_bounds__(THREADS)
     found[i / columns / rows] = FL_MATRIX_NOT_FINITE;
 }
 
-static fl_status look(const fl_solver *s, void *a, int half)
+static fl_status look(const fl_solver *s, void *a, int64_t rows, int64_t columns, int half)
 {
-    int64_t elements = s->count * s->m * s->n;
+    int64_t elements = s->count * rows * columns;
     if (elements == 0) return FL_OK;
     return fl_solver_typed(s, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((keep_finite<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)a, s->found, elements, (int64_t)s->m,
-                  (int64_t)s->n, half);
+        FL_LAUNCH((keep_finite<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)a, s->found, elements, rows, columns,
+                  half);
         return fl_cuda_check(s->name);
     });
+}
+
+fl_status fl_solver_keep_finite(const fl_solver *s, void *a, int64_t rows, int64_t columns)
+{
+    return look(s, a, rows, columns, WHOLE);
 }
 
 /* ---- symmetric matrices ---- */
@@ -66,7 +71,7 @@ static fl_status eigh(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_
     int64_t stride[FL_MAX_NDIM];
     fl_view rows = fl_view_array(&kernel->in[0], a->memory, s->dtype, stride);
     FL_TRY(fl_cuda_copy_view(&rows, &kernel->in[0]));
-    FL_TRY(look(s, a->memory, upper ? UPPER : LOWER));
+    FL_TRY(look(s, a->memory, s->n, s->n, upper ? UPPER : LOWER));
     FL_TRY(fl_solver_typed(s, [&](auto like) {
         typedef decltype(like) T;
         return decompose_symmetric(s, (T *)a->memory, (T *)values->view.data, upper, vectors);
@@ -149,7 +154,7 @@ static fl_status decompose_operand(const fl_solver *s, struct decomposition *d)
     int64_t stride[FL_MAX_NDIM];
     fl_view rows = fl_view_array(in, a.memory, s->dtype, stride);
     fl_status status = fl_cuda_copy_view(d->wide ? &rows : &a.view, in);
-    if (status == FL_OK) status = look(s, a.memory, WHOLE);
+    if (status == FL_OK) status = fl_solver_keep_finite(s, a.memory, s->m, s->n);
     d->a = a.memory;
     if (status == FL_OK) status = fl_solver_typed(s, [&](auto like) { return decompose<decltype(like)>(s, d); });
     fl_cuda_array_close(&a);
@@ -297,12 +302,10 @@ static fl_status multiply(const fl_solver *s, const struct decomposition *d, voi
     return fl_cuda_gemm_run(&g);
 }
 
-static fl_status invert(const fl_solver *s, struct decomposition *d, void *x)
+static fl_status invert(const fl_solver *s, struct decomposition *d, void *x, double atol, double rtol)
 {
     int k = least(s);
     int64_t elements = s->count * k * k;
-    double atol, rtol;
-    fl_pinv_tolerances(&atol, &rtol, s->kernel->attrs, s->dtype, s->m, s->n);
     FL_TRY(decompose_operand(s, d));
     FL_TRY(fl_solver_typed(s, [&](auto like) {
         typedef decltype(like) T;
@@ -313,17 +316,27 @@ static fl_status invert(const fl_solver *s, struct decomposition *d, void *x)
     return multiply(s, d, x);
 }
 
-/* U, S and V^T of all matrices, in one piece of memory. */
-static fl_status pseudoinverse(const fl_solver *s, void *x)
+fl_status fl_solver_pinv(const fl_solver *s, void *x, void *values, double atol, double rtol)
 {
     struct decomposition d = decomposition_of(s, 'S');
-    size_t item = fl_dtype_size(s->dtype), k = (size_t)least(s), count = (size_t)s->count;
+    size_t item = fl_dtype_size(s->dtype), vectors = (size_t)s->count * (size_t)least(s);
     d.u_columns = d.vt_rows = least(s);
-    FL_TRY(fl_cuda_malloc(&d.u, count * k * ((size_t)s->m + (size_t)s->n + 1) * item));
-    d.vt = (char *)d.u + count * k * (size_t)s->m * item;
-    d.s = (char *)d.vt + count * k * (size_t)s->n * item;
-    fl_status status = invert(s, &d, x);
+    d.s = values;
+    FL_TRY(fl_cuda_malloc(&d.u, vectors * ((size_t)s->m + (size_t)s->n) * item));
+    d.vt = (char *)d.u + vectors * (size_t)s->m * item;
+    fl_status status = invert(s, &d, x, atol, rtol);
     fl_cuda_free(d.u);
+    return status;
+}
+
+static fl_status pseudoinverse(const fl_solver *s, void *x)
+{
+    double atol, rtol;
+    void *values;
+    fl_pinv_tolerances(&atol, &rtol, s->kernel->attrs, s->dtype, s->m, s->n);
+    FL_TRY(fl_cuda_malloc(&values, (size_t)s->count * (size_t)least(s) * fl_dtype_size(s->dtype)));
+    fl_status status = fl_solver_pinv(s, x, values, atol, rtol);
+    fl_cuda_free(values);
     return status;
 }
 
