@@ -83,6 +83,12 @@ const char *letter(cublasOperation_t operation) { return operation == CUBLAS_OP_
 const char *letter(cublasSideMode_t side) { return side == CUBLAS_SIDE_LEFT ? "L" : "R"; }
 const char *letter(cublasDiagType_t diagonal) { return diagonal == CUBLAS_DIAG_UNIT ? "U" : "N"; }
 
+struct {
+    int sorted;
+} jacobi_parameters;
+
+bool is_sorted(syevjInfo_t jacobi) { return (void *)jacobi == (void *)&jacobi_parameters && jacobi_parameters.sorted; }
+
 bool fits(int rows, int columns, int ld) { return rows >= 0 && columns >= 0 && ld >= (rows > 1 ? rows : 1); }
 int work_area(int rows, int columns) { return columns > rows ? columns * 64 : rows * 64; }
 
@@ -189,6 +195,18 @@ API cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t, cudaStream_t stream
     return CUSOLVER_STATUS_SUCCESS;
 }
 
+API cusolverStatus_t cusolverDnCreateSyevjInfo(syevjInfo_t *out)
+{
+    *out = (syevjInfo_t)&jacobi_parameters;
+    return CUSOLVER_STATUS_SUCCESS;
+}
+
+API cusolverStatus_t cusolverDnXsyevjSetSortEig(syevjInfo_t, int sorted)
+{
+    jacobi_parameters.sorted = sorted;
+    return CUSOLVER_STATUS_SUCCESS;
+}
+
 #define SOLVER_ROUTINES(letter, T)                                                                                     \
     API cusolverStatus_t cusolverDn##letter##potrf_bufferSize(cusolverDnHandle_t, cublasFillMode_t, int n, T *,        \
                                                               int lda, int *elements)                                  \
@@ -253,6 +271,23 @@ API cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t, cudaStream_t stream
                                                    int n, T *a, int lda, T *values, T *work, int elements, int *info)  \
     {                                                                                                                  \
         return solver(fits(n, n, lda), work, elements, [=] { run_syevd(mode, fill, n, a, lda, values, info); });       \
+    }                                                                                                                  \
+    API cusolverStatus_t cusolverDn##letter##syevjBatched_bufferSize(cusolverDnHandle_t, cusolverEigMode_t,            \
+                                                                     cublasFillMode_t, int n, const T *, int lda,      \
+                                                                     const T *, int *elements, syevjInfo_t jacobi,     \
+                                                                     int)                                              \
+    {                                                                                                                  \
+        return wish<T>(fits(n, n, lda) && is_sorted(jacobi), elements);                                                \
+    }                                                                                                                  \
+    API cusolverStatus_t cusolverDn##letter##syevjBatched(cusolverDnHandle_t, cusolverEigMode_t mode,                  \
+                                                          cublasFillMode_t fill, int n, T *a, int lda, T *values,      \
+                                                          T *work, int elements, int *info, syevjInfo_t jacobi,        \
+                                                          int count)                                                   \
+    {                                                                                                                  \
+        return solver(fits(n, n, lda) && is_sorted(jacobi), work, elements, [=] {                                      \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                run_syevd(mode, fill, n, a + i * lda * n, lda, values + i * n, info + i);                              \
+        });                                                                                                            \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##gesvd_bufferSize(cusolverDnHandle_t, int m, int n, int *elements)         \
     {                                                                                                                  \

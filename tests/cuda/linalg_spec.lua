@@ -135,7 +135,7 @@ local plain = {
     end},
 }
 
-local SQUARE = {{1, 1}, {3, 3}, {2, 4, 4}, {2, 3, 5, 5}, {40, 40}}
+local SQUARE = {{1, 1}, {3, 3}, {2, 4, 4}, {2, 3, 5, 5}, {40, 40}, {2, 40, 40}}
 local families = {
     {squares, square, SQUARE},
     {positives, positive, SQUARE},

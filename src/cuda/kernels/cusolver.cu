@@ -20,11 +20,14 @@ fl_cusolver<double> fl_cusolver_f64;
 static struct {
     int (*create)(cusolverDnHandle_t *handle);
     int (*set_stream)(cusolverDnHandle_t handle, cudaStream_t stream);
+    int (*create_jacobi)(syevjInfo_t *parameters);
+    int (*set_sorted)(syevjInfo_t parameters, int sorted);
     int (*create_blas)(cublasHandle_t *handle);
     int (*set_blas_stream)(cublasHandle_t handle, cudaStream_t stream);
     bool tried, found;
     cusolverDnHandle_t handles[FL_CUDA_DEVICES];
     cublasHandle_t blas[FL_CUDA_DEVICES];
+    syevjInfo_t jacobi;
 } lib;
 
 template<typename F>
@@ -53,6 +56,8 @@ static bool find_routines(fl_cusolver<T> *out, void *library, char letter)
 static bool find_all(void *library)
 {
     return find(&lib.create, library, "cusolverDnCreate") && find(&lib.set_stream, library, "cusolverDnSetStream")
+        && find(&lib.create_jacobi, library, "cusolverDnCreateSyevjInfo")
+        && find(&lib.set_sorted, library, "cusolverDnXsyevjSetSortEig")
         && find(&lib.create_blas, library, "cublasCreate_v2")
         && find(&lib.set_blas_stream, library, "cublasSetStream_v2") && find_routines(&fl_cusolver_f32, library, 'S')
         && find_routines(&fl_cusolver_f64, library, 'D');
@@ -82,6 +87,16 @@ fl_status fl_solver_check(const fl_solver *s, const char *what, int status)
 {
     if (status == 0) return FL_OK;
     return fl_fail(FL_ERR_STATE, "%s: %s failed with status %d", s->name, what, status);
+}
+
+static fl_status set_jacobi(fl_solver *s)
+{
+    if (!lib.jacobi) {
+        FL_TRY(fl_solver_check(s, "cuSOLVER's CreateSyevjInfo", lib.create_jacobi(&lib.jacobi)));
+        FL_TRY(fl_solver_check(s, "cuSOLVER's XsyevjSetSortEig", lib.set_sorted(lib.jacobi, 1)));
+    }
+    s->jacobi = lib.jacobi;
+    return FL_OK;
 }
 
 static fl_status set_handles(fl_solver *s)
@@ -132,6 +147,7 @@ fl_status fl_solver_open(fl_solver *s, fl_kernel *kernel, const char *name)
     if (!open_library()) return missing(name);
     FL_TRY(fl_cuda_graph_refuse("a call of cuSOLVER"));
     FL_TRY(set_handles(s));
+    FL_TRY(set_jacobi(s));
     size_t bytes = (size_t)(3 * s->count) * sizeof(int);
     FL_TRY(fl_cuda_malloc((void **)&s->info, bytes));
     cudaMemsetAsync(s->info, 0, bytes, fl_cuda_stream());

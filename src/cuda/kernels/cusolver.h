@@ -32,6 +32,7 @@ typedef struct fl_solver {
     int m, n;
     cusolverDnHandle_t handle; /* these two are set to the queue's stream */
     cublasHandle_t blas;
+    syevjInfo_t jacobi;          /* eigenvalues are sorted */
     int *info, *found, *ignored; /* per matrix: the library's code, ours; for codes that nobody reads. Device, owned */
 } fl_solver;
 

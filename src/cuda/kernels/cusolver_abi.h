@@ -9,6 +9,7 @@
 
 typedef struct cusolverDnContext *cusolverDnHandle_t;
 typedef struct cublasContext *cublasHandle_t;
+typedef struct syevjInfo *syevjInfo_t;
 
 enum { FILL_LOWER, FILL_UPPER };      /* cublasFillMode_t */
 enum { OPERATION_N, OPERATION_T };    /* cublasOperation_t */
@@ -34,6 +35,12 @@ enum { EIGEN_VALUES, EIGEN_VECTORS }; /* cusolverEigMode_t */
       (cusolverDnHandle_t, int mode, int fill, int n, const T *a, int lda, const T *values, int *elements))            \
     X(syevd,                                                                                                           \
       (cusolverDnHandle_t, int mode, int fill, int n, T *a, int lda, T *values, T *work, int elements, int *info))     \
+    X(syevjBatched_bufferSize,                                                                                         \
+      (cusolverDnHandle_t, int mode, int fill, int n, const T *a, int lda, const T *values, int *elements,             \
+       syevjInfo_t, int count))                                                                                        \
+    X(syevjBatched,                                                                                                    \
+      (cusolverDnHandle_t, int mode, int fill, int n, T *a, int lda, T *values, T *work, int elements, int *info,      \
+       syevjInfo_t, int count))                                                                                        \
     X(gesvd_bufferSize, (cusolverDnHandle_t, int m, int n, int *elements))                                             \
     X(gesvd,                                                                                                           \
       (cusolverDnHandle_t, signed char u_job, signed char vt_job, int m, int n, T *a, int lda, T *s, T *u, int ldu,    \

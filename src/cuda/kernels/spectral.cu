@@ -47,19 +47,54 @@ fl_status fl_solver_keep_finite(const fl_solver *s, void *a, int64_t rows, int64
 
 /* ---- symmetric matrices ---- */
 
-/* a: row-major, which the routine reads by columns: the halves change places. It becomes the vectors, as columns. */
+/* Row-major matrices, which the routine reads by columns: the halves change places. They become the vectors, as
+** columns. */
+struct symmetric {
+    int mode, fill;
+    void *a, *values;
+};
+
+/* By Jacobi's method: many small matrices at once. */
 template<typename T>
-static fl_status decompose_symmetric(const fl_solver *s, T *a, T *values, bool upper, bool vectors)
+static fl_status eigen_batch(const fl_solver *s, const struct symmetric *d)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
-    int elements = 0, mode = vectors ? EIGEN_VECTORS : EIGEN_VALUES, fill = upper ? FILL_LOWER : FILL_UPPER;
+    T *a = (T *)d->a, *values = (T *)d->values;
+    return fl_solver_parts(s, [&](int64_t first, int count) {
+        int elements = 0;
+        T *own = a + first * s->n * s->n, *own_values = values + first * s->n, *work;
+        FL_TRY(fl_solver_check(s, "cuSOLVER's syevjBatched_bufferSize",
+                               lib.syevjBatched_bufferSize(s->handle, d->mode, d->fill, s->n, own, s->n, own_values,
+                                                           &elements, s->jacobi, count)));
+        FL_TRY(fl_cuda_malloc((void **)&work, (size_t)(elements > 0 ? elements : 1) * sizeof(T)));
+        fl_status status = fl_solver_check(s, "cuSOLVER's syevjBatched",
+                                           lib.syevjBatched(s->handle, d->mode, d->fill, s->n, own, s->n, own_values,
+                                                            work, elements, s->info + first, s->jacobi, count));
+        fl_cuda_free(work);
+        return status;
+    });
+}
+
+template<typename T>
+static fl_status eigen_each(const fl_solver *s, const struct symmetric *d)
+{
+    const fl_cusolver<T> &lib = fl_cusolver_of(T());
+    int elements = 0;
+    T *a = (T *)d->a, *values = (T *)d->values;
     FL_TRY(fl_solver_check(s, "cuSOLVER's syevd_bufferSize",
-                           lib.syevd_bufferSize(s->handle, mode, fill, s->n, a, s->n, values, &elements)));
+                           lib.syevd_bufferSize(s->handle, d->mode, d->fill, s->n, a, s->n, values, &elements)));
     return fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
         return fl_solver_check(s, "cuSOLVER's syevd",
-                               lib.syevd(s->handle, mode, fill, s->n, a + i * s->n * s->n, s->n, values + i * s->n,
-                                         work, elements, s->info + i));
+                               lib.syevd(s->handle, d->mode, d->fill, s->n, a + i * s->n * s->n, s->n,
+                                         values + i * s->n, work, elements, s->info + i));
     });
+}
+
+/* Jacobi's method is made for matrices of this size or less. */
+static bool is_small_batch(const fl_solver *s)
+{
+    enum { MOST_ROWS = 32 };
+    return s->count > 1 && s->n <= MOST_ROWS;
 }
 
 /* A symmetric matrix by columns is its other half by rows. */
@@ -72,9 +107,11 @@ static fl_status eigh(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_
     fl_view rows = fl_view_array(&kernel->in[0], a->memory, s->dtype, stride);
     FL_TRY(fl_cuda_copy_view(&rows, &kernel->in[0]));
     FL_TRY(look(s, a->memory, s->n, s->n, upper ? UPPER : LOWER));
+    struct symmetric d = {vectors ? EIGEN_VECTORS : EIGEN_VALUES, upper ? FILL_LOWER : FILL_UPPER, a->memory,
+                          values->view.data};
     FL_TRY(fl_solver_typed(s, [&](auto like) {
         typedef decltype(like) T;
-        return decompose_symmetric(s, (T *)a->memory, (T *)values->view.data, upper, vectors);
+        return is_small_batch(s) ? eigen_batch<T>(s, &d) : eigen_each<T>(s, &d);
     }));
     if (vectors) FL_TRY(fl_solver_take(&kernel->out[1], a));
     FL_TRY(fl_cuda_array_store(&kernel->out[0], values));
