@@ -83,11 +83,13 @@ const char *letter(cublasOperation_t operation) { return operation == CUBLAS_OP_
 const char *letter(cublasSideMode_t side) { return side == CUBLAS_SIDE_LEFT ? "L" : "R"; }
 const char *letter(cublasDiagType_t diagonal) { return diagonal == CUBLAS_DIAG_UNIT ? "U" : "N"; }
 
-struct {
-    int sorted;
-} jacobi_parameters;
+int eigen_parameters, svd_parameters; /* 1: values are sorted */
 
-bool is_sorted(syevjInfo_t jacobi) { return (void *)jacobi == (void *)&jacobi_parameters && jacobi_parameters.sorted; }
+template<typename P>
+bool is_sorted(P parameters, const int *own)
+{
+    return (const int *)parameters == own && *own == 1;
+}
 
 bool fits(int rows, int columns, int ld) { return rows >= 0 && columns >= 0 && ld >= (rows > 1 ? rows : 1); }
 int work_area(int rows, int columns) { return columns > rows ? columns * 64 : rows * 64; }
@@ -177,6 +179,17 @@ void run_gesvd(signed char u_job, signed char vt_job, int m, int n, T *a, int ld
               (size_t)1);
 }
 
+/* m >= n here; v itself, not transposed. */
+template<typename T>
+void run_gesvdj(cusolverEigMode_t mode, int m, int n, T *a, int lda, T *s, T *u, int ldu, T *v, int ldv, int *info)
+{
+    signed char job = mode == CUSOLVER_EIG_MODE_VECTOR ? 'A' : 'N';
+    std::vector<T> vt((size_t)n * (size_t)n);
+    run_gesvd(job, job, m, n, a, lda, s, u, ldu, vt.data(), n, info);
+    for (int r = 0; r < n && job == 'A'; r++)
+        for (int c = 0; c < n; c++) v[r + c * ldv] = vt[(size_t)(c + r * n)];
+}
+
 } // namespace
 
 /* ---- cuSOLVER ---- */
@@ -197,13 +210,25 @@ API cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t, cudaStream_t stream
 
 API cusolverStatus_t cusolverDnCreateSyevjInfo(syevjInfo_t *out)
 {
-    *out = (syevjInfo_t)&jacobi_parameters;
+    *out = (syevjInfo_t)&eigen_parameters;
     return CUSOLVER_STATUS_SUCCESS;
 }
 
-API cusolverStatus_t cusolverDnXsyevjSetSortEig(syevjInfo_t, int sorted)
+API cusolverStatus_t cusolverDnXsyevjSetSortEig(syevjInfo_t parameters, int sorted)
 {
-    jacobi_parameters.sorted = sorted;
+    *(int *)parameters = sorted;
+    return CUSOLVER_STATUS_SUCCESS;
+}
+
+API cusolverStatus_t cusolverDnCreateGesvdjInfo(gesvdjInfo_t *out)
+{
+    *out = (gesvdjInfo_t)&svd_parameters;
+    return CUSOLVER_STATUS_SUCCESS;
+}
+
+API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int sorted)
+{
+    *(int *)parameters = sorted;
     return CUSOLVER_STATUS_SUCCESS;
 }
 
@@ -277,16 +302,35 @@ API cusolverStatus_t cusolverDnXsyevjSetSortEig(syevjInfo_t, int sorted)
                                                                      const T *, int *elements, syevjInfo_t jacobi,     \
                                                                      int)                                              \
     {                                                                                                                  \
-        return wish<T>(fits(n, n, lda) && is_sorted(jacobi), elements);                                                \
+        return wish<T>(fits(n, n, lda) && is_sorted(jacobi, &eigen_parameters), elements);                             \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##syevjBatched(cusolverDnHandle_t, cusolverEigMode_t mode,                  \
                                                           cublasFillMode_t fill, int n, T *a, int lda, T *values,      \
                                                           T *work, int elements, int *info, syevjInfo_t jacobi,        \
                                                           int count)                                                   \
     {                                                                                                                  \
-        return solver(fits(n, n, lda) && is_sorted(jacobi), work, elements, [=] {                                      \
+        return solver(fits(n, n, lda) && is_sorted(jacobi, &eigen_parameters), work, elements, [=] {                   \
             for (int64_t i = 0; i < count; i++)                                                                        \
                 run_syevd(mode, fill, n, a + i * lda * n, lda, values + i * n, info + i);                              \
+        });                                                                                                            \
+    }                                                                                                                  \
+    API cusolverStatus_t cusolverDn##letter##gesvdjBatched_bufferSize(cusolverDnHandle_t, cusolverEigMode_t, int m,    \
+                                                                      int n, const T *, int lda, const T *, const T *, \
+                                                                      int ldu, const T *, int ldv, int *elements,      \
+                                                                      gesvdjInfo_t jacobi, int)                        \
+    {                                                                                                                  \
+        return wish<T>(m <= 32 && n <= 32 && fits(m, n, lda) && fits(m, m, ldu) && fits(n, n, ldv)                     \
+                           && is_sorted(jacobi, &svd_parameters),                                                      \
+                       elements);                                                                                      \
+    }                                                                                                                  \
+    API cusolverStatus_t cusolverDn##letter##gesvdjBatched(cusolverDnHandle_t, cusolverEigMode_t mode, int m, int n,   \
+                                                           T *a, int lda, T *s, T *u, int ldu, T *v, int ldv, T *work, \
+                                                           int elements, int *info, gesvdjInfo_t jacobi, int count)    \
+    {                                                                                                                  \
+        return solver(u && v && is_sorted(jacobi, &svd_parameters), work, elements, [=] {                              \
+            for (int64_t i = 0; i < count; i++)                                                                        \
+                run_gesvdj(mode, m, n, a + i * lda * n, lda, s + i * n, u + i * ldu * m, ldu, v + i * ldv * n, ldv,    \
+                           info + i);                                                                                  \
         });                                                                                                            \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##gesvd_bufferSize(cusolverDnHandle_t, int m, int n, int *elements)         \

@@ -315,6 +315,17 @@ describe("on the GPU", function()
         end)
     end
 
+    it("matrices without full rank have singular vectors", function()
+        local zeros3, ones3 = flow.zeros(3, 3, {dtype = "float64"}), flow.ones(3, 3, {dtype = "float64"})
+        for i, a in ipairs {zeros3, ones3, second(zeros3, ones3), second(ones3, ones3):narrow(-1, 0, 2), flow.zeros(16, 4, {dtype = "float64"})} do
+            compare(function(x)
+                local u, s, vt = linalg.svd(x, false)
+                return s, outer(u), outer(vt.mT), (u * s:unsqueeze(-2)):matmul(vt)
+            end, {a}, 1e-12, "svd of matrix " .. i)
+            compare(linalg.pinv, {a}, 1e-12, "pinv of matrix " .. i)
+        end
+    end)
+
     it("least squares do without full rank", function()
         local a = flow.arange(0, 12, {dtype = "float64"}):reshape(4, 3)
         compare(function(m, b)

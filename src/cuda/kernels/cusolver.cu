@@ -20,14 +20,17 @@ fl_cusolver<double> fl_cusolver_f64;
 static struct {
     int (*create)(cusolverDnHandle_t *handle);
     int (*set_stream)(cusolverDnHandle_t handle, cudaStream_t stream);
-    int (*create_jacobi)(syevjInfo_t *parameters);
-    int (*set_sorted)(syevjInfo_t parameters, int sorted);
+    int (*create_eigen_jacobi)(syevjInfo_t *parameters);
+    int (*sort_eigenvalues)(syevjInfo_t parameters, int sorted);
+    int (*create_svd_jacobi)(gesvdjInfo_t *parameters);
+    int (*sort_singular_values)(gesvdjInfo_t parameters, int sorted);
     int (*create_blas)(cublasHandle_t *handle);
     int (*set_blas_stream)(cublasHandle_t handle, cudaStream_t stream);
     bool tried, found;
     cusolverDnHandle_t handles[FL_CUDA_DEVICES];
     cublasHandle_t blas[FL_CUDA_DEVICES];
-    syevjInfo_t jacobi;
+    syevjInfo_t eigen_jacobi;
+    gesvdjInfo_t svd_jacobi;
 } lib;
 
 template<typename F>
@@ -56,8 +59,10 @@ static bool find_routines(fl_cusolver<T> *out, void *library, char letter)
 static bool find_all(void *library)
 {
     return find(&lib.create, library, "cusolverDnCreate") && find(&lib.set_stream, library, "cusolverDnSetStream")
-        && find(&lib.create_jacobi, library, "cusolverDnCreateSyevjInfo")
-        && find(&lib.set_sorted, library, "cusolverDnXsyevjSetSortEig")
+        && find(&lib.create_eigen_jacobi, library, "cusolverDnCreateSyevjInfo")
+        && find(&lib.sort_eigenvalues, library, "cusolverDnXsyevjSetSortEig")
+        && find(&lib.create_svd_jacobi, library, "cusolverDnCreateGesvdjInfo")
+        && find(&lib.sort_singular_values, library, "cusolverDnXgesvdjSetSortEig")
         && find(&lib.create_blas, library, "cublasCreate_v2")
         && find(&lib.set_blas_stream, library, "cublasSetStream_v2") && find_routines(&fl_cusolver_f32, library, 'S')
         && find_routines(&fl_cusolver_f64, library, 'D');
@@ -91,11 +96,16 @@ fl_status fl_solver_check(const fl_solver *s, const char *what, int status)
 
 static fl_status set_jacobi(fl_solver *s)
 {
-    if (!lib.jacobi) {
-        FL_TRY(fl_solver_check(s, "cuSOLVER's CreateSyevjInfo", lib.create_jacobi(&lib.jacobi)));
-        FL_TRY(fl_solver_check(s, "cuSOLVER's XsyevjSetSortEig", lib.set_sorted(lib.jacobi, 1)));
+    if (!lib.eigen_jacobi) {
+        FL_TRY(fl_solver_check(s, "cuSOLVER's CreateSyevjInfo", lib.create_eigen_jacobi(&lib.eigen_jacobi)));
+        FL_TRY(fl_solver_check(s, "cuSOLVER's XsyevjSetSortEig", lib.sort_eigenvalues(lib.eigen_jacobi, 1)));
     }
-    s->jacobi = lib.jacobi;
+    if (!lib.svd_jacobi) {
+        FL_TRY(fl_solver_check(s, "cuSOLVER's CreateGesvdjInfo", lib.create_svd_jacobi(&lib.svd_jacobi)));
+        FL_TRY(fl_solver_check(s, "cuSOLVER's XgesvdjSetSortEig", lib.sort_singular_values(lib.svd_jacobi, 1)));
+    }
+    s->eigen_jacobi = lib.eigen_jacobi;
+    s->svd_jacobi = lib.svd_jacobi;
     return FL_OK;
 }
 

@@ -32,7 +32,8 @@ typedef struct fl_solver {
     int m, n;
     cusolverDnHandle_t handle; /* these two are set to the queue's stream */
     cublasHandle_t blas;
-    syevjInfo_t jacobi;          /* eigenvalues are sorted */
+    syevjInfo_t eigen_jacobi; /* of batches of small matrices: values are sorted */
+    gesvdjInfo_t svd_jacobi;
     int *info, *found, *ignored; /* per matrix: the library's code, ours; for codes that nobody reads. Device, owned */
 } fl_solver;
 
@@ -67,6 +68,9 @@ static inline int fl_solver_leading(int rows) { return rows > 1 ? rows : 1; }
 
 /* Is the batch one call, for matrices of that many rows and columns? */
 bool fl_solver_is_batch(const fl_solver *s, int64_t rows, int64_t columns);
+
+/* Jacobi's methods take a batch of matrices of that many rows or less. */
+static inline bool fl_solver_is_small_batch(const fl_solver *s, int rows) { return s->count > 1 && rows <= 32; }
 
 /* Addresses of matrices that lie `bytes` apart, in device memory that fl_cuda_free frees. */
 fl_status fl_solver_addresses(void ***out, const fl_solver *s, void *data, int64_t bytes);

@@ -10,6 +10,7 @@
 typedef struct cusolverDnContext *cusolverDnHandle_t;
 typedef struct cublasContext *cublasHandle_t;
 typedef struct syevjInfo *syevjInfo_t;
+typedef struct gesvdjInfo *gesvdjInfo_t;
 
 enum { FILL_LOWER, FILL_UPPER };      /* cublasFillMode_t */
 enum { OPERATION_N, OPERATION_T };    /* cublasOperation_t */
@@ -44,7 +45,13 @@ enum { EIGEN_VALUES, EIGEN_VECTORS }; /* cusolverEigMode_t */
     X(gesvd_bufferSize, (cusolverDnHandle_t, int m, int n, int *elements))                                             \
     X(gesvd,                                                                                                           \
       (cusolverDnHandle_t, signed char u_job, signed char vt_job, int m, int n, T *a, int lda, T *s, T *u, int ldu,    \
-       T *vt, int ldvt, T *work, int elements, T *off_diagonal, int *info))
+       T *vt, int ldvt, T *work, int elements, T *off_diagonal, int *info))                                            \
+    X(gesvdjBatched_bufferSize,                                                                                        \
+      (cusolverDnHandle_t, int mode, int m, int n, const T *a, int lda, const T *s, const T *u, int ldu, const T *v,   \
+       int ldv, int *elements, gesvdjInfo_t, int count))                                                               \
+    X(gesvdjBatched,                                                                                                   \
+      (cusolverDnHandle_t, int mode, int m, int n, T *a, int lda, T *s, T *u, int ldu, T *v, int ldv, T *work,         \
+       int elements, int *info, gesvdjInfo_t, int count))
 
 /* X(field, name, arguments): cublasSname and cublasDname. alpha, and the info of getrsBatched, are host memory. */
 #define FL_CUBLAS_ROUTINES(X)                                                                                       \

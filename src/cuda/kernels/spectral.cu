@@ -65,11 +65,11 @@ static fl_status eigen_batch(const fl_solver *s, const struct symmetric *d)
         T *own = a + first * s->n * s->n, *own_values = values + first * s->n, *work;
         FL_TRY(fl_solver_check(s, "cuSOLVER's syevjBatched_bufferSize",
                                lib.syevjBatched_bufferSize(s->handle, d->mode, d->fill, s->n, own, s->n, own_values,
-                                                           &elements, s->jacobi, count)));
+                                                           &elements, s->eigen_jacobi, count)));
         FL_TRY(fl_cuda_malloc((void **)&work, (size_t)(elements > 0 ? elements : 1) * sizeof(T)));
         fl_status status = fl_solver_check(s, "cuSOLVER's syevjBatched",
                                            lib.syevjBatched(s->handle, d->mode, d->fill, s->n, own, s->n, own_values,
-                                                            work, elements, s->info + first, s->jacobi, count));
+                                                            work, elements, s->info + first, s->eigen_jacobi, count));
         fl_cuda_free(work);
         return status;
     });
@@ -90,13 +90,6 @@ static fl_status eigen_each(const fl_solver *s, const struct symmetric *d)
     });
 }
 
-/* Jacobi's method is made for matrices of this size or less. */
-static bool is_small_batch(const fl_solver *s)
-{
-    enum { MOST_ROWS = 32 };
-    return s->count > 1 && s->n <= MOST_ROWS;
-}
-
 /* A symmetric matrix by columns is its other half by rows. */
 static fl_status eigh(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_array *values)
 {
@@ -111,7 +104,7 @@ static fl_status eigh(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_
                           values->view.data};
     FL_TRY(fl_solver_typed(s, [&](auto like) {
         typedef decltype(like) T;
-        return is_small_batch(s) ? eigen_batch<T>(s, &d) : eigen_each<T>(s, &d);
+        return fl_solver_is_small_batch(s, s->n) ? eigen_batch<T>(s, &d) : eigen_each<T>(s, &d);
     }));
     if (vectors) FL_TRY(fl_solver_take(&kernel->out[1], a));
     FL_TRY(fl_cuda_array_store(&kernel->out[0], values));
@@ -161,25 +154,106 @@ static struct decomposition decomposition_of(const fl_solver *s, char job)
 
 static int least(const fl_solver *s) { return s->m < s->n ? s->m : s->n; }
 
+/* What the routine is given and writes, by columns: matrices [rows, columns], their first factor [rows, .] and the
+** transposed second one [columns, columns]; elements from one to the next. */
 template<typename T>
-static fl_status decompose(const fl_solver *s, const struct decomposition *d)
+struct by_columns {
+    int rows, columns;
+    T *a, *s, *first, *second; /* the factors: NULL where only values are wanted */
+    int64_t first_step, second_step;
+};
+
+template<typename T>
+static struct by_columns<T> by_columns_of(const fl_solver *s, const struct decomposition *d) {
+    struct by_columns<T> c = {
+    };
+    c.rows = d->wide ? s->n : s->m;
+    c.columns = d->wide ? s->m : s->n;
+    c.a = (T *)d->a;
+    c.s = (T *)d->s;
+    c.first = (T *)(d->wide ? d->vt : d->u);
+    c.second = (T *)(d->wide ? d->u : d->vt);
+    c.first_step = c.first ? (int64_t)c.rows * (d->wide ? d->vt_rows : d->u_columns) : 0;
+    c.second_step = c.second ? (int64_t)c.columns * c.columns : 0;
+    return c;
+}
+
+template<typename T>
+static fl_status decompose_each(const fl_solver *s, const struct by_columns<T> *c, char job)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
-    int rows = d->wide ? s->n : s->m, columns = d->wide ? s->m : s->n, elements = 0;
-    T *first = (T *)(d->wide ? d->vt : d->u), *second = (T *)(d->wide ? d->u : d->vt), *off_diagonal;
-    int64_t first_step = (int64_t)rows * (d->wide ? d->vt_rows : d->u_columns),
-            second_step = second ? (int64_t)columns * columns : 0;
-    FL_TRY(
-        fl_solver_check(s, "cuSOLVER's gesvd_bufferSize", lib.gesvd_bufferSize(s->handle, rows, columns, &elements)));
-    FL_TRY(fl_cuda_malloc((void **)&off_diagonal, (size_t)columns * sizeof(T)));
+    int elements = 0;
+    T *off_diagonal;
+    FL_TRY(fl_solver_check(s, "cuSOLVER's gesvd_bufferSize",
+                           lib.gesvd_bufferSize(s->handle, c->rows, c->columns, &elements)));
+    FL_TRY(fl_cuda_malloc((void **)&off_diagonal, (size_t)c->columns * sizeof(T)));
     fl_status status = fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
         return fl_solver_check(s, "cuSOLVER's gesvd",
-                               lib.gesvd(s->handle, d->job, d->job, rows, columns, (T *)d->a + i * rows * columns, rows,
-                                         (T *)d->s + i * columns, first + i * first_step, rows,
-                                         second + i * second_step, columns, work, elements, off_diagonal, s->info + i));
+                               lib.gesvd(s->handle, job, job, c->rows, c->columns, c->a + i * c->rows * c->columns,
+                                         c->rows, c->s + i * c->columns, c->first + i * c->first_step, c->rows,
+                                         c->second + i * c->second_step, c->columns, work, elements, off_diagonal,
+                                         s->info + i));
     });
     fl_cuda_free(off_diagonal);
     return status;
+}
+
+/* first: the first columns of u [rows, rows]; second: v [columns, columns] transposed. */
+template<typename T>
+__global__ void __launch_bounds__(THREADS) take_vectors(struct by_columns<T> c, const T *u, const T *v, int64_t count)
+{
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, square = (int64_t)c.columns * c.columns;
+    if (i < count * c.first_step) c.first[i] = u[i / c.first_step * c.rows * c.rows + i % c.first_step];
+    if (i < count * square) {
+        int64_t matrix = i / square, row = i % c.columns, column = i % square / c.columns;
+        c.second[i] = v[matrix * square + row * c.columns + column];
+    }
+}
+
+/* By Jacobi's method: many small matrices at once. u, v: room for square factors of each */
+template<typename T>
+static fl_status decompose_parts(const fl_solver *s, const struct by_columns<T> *c, T *u, T *v)
+{
+    const fl_cusolver<T> &lib = fl_cusolver_of(T());
+    int mode = c->first ? EIGEN_VECTORS : EIGEN_VALUES, m = c->rows, n = c->columns;
+    return fl_solver_parts(s, [&](int64_t first, int count) {
+        int elements = 0;
+        T *a = c->a + first * m * n, *values = c->s + first * n, *own_u = u + first * m * m, *own_v = v + first * n * n,
+          *work;
+        FL_TRY(fl_solver_check(s, "cuSOLVER's gesvdjBatched_bufferSize",
+                               lib.gesvdjBatched_bufferSize(s->handle, mode, m, n, a, m, values, own_u, m, own_v, n,
+                                                            &elements, s->svd_jacobi, count)));
+        FL_TRY(fl_cuda_malloc((void **)&work, (size_t)(elements > 0 ? elements : 1) * sizeof(T)));
+        fl_status status = fl_solver_check(s, "cuSOLVER's gesvdjBatched",
+                                           lib.gesvdjBatched(s->handle, mode, m, n, a, m, values, own_u, m, own_v, n,
+                                                             work, elements, s->info + first, s->svd_jacobi, count));
+        fl_cuda_free(work);
+        return status;
+    });
+}
+
+template<typename T>
+static fl_status decompose_batch(const fl_solver *s, const struct by_columns<T> *c)
+{
+    int64_t of_u = s->count * c->rows * c->rows, of_v = s->count * c->columns * c->columns;
+    T *u;
+    FL_TRY(fl_cuda_malloc((void **)&u, (size_t)(of_u + of_v) * sizeof(T)));
+    fl_status status = decompose_parts(s, c, u, u + of_u);
+    if (status == FL_OK && c->first) {
+        int64_t most = of_v > s->count * c->first_step ? of_v : s->count * c->first_step;
+        FL_LAUNCH((take_vectors<T>), fl_blocks(most, THREADS), THREADS, 0, *c, (const T *)u, (const T *)(u + of_u),
+                  s->count);
+        status = fl_cuda_check(s->name);
+    }
+    fl_cuda_free(u);
+    return status;
+}
+
+template<typename T>
+static fl_status decompose(const fl_solver *s, const struct decomposition *d)
+{
+    struct by_columns<T> c = by_columns_of<T>(s, d);
+    return fl_solver_is_small_batch(s, c.rows) ? decompose_batch(s, &c) : decompose_each(s, &c, d->job);
 }
 
 /* The operand as the routine takes it, and its decomposition into u, s, vt. */
