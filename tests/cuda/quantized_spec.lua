@@ -49,6 +49,13 @@ describe("linear_quantized on the GPU", function()
                     end
                 end
             end
+            for _, count in ipairs {3, 40} do
+                agree("a shifted matrix alone", {flow.randn(count, 64), weight, scales, nil, bits}, function(t)
+                    if not t.dtype:find "int8" then return t end
+                    local long = flow.cat({t:reshape(-1), t:reshape(-1)})
+                    return long:narrow(0, t:numel() - 1, t:numel()):view(t.shape)
+                end)
+            end
             agree("a vector", {flow.randn(64), weight, scales, nil, bits})
             agree("no rows", {flow.zeros(0, 64), weight, scales, nil, bits})
             agree("no columns", {flow.zeros(3, 0), weight:narrow(1, 0, 0), scales, flow.randn(12), bits})
