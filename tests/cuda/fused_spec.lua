@@ -139,6 +139,26 @@ local function run(pool, count, list, wait)
     return values
 end
 
+describe("a chain of one conversion on the GPU", function()
+    cuda.it("takes one element for all of the result", function()
+        for _, shape in ipairs {{300, 200}, {1 << 16}, {1}} do
+            for _, x in ipairs {flow.tensor(1.25), flow.tensor {-3.5}, flow.tensor {{0.5}}} do
+                local want = x:expand(#shape < x.ndim and {1, table.unpack(shape)} or shape)
+                local there = x:to(cuda.device):expand(want.shape)
+                for _, dtype in ipairs {"float64", "float16", "int32"} do
+                    assert.is_true(want:to(dtype):eq(there:to(dtype):to "cpu"):all():item(), dtype)
+                end
+            end
+        end
+    end)
+
+    cuda.it("is the gradient of a sum in another dtype", function()
+        local x = flow.randn({300, 200}, {device = cuda.device}):requires_grad_(true)
+        x:to("float64"):sum():backward()
+        assert.is_true(x.grad:eq(1):all():item())
+    end)
+end)
+
 describe("random lists on the GPU", function()
     for seed = 1, os.getenv "FLOW_TEST_ALL" == "1" and 400 or 8 do
         cuda.it("give the bits of their ops, seed " .. seed, function()

@@ -124,7 +124,14 @@ static fl_status run_step(serial *s, int i)
     int target = step->row == FL_EW_NONE ? step->out : target_of(s, i);
     FL_TRY(make_room(s, target));
     if (step->row != FL_EW_NONE) return run_row(s, step, target);
+    static const int64_t everywhere[FL_MAX_NDIM] = {0};
     fl_view out = view_of(s, target), in = view_of(s, step->in[0]);
+    if (in.ndim == 0) { /* one element, for all of the result */
+        in.ndim = out.ndim;
+        in.numel = out.numel;
+        in.stride = everywhere;
+        in.contiguous = out.numel == 1;
+    }
     return fl_cuda_copy_view(&out, &in);
 }
 
