@@ -194,6 +194,9 @@ return {
         times("us", 1, {"adamw,float32,4x128", "adam,float32,4x128", "sgd,float32,4x128", "clip,float32,4x128"}),
         bandwidths(7, 0.9, 1, {"adamw,float32,67108864"}), bandwidths(5, 0.9, 1, {"sgd,float32,67108864"}),
         times("ms", 1, {"adamw,bfloat16,12x768"}))),
+    group("linalg", "factors of matrices", times("us", 1, {"cholesky,float32,2048x2048", "cholesky,float32,4096x32x32",
+        "solve,float32,2048x2048", "solve,float32,4096x32x32", "inv,float64,4096x8x8", "qr,float32,1024x1024",
+        "eigh,float32,512x512", "eigh,float32,4096x8x8", "svd,float32,256x256", "svd,float32,4096x8x8"})),
     group("copies", "copies between host and device", joined(
         bandwidths(1, nil, 1, {"to_device,float32,16777216,0", "to_host,float32,16777216,0"}), {
             {limited "to_device,float32,16777216,1", "to_device; peer: pinned memory", "GB/s", nil, 4 * math.min(16 * MI, LIMIT)},

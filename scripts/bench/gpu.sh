@@ -15,7 +15,7 @@ out=${1:-build}
 here=$(dirname "$0")
 unset FLOW_CUDA_EMULATED FLOW_TEST_DEVICE
 if [ "${GPU_DRY:-}" = 1 ]; then
-    export GPU_DRY FLOW_CUDA_EMULATED=1
+    export GPU_DRY FLOW_CUDA_EMULATED=1 FLOW_CUSOLVER="$out/emulated/fake_cusolver.so"
     export ROUNDS="${ROUNDS:-1}" SECONDS_EACH="${SECONDS_EACH:-0.0001}"
 fi
 why=$(timeout 120 "$out/flowlua" -e 'local ok, m = pcall(function() flow.tensor({0}):to("cuda"):item() end)
@@ -42,7 +42,7 @@ nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
 toolkit=$(${nvcc:-true} --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 commit=$(git -C "$here" rev-parse --short HEAD 2>/dev/null || echo "${FLOW_COMMIT:-unknown}")
 groups=${GROUPS_OF_GPU:-gpu_limits gpu_train gpu_captured gpu_permute gpu_softmax gpu_elementwise gpu_chains gpu_reduce gpu_sort gpu_images gpu_launch gpu_matmul gpu_tf32 gpu_small
-    gpu_shapes gpu_optim gpu_copies gpu_memory gpu_ranks}
+    gpu_shapes gpu_optim gpu_linalg gpu_copies gpu_memory gpu_ranks}
 {
     echo "GPU: ${card:-unknown}; CUDA ${toolkit:-unknown}; commit $commit; $(date -u +%Y-%m-%dT%H:%M:%SZ)"
     # shellcheck disable=SC2086

@@ -174,6 +174,18 @@ def attention_backward(dtype, shape):
     return backward(function(), leaves)
 
 
+# ---- factors ----
+
+def of_positive(function):
+    """Of symmetric positive matrices; x: right-hand sides."""
+    def setup(dtype, shape):
+        x = randn(shape, dtype)
+        n = shape[-1]
+        a = x @ x.mT / n + torch.eye(n, dtype=dtype, device=DEVICE)
+        return loop(function, a, x)
+    return setup
+
+
 # ---- tables ----
 
 def embedding(dtype, shape):
@@ -356,6 +368,10 @@ OPS = {
     "matmul": matmul, "linear": linear, "bmm": bmm, "attention": attention, "attention_backward": attention_backward,
     "conv2d": conv2d, "conv2d_backward": conv2d_backward, "max_pool2d": simple(lambda x, y: F.max_pool2d(x, 2)),
     "max_pool2d_backward": backward_of(lambda x: F.max_pool2d(x, 2)), "cumsum": simple(lambda x, y: x.cumsum(-1)),
+    "cholesky": of_positive(lambda a, x: torch.linalg.cholesky(a)), "inv": of_positive(lambda a, x: torch.linalg.inv(a)),
+    "solve": of_positive(torch.linalg.solve), "qr": of_positive(lambda a, x: torch.linalg.qr(a)),
+    "eigh": of_positive(lambda a, x: torch.linalg.eigh(a)),
+    "svd": of_positive(lambda a, x: torch.linalg.svd(a, full_matrices=False)),
     "embedding": embedding, "embedding_backward": embedding_backward, "index_select": index_select,
     "to_device": to_device, "to_host": to_host, "item": item, "clip": clip, "gpt": gpt,
     "sgd": optimizer_of(torch.optim.SGD, momentum=0.9), "adam": optimizer_of(torch.optim.Adam),

@@ -54,6 +54,21 @@ for name, f in pairs {
     end
 end
 
+-- Factors of symmetric positive matrices, far from singular; x: right-hand sides.
+local linalg = flow.linalg
+for name, f in pairs {
+    cholesky = function(a) return linalg.cholesky(a) end, inv = function(a) return linalg.inv(a) end, solve = linalg.solve,
+    qr = function(a) return linalg.qr(a) end, eigh = function(a) return linalg.eigh(a) end,
+    svd = function(a) return linalg.svd(a, false) end,
+} do
+    ops[name] = function(dtype, shape)
+        local x = randn(shape, dtype)
+        local n = x:size(-1)
+        local a = x:matmul(x.mT) / n + flow.eye(n, {dtype = dtype, device = "cuda"})
+        return loop(function() f(a, x) end)
+    end
+end
+
 -- Chains. A copy of one element has the whole result computed, and nothing waits for it.
 for name, f in pairs {
     norm7 = function(x, y) return (x * x + y * y):clamp(1e-6):sqrt() / (1 + (x - y):abs()) end,
