@@ -43,6 +43,28 @@ describe("on the GPU sorting", function()
         end
     end)
 
+    -- At these lengths the way changes, to a larger block or to a sort of all rows, on a GPU or in the emulation.
+    cuda.it("takes rows at the borders between the ways", function()
+        flow.manual_seed(5)
+        for _, dtype in ipairs(cuda.emulated and {"uint8", "float32", "int64"} or DTYPES) do
+            for _, n in ipairs {256, 257, 1024, 1025, 2048, 2049} do both(("%s %d"):format(dtype, n), values(dtype, 2, n), 1, {n // 2 + 1}) end
+            for _, n in ipairs {4096, 4097} do
+                local x = values(dtype, 2, n)
+                both(("%s %d"):format(dtype, n), x, 1, {1025})
+                both(("%s %d, one row"):format(dtype, n), x[0], 0, {n - 1})
+            end
+        end
+        for _, n in ipairs {1000, 3000, 5000} do
+            local zeros = flow.where(flow.rand(n):gt(0.5), flow.zeros(n), flow.full({n}, -0.0))
+            same("zeros of both signs", function(t)
+                local sorted, positions = t:sort(0)
+                return 1 / sorted, positions
+            end, zeros)
+            both("all equal", flow.full({2, n}, 127):to("int8"), 1, {n})
+            both("no numbers", flow.full({2, n}, 0 / 0), 1, {n})
+        end
+    end)
+
     cuda.it("takes rows that no block sorts at once", function()
         flow.manual_seed(2)
         for _, dtype in ipairs {"uint8", "bfloat16", "float32", "float64"} do

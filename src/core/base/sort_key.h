@@ -25,6 +25,14 @@ FL_SORT_KEY uint64_t fl_sort_key_float(uint64_t bits, int width, uint64_t infini
     return bits & sign ? bits ^ ones : bits | sign;
 }
 
+/* The bits of the float that has this key; false: several have it, the zeros or what is not a number. */
+FL_SORT_KEY bool fl_sort_key_to_float(uint64_t *bits, uint64_t key, int width)
+{
+    uint64_t sign = (uint64_t)1 << (width - 1), ones = sign | (sign - 1);
+    *bits = key & sign ? key ^ sign : key ^ ones;
+    return key != sign && key != ones;
+}
+
 FL_SORT_KEY uint64_t fl_sort_key_signed(int64_t value, int width)
 {
     uint64_t sign = (uint64_t)1 << (width - 1);

@@ -1,11 +1,50 @@
 /*
 ** sort.cu -- radix sort by eight bits at a time, lowest first.
 **
-** A pass counts the digits of every tile, adds the counts up over the tiles, and places the elements. Within a tile
-** each warp has a stretch of its own and goes through it 32 elements at a time, so an element's rank among its like is
-** found without atomics and the sort is stable.
+** CUB sorts where its headers are. The kernels here do where they are not, and in the emulation. A pass of theirs
+** counts the digits of every tile, adds the counts up over the tiles, and places the elements. Within a tile each warp
+** has a stretch of its own and goes through it 32 elements at a time, so an element's rank among its like is found
+** without atomics and the sort is stable.
 */
 #include "sort.h"
+
+#ifdef FL_CUDA_CUB
+#include "cuda/runtime/runtime.h"
+
+#include <cub/device/device_radix_sort.cuh>
+
+enum { THREADS = 256 };
+
+__global__ void __launch_bounds__(THREADS) number(uint32_t *order, uint32_t n)
+{
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < n) order[i] = i;
+}
+
+static size_t own_words(int64_t) { return 0; }
+
+/* other: as many keys and then places for the order, the second half of the memory. */
+static fl_status sort_pairs(fl_cuda_sort *s, uint32_t *other, int bits)
+{
+    uint32_t n = (uint32_t)s->n;
+    cub::DoubleBuffer<uint32_t> keys(s->keys, other), order(s->order, other + s->n);
+    size_t bytes = 0;
+    void *work;
+    if (!s->ordered) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
+    if (bits == 0) return fl_cuda_check("sort");
+    cudaError_t error = cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, order, n, 0, bits, fl_cuda_stream());
+    if (error == cudaSuccess) {
+        FL_TRY(fl_cuda_malloc(&work, bytes));
+        error = cub::DeviceRadixSort::SortPairs(work, bytes, keys, order, n, 0, bits, fl_cuda_stream());
+        fl_cuda_free(work);
+    }
+    if (error != cudaSuccess) return fl_cuda_fail(error, "sort");
+    s->keys = keys.Current();
+    s->order = order.Current();
+    return FL_OK;
+}
+
+#else
 
 enum { THREADS = 256, WARPS = THREADS / 32, EACH = 8, TILE = THREADS * EACH, DIGITS = 256, DIGIT_BITS = 8 };
 
@@ -109,31 +148,16 @@ __global__ void __launch_bounds__(THREADS) number(uint32_t *order, uint32_t n)
     if (i < n) order[i] = i;
 }
 
-/* ---- memory: keys, order, the same again, counts, totals ---- */
-
 static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 
-fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
-{
-    if (n >= FL_CUDA_SORT_MOST)
-        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
-                       (long long)n);
-    size_t words = 4 * (size_t)n + DIGITS * (size_t)tiles_of(n) + DIGITS;
-    FL_TRY(fl_cuda_malloc(&s->memory, words * sizeof *s->keys));
-    s->n = n;
-    s->ordered = false;
-    s->keys = (uint32_t *)s->memory;
-    s->order = s->keys + n;
-    return FL_OK;
-}
+/* Of counts and totals, which lie behind the keys and the order. */
+static size_t own_words(int64_t n) { return DIGITS * (size_t)tiles_of(n) + DIGITS; }
 
-fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
+static fl_status sort_pairs(fl_cuda_sort *s, uint32_t *other, int bits)
 {
     uint32_t n = (uint32_t)s->n, tiles = (uint32_t)tiles_of(s->n), *order = s->ordered ? s->order : NULL;
-    uint32_t *memory = (uint32_t *)s->memory, *other_keys = s->keys == memory ? memory + 2 * s->n : memory,
-             *other_order = other_keys + s->n;
-    uint32_t *counts = memory + 4 * s->n, *totals = counts + (size_t)DIGITS * tiles;
-    if (n == 0) return FL_OK;
+    uint32_t *other_keys = other, *other_order = other + s->n, *counts = (uint32_t *)s->memory + 4 * s->n,
+             *totals = counts + (size_t)DIGITS * tiles;
     if (bits == 0 && !order) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
     for (int shift = 0; shift < bits; shift += DIGIT_BITS) {
         FL_LAUNCH(count_digits, tiles, THREADS, 0, counts, s->keys, n, shift);
@@ -146,8 +170,32 @@ fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
         other_order = s->order;
         s->order = order;
     }
-    s->ordered = true;
     return fl_cuda_check("sort");
+}
+#endif
+
+/* ---- memory: keys, order, the same again, words of the kernels here ---- */
+
+fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
+{
+    if (n >= FL_CUDA_SORT_MOST)
+        return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
+                       (long long)n);
+    FL_TRY(fl_cuda_malloc(&s->memory, (4 * (size_t)n + own_words(n)) * sizeof *s->keys));
+    s->n = n;
+    s->ordered = false;
+    s->keys = (uint32_t *)s->memory;
+    s->order = s->keys + n;
+    return FL_OK;
+}
+
+fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
+{
+    uint32_t *memory = (uint32_t *)s->memory;
+    if (s->n == 0) return FL_OK;
+    FL_TRY(sort_pairs(s, s->keys == memory ? memory + 2 * s->n : memory, bits));
+    s->ordered = true;
+    return FL_OK;
 }
 
 void fl_cuda_sort_close(fl_cuda_sort *s) { fl_cuda_free(s->memory); }

@@ -6,6 +6,11 @@
 
 #include "cuda/parts/cuda.h"
 
+/* CUB is a part of the toolkit; its kernels can't run in the emulation. */
+#if !defined FL_EMULATED && __has_include(<cub/device/device_radix_sort.cuh>)
+#define FL_CUDA_CUB 1
+#endif
+
 /* `keys` is filled by the caller between open and run. After the run it has the sorted keys, and order[i] is the number
 ** of the element that comes i-th; elements with equal keys keep their order. Another run may follow, by other keys that
 ** the caller has filled in that order: these count more than those before. */

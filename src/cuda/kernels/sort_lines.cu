@@ -3,9 +3,10 @@
 ** some ranks.
 **
 ** Short rows are sorted where a block has them in shared memory (bitonic; a position decides between equal keys, so it
-** is stable all the same). Of long rows the first few are selected digit by digit, then sorted like a short row; a row
-** that would keep one block busy for long is cut into parts, and the first of all parts are candidates. All of a long
-** row are sorted by radix (sort.h), all rows at once: the last and most significant key is the row.
+** is stable all the same), or by radix in its registers, where CUB is. Of long rows the first few are selected digit by
+** digit, then sorted like a short row; a row that would keep one block busy for long is cut into parts, and the first
+** of all parts are candidates. All of a long row are sorted by radix (sort.h), all rows at once: the last and most
+** significant key is the row.
 */
 #include "core/op/ranked.h"
 #include "core/op/reduce.h"
@@ -13,6 +14,10 @@
 #include "cuda/parts/positions.h"
 #include "operand.h"
 #include "sort.h"
+
+#ifdef FL_CUDA_CUB
+#include <cub/block/block_radix_sort.cuh>
+#endif
 
 extern "C" {
 #include "core/op/line_view.h"
@@ -22,12 +27,31 @@ extern "C" {
 enum {
     THREADS = 256,
     SHORT = 2048,   /* elements that a block sorts in shared memory */
+    FEWEST = 256,   /* more than that: in registers, if CUB is there */
+    MOST = 4096,    /* the same for all of a row */
     FEW = 1024,     /* of a longer row: selected, not sorted */
     PART = 16384,   /* least elements of a part of a row */
     GROUP = 1 << 26 /* elements of rows that are sorted together, which bounds the memory it takes */
 };
 
-/* ---- keys ---- */
+/* ---- keys ----
+**
+** of(&w, key): the element that has this key; false: it is one of several. */
+
+template<int WIDTH, typename W, typename K>
+__device__ static bool signed_of(W *word, K key)
+{
+    *word = (W)(key ^ (K)1 << (WIDTH - 1));
+    return true;
+}
+template<int WIDTH, typename W, typename K>
+__device__ static bool float_of(W *word, K key)
+{
+    uint64_t bits;
+    bool alone = fl_sort_key_to_float(&bits, key, WIDTH);
+    *word = (W)bits;
+    return alone;
+}
 
 template<typename T>
 struct element;
@@ -36,48 +60,60 @@ struct element<uint8_t> {
     typedef uint8_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return w; }
+    __device__ static bool of(word *w, key k)
+    {
+        *w = (word)k;
+        return true;
+    }
 };
 template<>
 struct element<int8_t> {
     typedef int8_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 8); }
+    __device__ static bool of(word *w, key k) { return signed_of<8>(w, k); }
 };
 template<>
 struct element<int32_t> {
     typedef int32_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 32); }
+    __device__ static bool of(word *w, key k) { return signed_of<32>(w, k); }
 };
 template<>
 struct element<int64_t> {
     typedef int64_t word;
     typedef uint64_t key;
     __device__ static key key_of(word w) { return fl_sort_key_signed(w, 64); }
+    __device__ static bool of(word *w, key k) { return signed_of<64>(w, k); }
 };
 template<>
 struct element<__half> {
     typedef uint16_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_FLOAT16); }
+    __device__ static bool of(word *w, key k) { return float_of<16>(w, k); }
 };
 template<>
 struct element<__nv_bfloat16> {
     typedef uint16_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_BFLOAT16); }
+    __device__ static bool of(word *w, key k) { return float_of<16>(w, k); }
 };
 template<>
 struct element<float> {
     typedef uint32_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 32, FL_SORT_INFINITY_FLOAT32); }
+    __device__ static bool of(word *w, key k) { return float_of<32>(w, k); }
 };
 template<>
 struct element<double> {
     typedef uint64_t word;
     typedef uint64_t key;
     __device__ static key key_of(word w) { return fl_sort_key_float(w, 64, FL_SORT_INFINITY_FLOAT64); }
+    __device__ static bool of(word *w, key k) { return float_of<64>(w, k); }
 };
 
 /* Rows [rows, n], of which the first k go to values and positions [rows, k]. flip: turns keys around for descending
@@ -93,6 +129,14 @@ struct job {
     __device__ void put(int64_t row, int64_t place, int64_t at) const
     {
         values[row * k + place] = x[row * n + at];
+        positions[row * k + place] = at;
+    }
+    /* Where its key is known, which saves most reads of x. */
+    __device__ void put(int64_t row, int64_t place, int64_t at, typename E::key known) const
+    {
+        typename E::word word;
+        if (!E::of(&word, known ^ flip)) word = x[row * n + at];
+        values[row * k + place] = word;
         positions[row * k + place] = at;
     }
 };
@@ -140,8 +184,59 @@ __global__ void __launch_bounds__(THREADS) sort_short(const job<E> j, int size, 
     for (int i = threadIdx.x; i < total; i += THREADS) {
         int64_t row = first + i / size;
         int place = i & (size - 1);
-        if (row < j.rows && place < j.k) j.put(row, place, at[i]);
+        if (row < j.rows && place < j.k) j.put(row, place, at[i], key[i]);
     }
+}
+
+/* ---- in registers ---- */
+
+#ifdef FL_CUDA_CUB
+/* A block has a row of at most BLOCK * EACH elements; thread t its elements t * EACH and so on, so that equal keys stay
+** in order. Behind the row are keys as large as any. */
+template<typename E, int BLOCK, int EACH>
+__global__ void __launch_bounds__(BLOCK) sort_block(const job<E> j)
+{
+    typedef typename E::key K;
+    typedef cub::BlockRadixSort<K, BLOCK, EACH, uint32_t> sorter;
+    __shared__ typename sorter::TempStorage storage;
+    int n = (int)j.n, k = (int)j.k;
+    const typename E::word *x = j.x + blockIdx.x * j.n;
+    K key[EACH];
+    uint32_t at[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        at[i] = threadIdx.x * EACH + i;
+        key[i] = (int)at[i] < n ? E::key_of(x[at[i]]) ^ j.flip : (K) ~(K)0;
+    }
+    sorter(storage).SortBlockedToStriped(key, at, 0, 8 * (int)sizeof(typename E::word));
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        int place = i * BLOCK + threadIdx.x;
+        if (place < k) j.put(blockIdx.x, place, at[i], key[i]);
+    }
+}
+
+template<typename E>
+static void launch_block(const job<E> &j)
+{
+    unsigned rows = (unsigned)j.rows;
+    if (j.n <= 1024) FL_LAUNCH((sort_block<E, 128, 8>), rows, 128, 0, j);
+    else if (j.n <= 2048) FL_LAUNCH((sort_block<E, 256, 8>), rows, 256, 0, j);
+    else FL_LAUNCH((sort_block<E, 256, 16>), rows, 256, 0, j);
+}
+#endif
+
+/* False: no such way for rows of these lengths. */
+template<typename E>
+static bool sort_in_registers(const job<E> &j)
+{
+#ifdef FL_CUDA_CUB
+    bool fits = j.n > FEWEST && j.n <= (j.k > FEW ? MOST : SHORT) && j.rows < FL_CUDA_SORT_MOST;
+    if (fits) launch_block(j);
+    return fits;
+#else
+    return false;
+#endif
 }
 
 /* ---- the first few of long rows ---- */
@@ -172,9 +267,9 @@ struct from_candidates {
 template<typename E>
 struct to_results {
     job<E> j;
-    __device__ void put(int64_t row, int64_t, int64_t place, typename E::key, int64_t position) const
+    __device__ void put(int64_t row, int64_t, int64_t place, typename E::key key, int64_t position) const
     {
-        j.put(row, place, position);
+        j.put(row, place, position, key);
     }
 };
 template<typename E>
@@ -287,12 +382,21 @@ __global__ void __launch_bounds__(THREADS) fill_rows(uint32_t *keys, const uint3
 /* order: of all elements from first_row on, row by row. */
 template<typename E>
 __global__ void __launch_bounds__(THREADS)
-    put_sorted(const job<E> j, const uint32_t *order, int64_t first_row, int64_t rows)
+    put_sorted(const job<E> j, const uint32_t *order, int64_t first_row, uint32_t rows)
 {
-    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= rows * j.k) return;
-    int64_t row = i / j.k, place = i - row * j.k;
-    j.put(first_row + row, place, order[row * j.n + place] - row * j.n);
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x, n = (uint32_t)j.n, k = (uint32_t)j.k;
+    if (i >= rows * k) return;
+    uint32_t row = i / k, place = i - row * k;
+    j.put(first_row + row, place, order[row * n + place] - row * n);
+}
+
+/* The same of one row whose keys are sorted. */
+template<typename E>
+__global__ void __launch_bounds__(THREADS)
+    put_row(const job<E> j, const uint32_t *keys, const uint32_t *order, int64_t row)
+{
+    uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    if (i < j.k) j.put(row, i, order[i], keys[i]);
 }
 
 template<typename E>
@@ -310,7 +414,9 @@ static fl_status sort_group(fl_cuda_sort *s, const job<E> &j, int64_t first_row,
         FL_LAUNCH(fill_rows, blocks, THREADS, 0, s->keys, s->order, count, (uint32_t)j.n);
         FL_TRY(fl_cuda_sort_run(s, fl_cuda_bits(rows - 1)));
     }
-    FL_LAUNCH((put_sorted<E>), fl_blocks(rows * j.k, THREADS), THREADS, 0, j, s->order, first_row, rows);
+    unsigned blocks_put = fl_blocks(rows * j.k, THREADS);
+    if (rows == 1 && bits <= 32) FL_LAUNCH((put_row<E>), blocks_put, THREADS, 0, j, s->keys, s->order, first_row);
+    else FL_LAUNCH((put_sorted<E>), blocks_put, THREADS, 0, j, s->order, first_row, (uint32_t)rows);
     return FL_OK;
 }
 
@@ -393,6 +499,7 @@ static fl_status sort_rows(const char *who, const job<E> &j)
     if (j.n >= FL_CUDA_SORT_MOST)
         return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
                        (long long)j.n);
+    if (sort_in_registers(j)) return fl_cuda_check(who);
     if (j.n > SHORT && j.k > FEW) FL_TRY(sort_long(who, j));
     else if (j.n > SHORT) FL_TRY(select_long(j));
     else launch_short(j);
