@@ -53,6 +53,36 @@ describe("attention on the GPU", function()
         end)
     end
 
+    -- Around the tiles of 128 rows and 64 columns and the chunks of 16 that float16 and bfloat16 have without masks and dropout.
+    for _, dtype in ipairs {"float16", "bfloat16"} do
+        cuda.it("has gradients at every edge in " .. dtype, function()
+            for _, size in ipairs {
+                {1, 1, 64, 64}, {1, 129, 32, 32}, {129, 1, 96, 96}, {15, 17, 128, 64}, {63, 64, 64, 128}, {64, 63, 32, 40}, {65, 127, 64, 64}, {127, 65, 96, 96},
+                {128, 128, 64, 64}, {129, 257, 128, 128}, {200, 128, 64, 64},
+            } do
+                local t, s, d, e = table.unpack(size)
+                for _, options in ipairs {{}, {is_causal = true}, {is_causal = true, scale = -0.3}} do
+                    local args = operands(dtype, t, s, d, e, {1, 2})
+                    args[6], args.n = flow.randn(1, 2, t), 6
+                    cuda.agree(("%d x %d, %d and %d wide"):format(t, s, d, e), attention(options), args)
+                end
+            end
+            for _, options in ipairs {{is_causal = true}, {}} do
+                cuda.agree("1000 x 1000", attention(options), operands(dtype, 1000, 1000, 32, 32, {1}))
+                cuda.agree("70 x 1000", attention(options), operands(dtype, 70, 1000, 64, 64, {1}))
+                cuda.agree("1000 x 70", attention(options), operands(dtype, 1000, 70, 64, 64, {1}))
+            end
+        end)
+    end
+
+    cuda.it("has the same gradients every time", function()
+        for _, width in ipairs {32, 64, 128} do
+            local args = support.map_tensors(operands("bfloat16", 200, 200, width, width), cuda.to_gpu)
+            local first, second = {attention {is_causal = true} (args)}, {attention {is_causal = true} (args)}
+            for i = 4, 6 do support.same(first[i], second[i], ("result %d, %d wide"):format(i, width), 0) end
+        end
+    end)
+
     cuda.it("takes masks of every dtype and layout", function()
         for _, dtype in ipairs(FLOATS) do
             for _, other in ipairs {"bool", "float32", "float64", "float16"} do
@@ -75,6 +105,11 @@ describe("attention on the GPU", function()
                 local function part(i) return args[1]:narrow(2, i * 24, 24):view(2, 37, 3, 8):transpose(1, 2) end
                 return attention {is_causal = true} {part(0), part(1), part(2), args[2]}
             end, {qkv, dy})
+            local rows_of_64 = flow.randn(1, 140, 3 * 128):to(dtype)
+            cuda.agree(dtype .. " 64 wide", function(args)
+                local function part(i) return args[1]:narrow(2, i * 128, 128):view(1, 140, 2, 64):transpose(1, 2) end
+                return attention {is_causal = true} {part(0), part(1), part(2), args[2]:transpose(1, 2)}
+            end, {rows_of_64, flow.randn(1, 140, 2, 64):to(dtype)})
             for _, layout in ipairs(cuda.layouts) do
                 local args = support.map_tensors(operands(dtype, 9, 9, 9, 9, {9, 2}), layout[2])
                 args.n = 4

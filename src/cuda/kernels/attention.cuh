@@ -367,6 +367,17 @@ __device__ static inline void fetch_chunk(const columns<P> &c, int64_t first, bo
 
 /* ---- results ---- */
 
+/* Keys that are masked for every query have no gradient, not even of a query that is NaN. */
+template<typename P>
+__device__ static inline void clear_unseen(sums<P> &o, const attention &a, int64_t row)
+{
+#pragma unroll
+    for (int j = 0; j < P::WIDTH / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (row + owned_row<P>(0, e) >= a.seen_keys) o.at[0][j][e] = 0;
+}
+
 /* Two neighbours, halves in one store: as a pack they would be stored one by one, for the compiler merges them with the
 ** stores of single elements at the edge. */
 template<typename T>

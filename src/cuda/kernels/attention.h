@@ -51,6 +51,10 @@ fl_status fl_cuda_attention_forward(fl_dtype dtype, const attention *a, int64_t 
 fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out,
                                      const void *dlse);
 
+/* The same on tensor cores, for the problems that this path is made for; false: it is not, and nothing was launched. */
+bool fl_cuda_attention_backward_halves(fl_dtype dtype, const attention *a, int64_t heads, const void *out,
+                                       const void *dlse);
+
 /* Calls f(value of the type, width of tiles) for the narrowest tiles that rows fit in, narrower ones where shared
 ** memory does not suffice: f returns false then. */
 template<typename T, typename F>

@@ -97,17 +97,6 @@ __device__ static inline void backward_scores(scores<P> &s, scores<P> &d, const 
         }
 }
 
-/* Keys that are masked for every query have no gradient, not even of a query that is NaN. */
-template<typename P>
-__device__ static inline void clear_unseen(sums<P> &o, const attention &a, int64_t row)
-{
-#pragma unroll
-    for (int j = 0; j < P::WIDTH / 8; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            if (row + owned_row<P>(0, e) >= a.seen_keys) o.at[0][j][e] = 0;
-}
-
 /* x, y: this block's rows of q and dy, or of k and v; z, u: the columns', the other way round. ds z is the gradient of
 ** x, and for keys p u that of y. */
 template<typename P, bool KEYS>
@@ -207,6 +196,8 @@ fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t
                                      const void *dlse)
 {
     int64_t count = heads * a->queries;
+    if (fl_cuda_attention_backward_halves(dtype, a, heads, out, dlse))
+        return fl_cuda_check("scaled_dot_product_attention");
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
         if (count)
