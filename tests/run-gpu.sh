@@ -164,9 +164,9 @@ specs_of_own_gpus() {
     done
 }
 
-# sanitized TOOL SETTINGS: the ops in slices, which run side by side, each one count.
+# sanitized TOOL SETTINGS: the ops in as many slices as run side by side, each one count.
 sanitized() {
-    slices=4 at=1
+    slices=$jobs at=1
     ops=$("$out/flowlua" -e 'print(#flow._testing.ops())')
     while [ $at -le $slices ]; do
         from=$(((at - 1) * ops / slices + 1)) to=$((at * ops / slices))

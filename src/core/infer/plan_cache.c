@@ -47,26 +47,36 @@ static int values_of(const fl_signature *signature, const fl_attr *attr, int slo
 
 enum { OPTION_WORDS = 3 };
 
+static inline bool has_options(const fl_attrs *attrs)
+{
+    return attrs->has_dtype || attrs->is_local || attrs->has_placement;
+}
+
+/* Appends a word of the key. */
+static inline uint64_t *add_word(uint64_t *at, uint64_t *hash, uint64_t word)
+{
+    *hash = fl_hash_mix(*hash, word);
+    *at = word;
+    return at + 1;
+}
+
 /* Appends the attributes' words and mixes them into the hash; returns the end. */
-static uint64_t *add_attrs(uint64_t *at, uint64_t *hash, const fl_op *op, const fl_attrs *attrs)
+static inline uint64_t *add_attrs(uint64_t *at, uint64_t *hash, const fl_op *op, const fl_attrs *attrs)
 {
     const fl_signature *s = fl_op_signature(op);
-    const uint64_t *start = at;
     for (int i = 0; i < attrs->count; i++) {
         const fl_attr *a = &attrs->at[i];
         bool valued = a->given && (s->shape_mask >> i & 1u);
         int n = valued ? values_of(s, a, i) : 0;
-        *at++ = (uint64_t)a->given | (uint64_t)a->kind << 8 | (uint64_t)n << 16;
-        for (int k = 0; k < n; k++) *at++ = (uint64_t)a->list[k];
+        at = add_word(at, hash, (uint64_t)a->given | (uint64_t)a->kind << 8 | (uint64_t)n << 16);
+        for (int k = 0; k < n; k++) at = add_word(at, hash, (uint64_t)a->list[k]);
     }
-    if (attrs->has_dtype || attrs->is_local || attrs->has_placement) {
-        *at++ = (uint64_t)attrs->has_dtype | (uint64_t)attrs->is_local << 1 | (uint64_t)attrs->has_placement << 2
-            | (attrs->has_dtype ? (uint64_t)attrs->option_dtype << 8 : 0);
-        *at++ = attrs->has_placement ? (uint64_t)(uintptr_t)attrs->placement : 0;
-        *at++ = attrs->has_placement ? fl_nd_sbp_bits(attrs->nd_sbp) : 0;
-    }
-    for (const uint64_t *w = start; w < at; w++) *hash = fl_hash_mix(*hash, *w);
-    return at;
+    if (!has_options(attrs)) return at;
+    at = add_word(at, hash,
+                  (uint64_t)attrs->has_dtype | (uint64_t)attrs->is_local << 1 | (uint64_t)attrs->has_placement << 2
+                      | (attrs->has_dtype ? (uint64_t)attrs->option_dtype << 8 : 0));
+    at = add_word(at, hash, attrs->has_placement ? (uint64_t)(uintptr_t)attrs->placement : 0);
+    return add_word(at, hash, attrs->has_placement ? fl_nd_sbp_bits(attrs->nd_sbp) : 0);
 }
 
 static fl_status reserve_words(size_t n)
@@ -186,11 +196,6 @@ static inline uint64_t operand_word(const fl_operand *in)
     return in->kind == FL_TENSOR ? (uint64_t)(uintptr_t)in->tensor->meta : (uint64_t)in->kind;
 }
 
-static inline bool has_options(const fl_attrs *attrs)
-{
-    return attrs->has_dtype || attrs->is_local || attrs->has_placement;
-}
-
 static inline void hit(const fl_plan **out, struct entry *entry, const fl_operand *in, const fl_attrs *attrs,
                        bool in_place)
 {
@@ -207,13 +212,8 @@ static __attribute__((noinline)) fl_status find_or_make(const fl_plan **out, con
     enum { ATTR_WORDS = FL_MAX_ATTRS * (1 + FL_MAX_NDIM) + OPTION_WORDS };
     if (FL_UNLIKELY((size_t)nin + 1 + ATTR_WORDS > word_capacity))
         FL_TRY(reserve_words(2 * (size_t)nin + 64 + ATTR_WORDS));
-    uint64_t *at = words;
-    *at = call_word(op, nin, in_place);
-    uint64_t hash = fl_hash_mix(0, *at++);
-    for (int i = 0; i < nin; i++) {
-        *at = operand_word(&in[i]);
-        hash = fl_hash_mix(hash, *at++);
-    }
+    uint64_t hash = 0, *at = add_word(words, &hash, call_word(op, nin, in_place));
+    for (int i = 0; i < nin; i++) at = add_word(at, &hash, operand_word(&in[i]));
     bool options = attrs && has_options(attrs);
     if (attrs && (attrs->count || options)) at = add_attrs(at, &hash, op, attrs);
     int count = (int)(at - words);

@@ -107,15 +107,15 @@ static void view_reshape(fl_view_request *request)
 {
     int64_t in[FL_MAX_NDIM], out[FL_MAX_NDIM];
     int in_axis = request->in->meta->shape.ndim - 1, out_axis = request->out_meta->shape.ndim - 1;
-    sizes_of_rows(in, request->in->meta);
     sizes_of_rows(out, request->out_meta);
-    unsigned in_splits = split_axes(request->in->meta), out_splits = split_axes(request->out_meta);
-    const int64_t *in_whole = request->in->meta->shape.dims, *out_whole = request->out_meta->shape.dims;
     request->offset = 0;
     if (request->out_meta->local_numel ? request->in->contiguous : request->out_meta->numel == 0) {
         fl_shape_strides(request->strides, out, out_axis + 1);
         return;
     }
+    sizes_of_rows(in, request->in->meta);
+    unsigned in_splits = split_axes(request->in->meta), out_splits = split_axes(request->out_meta);
+    const int64_t *in_whole = request->in->meta->shape.dims, *out_whole = request->out_meta->shape.dims;
     int64_t run = 1, taken = 1, base = 1; /* elements of the run, those cut off so far, stride of its last axis */
     for (bool fresh = true; in_axis >= 0; in_axis--) {
         if (fresh) base = request->in->strides[in_axis];

@@ -329,17 +329,19 @@ static void read_positional(lua_State *L, fl_lua_binding *binding, int top)
     if (index <= top && !(index == top && is_empty_table(L, top))) too_many(L, binding, index);
 }
 
-static void check_required(lua_State *L, const fl_lua_binding *binding, bool operands)
+/* The first of the parameters in `needed` that is not given. */
+static void miss(lua_State *L, const fl_lua_binding *binding, uint32_t needed)
 {
-    const fl_signature *s = binding->signature;
-    for (int i = 0; i < s->param_count; i++) {
-        const fl_param *p = &s->params[i];
-        bool required = p->is_tensor ? operands && !p->optional : p->type != FL_ATTR_OPTIONS && p->required;
-        if (!required || (binding->given >> i & 1u)) continue;
-        if (p->is_tensor && !p->is_list)
-            fl_lua_read_operand(L, &binding->in[p->slot], binding->call, p, lua_gettop(L) + 1); /* words the error */
-        FL_RAISE(L, "%s: missing argument '%s': %s", binding->call->name, p->name, fl_lua_push_usage(L, binding->call));
-    }
+    const fl_param *p = &binding->signature->params[__builtin_ctz(needed & ~binding->given)];
+    fl_operand operand;
+    if (p->is_tensor && !p->is_list)
+        fl_lua_read_operand(L, &operand, binding->call, p, lua_gettop(L) + 1); /* words the error */
+    FL_RAISE(L, "%s: missing argument '%s': %s", binding->call->name, p->name, fl_lua_push_usage(L, binding->call));
+}
+
+static inline void check_needed(lua_State *L, const fl_lua_binding *binding, uint32_t needed)
+{
+    if (FL_UNLIKELY(needed & ~binding->given)) miss(L, binding, needed);
 }
 
 void fl_lua_read_call(lua_State *L, fl_lua_binding *binding, const fl_lua_call *call)
@@ -360,7 +362,7 @@ void fl_lua_read_call(lua_State *L, fl_lua_binding *binding, const fl_lua_call *
     read_positional(L, binding, named ? top - 1 : top);
     binding->options_index = top;
     if (named) read_named(L, binding, top);
-    check_required(L, binding, true);
+    check_needed(L, binding, call->needed_operands | call->needed_attrs);
     if (!s->has_options) return;
     if (FL_UNLIKELY(fl_lua_device != NULL) && call->op->flags & FL_OP_SOURCE)
         fl_lua_complete_options(&binding->options);
@@ -374,6 +376,6 @@ void fl_lua_read_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, i
     luaL_checktype(L, index, LUA_TTABLE);
     memcpy(&b.attrs, others_stay ? attrs : call->defaults, bytes);
     read_named(L, &b, index);
-    if (!others_stay) check_required(L, &b, false);
+    if (!others_stay) check_needed(L, &b, call->needed_attrs);
     memcpy(attrs, &b.attrs, bytes);
 }

@@ -58,7 +58,6 @@ void fl_lua_read_attr(lua_State *L, fl_lua_binding *binding, const fl_param *par
 {
     fl_attr *a = &binding->attrs.at[param->slot];
     const char *who = binding->call->name;
-    if (lua_isnil(L, index)) return;
     a->given = true;
     a->count = 1;
     a->kind = FL_NUM_INT;

@@ -43,7 +43,9 @@ static void prepare(lua_State *L, fl_lua_call *call)
     bool number_follows = false;
     for (int i = s->param_count - 1; i >= 0; i--) {
         const fl_param *p = &s->params[i];
+        if (p->is_tensor && !p->optional) call->needed_operands |= 1u << i;
         if (p->is_tensor || p->type == FL_ATTR_OPTIONS) continue;
+        if (p->required) call->needed_attrs |= 1u << i;
         if (fl_lua_is_list_type(p->type) && !number_follows) call->greedy |= 1u << i;
         number_follows |= fl_lua_takes_numbers(p->type);
     }

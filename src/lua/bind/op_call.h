@@ -14,6 +14,8 @@ typedef struct fl_lua_call {
     const char *name;              /* "add", "add_" */
     bool in_place;                 /* x:add_(y) */
     uint32_t greedy;               /* parameters that take all the numbers that follow */
+    uint32_t needed_operands;      /* parameters that must be given: tensors, */
+    uint32_t needed_attrs;         /* and others */
     const fl_signature *signature; /* NULL until the first call */
     fl_attrs *defaults;            /* owned */
     struct fl_lua_call *wider;     /* of op->wider, from the first call on; or NULL */
