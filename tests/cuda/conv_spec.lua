@@ -36,6 +36,10 @@ local CASES = {
     {"conv_transpose2d", {2, 4, 5, 6}, {4, 3, 3, 2}, {stride = {2, 1}, padding = 1, output_padding = {1, 0}}},
     {"conv_transpose2d", {2, 4, 5, 6}, {4, 2, 3, 3}, {groups = 2, dilation = 2}},
     {"conv_transpose3d", {1, 2, 3, 4, 4}, {2, 3, 2, 2, 2}, {stride = 2}},
+    {"conv2d", {3, 16, 5, 5}, {8, 16, 1, 1}, {}},                               -- rows that are not aligned
+    {"conv2d", {2, 32, 6, 7}, {40, 32, 3, 3}, {padding = 1}},                   -- 16 bits: channels last; float32: small
+    {"conv2d", {2, 32, 5, 7}, {32, 32, 1, 1}, {stride = 2}},                    -- the weight is the same both ways
+    {"conv1d", {2, 32, 9}, {32, 32, 3}, {padding = 1, dilation = 2}},
 }
 
 local function name_of(case)

@@ -31,7 +31,7 @@ struct fl_cudnn_tensor {
 };
 
 struct fl_cudnn_filter {
-    int type, ndim, size[AXES];
+    int type, format, ndim, size[AXES];
 };
 
 struct fl_cudnn_window {
@@ -86,6 +86,8 @@ bool fits(const problem &p)
     if (w.compute_type != (p.x.type == FL_CUDNN_FLOAT64 ? FL_CUDNN_FLOAT64 : FL_CUDNN_FLOAT32)) return false;
     if (p.x.size[0] != p.y.size[0] || p.x.size[1] != w.groups * p.weight.size[1]) return false;
     if (p.y.size[1] != p.weight.size[0] || p.y.size[1] % w.groups) return false;
+    bool last = p.weight.format == FL_CUDNN_NHWC;
+    if (last && (p.x.stride[1] != 1 || p.y.stride[1] != 1)) return false;
     for (int d = 0; d < w.axes; d++) {
         int room = p.x.size[2 + d] + 2 * w.padding[d] - w.dilation[d] * (p.weight.size[2 + d] - 1) - 1;
         if (room < 0 || p.y.size[2 + d] != room / w.stride[d] + 1) return false;
@@ -129,7 +131,9 @@ void each_product(const problem &p, const F &f)
                             t /= p.weight.size[2 + d];
                             left /= p.y.size[2 + d];
                         }
-                        if (inside) f(x, ((int64_t)o * in + c) * taps + tap, y);
+                        int64_t weight = p.weight.format == FL_CUDNN_NHWC ? ((int64_t)o * taps + tap) * in + c
+                                                                          : ((int64_t)o * in + c) * taps + tap;
+                        if (inside) f(x, weight, y);
                     }
 }
 
@@ -254,8 +258,9 @@ int cudnnCreateFilterDescriptor(fl_cudnn_filter **filter)
 
 int cudnnSetFilterNdDescriptor(fl_cudnn_filter *filter, int type, int format, int ndim, const int *size)
 {
-    if (ndim < 4 || ndim > AXES || format != FL_CUDNN_NCHW) return BAD_PARAM;
+    if (ndim < 4 || ndim > AXES || (format != FL_CUDNN_NCHW && format != FL_CUDNN_NHWC)) return BAD_PARAM;
     filter->type = type;
+    filter->format = format;
     filter->ndim = ndim;
     for (int d = 0; d < ndim; d++) {
         if (size[d] <= 0) return BAD_PARAM;

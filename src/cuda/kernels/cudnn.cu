@@ -7,6 +7,9 @@
 ** transformed values of 16 bits once more. 16-bit floats are summed in float32; float32 is rounded to TF32 only where
 ** products may be (precision.h).
 **
+** Tensor cores read 16-bit floats with the channels last. Where there are enough channels, operands are turned to lie
+** that way by our own copies, which are faster than the library's.
+**
 ** Left to the own path (conv.cu): padding that differs on both sides, tensors of 2^31 elements, what the library
 ** refuses.
 **
@@ -14,6 +17,7 @@
 */
 #include "cudnn.h"
 #include "cudnn_abi.h"
+#include "copies.h"
 #include "cuda/runtime/runtime.h"
 
 extern "C" {
@@ -80,7 +84,7 @@ static fl_cudnn_handle *handle_of(int device)
 /* What a choice depends on. Compared as bytes: zeroed before it is filled. */
 typedef struct problem {
     fl_conv conv;
-    int32_t device, dtype, pass, math;
+    int32_t device, dtype, pass, math, last; /* last: channels are the last axis in memory */
 } problem;
 
 typedef struct choice {
@@ -165,8 +169,13 @@ static int sizes_of(int out[AXES], const fl_conv *c, int64_t outer, int64_t inne
 static int tensor_new(fl_cudnn_tensor **out, const problem *p, int64_t channels, const int64_t *plane)
 {
     int size[AXES], stride[AXES], ndim = sizes_of(size, &p->conv, p->conv.images, channels, plane);
-    stride[ndim - 1] = 1;
-    for (int i = ndim - 2; i >= 0; i--) stride[i] = stride[i + 1] * size[i + 1];
+    int step = p->last ? size[1] : 1;
+    for (int i = ndim - 1; i > 1; i--) {
+        stride[i] = step;
+        step *= size[i];
+    }
+    stride[1] = p->last ? 1 : step;
+    stride[0] = p->last ? step : step * size[1];
     int code = dnn.CreateTensorDescriptor(out);
     return code ? code : dnn.SetTensorNdDescriptor(*out, type_of(p->dtype), ndim, size, stride);
 }
@@ -176,7 +185,8 @@ static int filter_new(fl_cudnn_filter **out, const problem *p)
     const fl_conv *c = &p->conv;
     int size[AXES], ndim = sizes_of(size, c, c->groups * c->out, c->in, c->window.size);
     int code = dnn.CreateFilterDescriptor(out);
-    return code ? code : dnn.SetFilterNdDescriptor(*out, type_of(p->dtype), FL_CUDNN_NCHW, ndim, size);
+    int format = p->last ? FL_CUDNN_NHWC : FL_CUDNN_NCHW;
+    return code ? code : dnn.SetFilterNdDescriptor(*out, type_of(p->dtype), format, ndim, size);
 }
 
 static int window_new(fl_cudnn_window **out, const problem *p)
@@ -339,6 +349,88 @@ static fl_status convolve(bool *done, const problem *p, void *x, void *weight, v
     return c->found ? run_choice(done, c, handle, x, weight, y) : FL_OK;
 }
 
+/* ---- channels last ---- */
+
+/* Tensor cores take eight channels at a time; with few of them the copies cost more than they save. */
+static bool pays_last(const fl_conv *c, fl_dtype dtype)
+{
+    static const int64_t fewest = 32;
+    return fl_dtype_size(dtype) == 2 && c->groups == 1 && first_axis(c) == 1 && c->in % 8 == 0 && c->out % 8 == 0
+        && c->in >= fewest && c->out >= fewest;
+}
+
+/* An operand [outer, channels, plane], and as [outer, plane, channels]. */
+typedef struct turned {
+    int64_t outer, channels, plane;
+    void *first, *last; /* last: owned, unless it is `first`, because both are the same */
+} turned;
+
+/* Matrices [rows, cols] become [cols, rows]. */
+static fl_status transpose(void *to, void *from, fl_dtype dtype, int64_t outer, int64_t rows, int64_t cols)
+{
+    int64_t size[] = {outer, cols, rows}, from_stride[] = {rows * cols, 1, cols}, to_stride[3];
+    fl_shape_strides(to_stride, size, 3);
+    fl_view in = {}, out;
+    in.data = from;
+    in.dtype = dtype;
+    in.ndim = 3;
+    in.size = size;
+    in.stride = from_stride;
+    in.numel = outer * rows * cols;
+    out = in;
+    out.data = to;
+    out.stride = to_stride;
+    out.contiguous = true;
+    return fl_cuda_copy_view(&out, &in);
+}
+
+static fl_status turned_open(turned *t, fl_dtype dtype, bool reads)
+{
+    t->last = t->first;
+    if (t->plane == 1) return FL_OK;
+    t->last = NULL;
+    FL_TRY(fl_cuda_malloc(&t->last, (size_t)(t->outer * t->channels * t->plane) * fl_dtype_size(dtype)));
+    return reads ? transpose(t->last, t->first, dtype, t->outer, t->channels, t->plane) : FL_OK;
+}
+
+static fl_status turned_store(const turned *t, fl_dtype dtype)
+{
+    return t->last == t->first ? FL_OK : transpose(t->first, t->last, dtype, t->outer, t->plane, t->channels);
+}
+
+static void turned_close(turned *t)
+{
+    if (t->last && t->last != t->first) fl_cuda_free(t->last);
+}
+
+static fl_status convolve_last(bool *done, const problem *like, void *x, void *weight, void *y)
+{
+    const fl_conv *conv = &like->conv;
+    fl_dtype dtype = (fl_dtype)like->dtype;
+    fl_cudnn_handle *handle = handle_of(like->device);
+    if (!handle) return FL_OK;
+    problem p = *like;
+    p.last = 1;
+    choice *c = find_choice(&p, handle);
+    if (!c->found) return FL_OK;
+    turned t[] = {{conv->images, conv->in, fl_conv_x_plane(conv), x, NULL},
+                  {conv->out, conv->in, fl_conv_taps(conv), weight, NULL},
+                  {conv->images, conv->out, fl_conv_y_plane(conv), y, NULL}};
+    int result = like->pass == FL_CUDNN_FORWARD ? 2 : like->pass == FL_CUDNN_INPUT_GRAD ? 0 : 1;
+    fl_status status = FL_OK;
+    for (int i = 0; i < 3 && status == FL_OK; i++) status = turned_open(&t[i], dtype, i != result);
+    if (status == FL_OK) status = run_choice(done, c, handle, t[0].last, t[1].last, t[2].last);
+    if (status == FL_OK && *done) status = turned_store(&t[result], dtype);
+    for (int i = 0; i < 3; i++) turned_close(&t[i]);
+    return status;
+}
+
+static fl_status convolve_either(bool *done, const problem *p, void *x, void *weight, void *y)
+{
+    if (pays_last(&p->conv, (fl_dtype)p->dtype)) FL_TRY(convolve_last(done, p, x, weight, y));
+    return *done ? FL_OK : convolve(done, p, x, weight, y);
+}
+
 /* While a graph is recorded the library may do for itself what a captured stream forbids: load kernels, take memory. */
 fl_status fl_cudnn_conv(bool *done, fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype, void *x, void *weight,
                         void *y)
@@ -347,9 +439,9 @@ fl_status fl_cudnn_conv(bool *done, fl_cudnn_pass pass, const fl_conv *conv, fl_
     *done = false;
     if (!fits(conv) || !is_open()) return FL_OK;
     problem p = problem_of(pass, conv, dtype);
-    if (!fl_cuda_is_recording()) return convolve(done, &p, x, weight, y);
+    if (!fl_cuda_is_recording()) return convolve_either(done, &p, x, weight, y);
     FL_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
-    fl_status status = convolve(done, &p, x, weight, y);
+    fl_status status = convolve_either(done, &p, x, weight, y);
     cudaThreadExchangeStreamCaptureMode(&mode);
     return status;
 }

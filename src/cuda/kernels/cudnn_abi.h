@@ -17,7 +17,7 @@ enum { FL_CUDNN_FLOAT32 = 0, FL_CUDNN_FLOAT64 = 1, FL_CUDNN_FLOAT16 = 2, FL_CUDN
 /* Of float32 DEFAULT may round operands to TF32, FMA does not. TENSOR_OP is for operands of 16 bits. */
 enum { FL_CUDNN_DEFAULT_MATH = 0, FL_CUDNN_TENSOR_OP_MATH = 1, FL_CUDNN_FMA_MATH = 3 };
 
-enum { FL_CUDNN_NCHW = 0, FL_CUDNN_CROSS_CORRELATION = 1, FL_CUDNN_DETERMINISTIC = 1 };
+enum { FL_CUDNN_NCHW = 0, FL_CUDNN_NHWC = 1, FL_CUDNN_CROSS_CORRELATION = 1, FL_CUDNN_DETERMINISTIC = 1 };
 
 /* Algorithms that sum products. Others transform tiles of the image, by Winograd's way or Fourier's. */
 enum {
