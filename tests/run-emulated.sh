@@ -38,7 +38,7 @@ for mode in 1 cublaslt cudnn deferred; do
         # deferred execution concerns the order of things, not what a kernel computes
         case $mode in
         1) set -- tests/cuda/*_spec.lua tests/cuda_runtime_spec.lua ;;
-        cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
+        cublaslt) set -- tests/cuda/matmul_spec.lua tests/cuda/conv_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua ;;
         cudnn) set -- tests/cuda/conv_spec.lua ;;
         deferred) set -- tests/cuda/engine_spec.lua tests/cuda/device_spec.lua tests/cuda/train_spec.lua tests/cuda/graph_spec.lua tests/cuda/linalg_spec.lua ;;
         esac

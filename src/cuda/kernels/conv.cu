@@ -1,6 +1,6 @@
 /*
-** conv.cu -- convolutions by cuDNN (cudnn.cu), or else as matrix products of columns: the elements of an image under
-** each tap of each window.
+** conv.cu -- convolutions by cuDNN (cudnn.cu), or as matrix products of columns: the elements of an image under each
+** tap of each window. A window of one element has the image for columns, so these are products first of all.
 **
 ** As on the CPU (cpu/conv.c): y = weight columns, dcolumns = weight^T dy and folded back, dweight = dy columns^T.
 ** Columns are made for some images at a time, so that they take little memory whatever the batch. Folding gathers, so
@@ -151,6 +151,18 @@ __global__ void __launch_bounds__(THREADS)
     typename fl_wide<T>::type value = fl_load(part[i]) + (first ? 0 : sum[i]);
     if (last) out[i] = fl_store<T>(value);
     else sum[i] = value;
+}
+
+/* Sums of `parts` arrays of `total` elements that lie behind each other, in order. */
+template<typename T>
+__global__ void __launch_bounds__(THREADS) sum_parts(T *out, const T *part, int64_t total, int64_t parts)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    typename fl_wide<T>::type sum = 0;
+#pragma unroll 8
+    for (int64_t p = 0; p < parts; p++) sum += fl_load(part[p * total + i]);
+    out[i] = fl_store<T>(sum);
 }
 
 /* ---- issuing ---- */
@@ -409,18 +421,71 @@ static fl_status weight_grad(const fl_conv *conv, fl_dtype dtype, char *dweight,
     return status;
 }
 
+/* The columns are the images where they lie: of every image one product, and these are added up. */
+static fl_status pointwise_weight_grad(const fl_conv *conv, fl_dtype dtype, char *dweight, char *dy, char *x)
+{
+    int64_t plane = fl_conv_y_plane(conv), numel = conv->out * conv->in;
+    void *parts;
+    fl_cuda_gemm g = {};
+    FL_TRY(fl_cuda_malloc(&parts, (size_t)(conv->images * numel) * fl_dtype_size(dtype)));
+    g.dtype = dtype;
+    g.m = conv->out;
+    g.n = conv->in;
+    g.k = plane;
+    g.a = dy;
+    g.b = x;
+    g.c = (char *)parts;
+    g.a_row = plane;
+    g.a_col = 1;
+    g.b_row = 1;
+    g.b_col = plane;
+    batch_axis(&g, conv->images, conv->out * plane, conv->in * plane);
+    fl_status status = fl_cuda_gemm_run(&g);
+    if (status == FL_OK)
+        fl_cuda_by_float(dtype, [&](auto like) {
+            typedef decltype(like) T;
+            FL_LAUNCH((sum_parts<T>), dim3(fl_blocks(numel, THREADS)), dim3(THREADS), 0, (T *)dweight, (const T *)parts,
+                      numel, conv->images);
+            return FL_OK;
+        });
+    fl_cuda_free(parts);
+    return status;
+}
+
+/* ---- which way ---- */
+
+/* A product of the images as they lie, where its rows are aligned as cuBLASLt's fast kernels want them. Sums over
+** images are no sums in float32 if the products are rounded to 16 bits before. */
+static bool is_product(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype)
+{
+    static const int64_t alignment = 16, most_bytes = 64 << 20;
+    int64_t item = (int64_t)fl_dtype_size(dtype), plane = fl_conv_y_plane(conv);
+    if (!fl_conv_is_pointwise(conv) || conv->groups != 1 || !fl_cublas_open()) return false;
+    if (plane * item % alignment || conv->in * item % alignment || conv->out * item % alignment) return false;
+    return pass != FL_CUDNN_WEIGHT_GRAD || (item > 2 && conv->images * conv->out * conv->in * item <= most_bytes);
+}
+
+/* So little to do that what counts is the time of calls: of columns and one product less than of cuDNN. */
+static bool is_small(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype)
+{
+    static const int64_t most_products = 1 << 27, fewest = 32;
+    int64_t columns = conv->images * fl_conv_depth(conv) * fl_conv_y_plane(conv);
+    return pass == FL_CUDNN_FORWARD && dtype == FL_FLOAT32 && conv->groups == 1 && conv->out >= fewest
+        && fl_conv_depth(conv) >= fewest && columns <= most_products / conv->out && fl_cublas_open();
+}
+
 /* ---- ops ---- */
 
 /* What `pass` asks for, out of the other two. */
 static fl_status convolve(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype, char *x, char *weight, char *y)
 {
-    bool done;
-    FL_TRY(fl_cudnn_conv(&done, pass, conv, dtype, x, weight, y));
+    bool done = false, product = is_product(pass, conv, dtype);
+    if (!product && !is_small(pass, conv, dtype)) FL_TRY(fl_cudnn_conv(&done, pass, conv, dtype, x, weight, y));
     if (done) return FL_OK;
     switch (pass) {
     case FL_CUDNN_FORWARD: return forward(conv, dtype, y, x, weight);
     case FL_CUDNN_INPUT_GRAD: return input_grad(conv, dtype, x, y, weight);
-    default: return weight_grad(conv, dtype, weight, y, x);
+    default: return product ? pointwise_weight_grad(conv, dtype, weight, y, x) : weight_grad(conv, dtype, weight, y, x);
     }
 }
 
