@@ -7,23 +7,35 @@
 #include "attention.h"
 #include "attention.cuh"
 
-/* delta = sum(dy out) - dlse for every query: a warp for each. */
+/* Threads of a block of sum_delta, and its queries. */
+enum { DELTA_THREADS = 256, DELTA_ROWS = 64 };
+
+/* delta = sum(dy out) - dlse for every query: `lanes` for each, 4 to 32. A head has `blocks`. */
 template<typename T>
-__global__ void __launch_bounds__(128)
-    sum_delta(const __grid_constant__ attention a, const T *out, const typename fl_wide<T>::type *dlse, int64_t count)
+__global__ void __launch_bounds__(DELTA_THREADS)
+    sum_delta(const __grid_constant__ attention a, const T *out, const typename fl_wide<T>::type *dlse, unsigned blocks,
+              int lanes)
 {
     typedef typename fl_wide<T>::type W;
     typedef plan<T, 32, 1, 32, 1> P;
-    int64_t index = (int64_t)blockIdx.x * 4 + threadIdx.x / 32, at = index < count ? index : 0;
-    int lane = (int)threadIdx.x % 32;
+    int lane = (int)threadIdx.x & (lanes - 1), apart = DELTA_THREADS / lanes;
+    int64_t first = (int64_t)(blockIdx.x % blocks) * DELTA_ROWS + (int)threadIdx.x / lanes;
     head<P> h;
-    head_at<P>(&h, a, at / a.queries);
-    const T *g = h.g + at % a.queries * a.g.row;
-    W sum = 0;
-    for (int64_t i = lane; i < a.value_width; i += 32)
-        sum += (W)fl_load(g[i]) * (W)fl_load(out[at * a.value_width + i]);
-    sum = fl_lanes_join(sum, 32, [](W x, W y) { return x + y; });
-    if (lane == 0 && index < count) ((W *)a.delta)[index] = dlse ? sum - dlse[index] : sum;
+    head_at<P>(&h, a, blockIdx.x / blocks);
+    for (int n = 0; n < DELTA_ROWS; n += apart) {
+        bool exists = first + n < a.queries;
+        int64_t query = exists ? first + n : 0, at = h.local * a.queries + query;
+        W sum = 0;
+        for (int64_t e = lane * P::UNIT; e < a.value_width; e += lanes * P::UNIT) {
+            W x[P::UNIT], y[P::UNIT];
+            fl_row_load_both<1>(x, h.g + query * a.g.row, (W)0, y, out + at * a.value_width, (W)0, e, (int64_t)0,
+                                a.value_width);
+#pragma unroll
+            for (int i = 0; i < P::UNIT; i++) sum += x[i] * y[i];
+        }
+        sum = fl_lanes_join(sum, lanes, [](W x, W y) { return x + y; });
+        if (lane == 0 && exists) ((W *)a.delta)[at] = dlse ? sum - dlse[at] : sum;
+    }
 }
 
 /* lse and delta of one query; none beyond the last: weights are 0. */
@@ -192,17 +204,25 @@ static bool launch(attention a, int64_t heads)
     return true;
 }
 
+template<typename T>
+static void launch_delta(const attention *a, int64_t heads, const void *out, const void *dlse)
+{
+    int64_t vectors = (a->value_width + fl_vector<T>::WIDTH - 1) / fl_vector<T>::WIDTH,
+            blocks = (a->queries + DELTA_ROWS - 1) / DELTA_ROWS;
+    int lanes = fl_power_above(vectors, 32);
+    if (lanes < 4) lanes = 4;
+    if (heads && blocks)
+        FL_LAUNCH((sum_delta<T>), (unsigned)(heads * blocks), DELTA_THREADS, 0, *a, (const T *)out,
+                  (const typename fl_wide<T>::type *)dlse, (unsigned)blocks, lanes);
+}
+
 fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out,
                                      const void *dlse)
 {
-    int64_t count = heads * a->queries;
     if (fl_cuda_attention_backward_halves(dtype, a, heads, out, dlse))
         return fl_cuda_check("scaled_dot_product_attention");
     fl_cuda_by_float(dtype, [&](auto like) {
-        typedef decltype(like) T;
-        if (count)
-            FL_LAUNCH((sum_delta<T>), (unsigned)((count + 3) / 4), 128, 0, *a, (const T *)out,
-                      (const typename fl_wide<T>::type *)dlse, count);
+        launch_delta<decltype(like)>(a, heads, out, dlse);
         return FL_OK;
     });
     attention_by_width(dtype, a, [&](auto like, auto width) {

@@ -31,6 +31,31 @@ struct half_plan {
     };
 };
 
+/* ---- heads ---- */
+
+/* The operands of one head. */
+template<typename P>
+struct half_head {
+    const typename P::T *q, *k, *v, *g;
+};
+
+/* head_at of what is needed here: there are fewer than 2^31 heads. */
+template<typename P>
+__device__ static inline half_head<P> half_head_at(const attention &a, unsigned local)
+{
+    typedef typename P::T T;
+    half_head<P> h = {(const T *)a.q.data, (const T *)a.k.data, (const T *)a.v.data, (const T *)a.g.data};
+    for (int i = a.batch - 1; i >= 0; i--) {
+        unsigned size = (unsigned)a.size[i], at = local % size;
+        local /= size;
+        h.q += at * a.q.stride[i];
+        h.k += at * a.k.stride[i];
+        h.v += at * a.v.stride[i];
+        h.g += at * a.g.stride[i];
+    }
+    return h;
+}
+
 /* ---- tiles ---- */
 
 /* What a thread copies of one operand of a head: 16 bytes of every EVERY-th row. */
@@ -39,17 +64,16 @@ struct copier {
     typedef typename P::T T;
     enum { ACROSS = P::WIDTH / P::UNIT, EVERY = P::THREADS / ACROSS };
     const T *from;
-    int stride, limit, at; /* limit: rows; at: where the first row's 16 bytes are in a tile */
+    int stride, limit; /* elements from row to row; rows */
 };
 
 template<typename P>
 __device__ static inline copier<P> copier_of(const typename P::T *data, const rows &layout, int64_t limit,
                                              int64_t width)
 {
-    typedef copier<P> C;
-    int row = (int)threadIdx.x / C::ACROSS, col = (int)threadIdx.x % C::ACROSS * P::UNIT;
+    int col = (int)threadIdx.x % copier<P>::ACROSS * P::UNIT;
     bool inside = col < (int)width;
-    return {data + (inside ? col : 0), (int)layout.row, inside ? (int)limit : 0, row * P::PITCH + col};
+    return {data + (inside ? col : 0), (int)layout.row, inside ? (int)limit : 0};
 }
 
 /* COUNT rows from `first`; zeros beyond the operand. */
@@ -58,11 +82,13 @@ __device__ static inline void copy_rows(typename P::T *tile, const copier<P> &c,
 {
     typedef copier<P> C;
     static_assert(COUNT % C::EVERY == 0, "every thread copies as many rows");
-    int row = first + (int)threadIdx.x / C::ACROSS;
+    int at = (int)threadIdx.x / C::ACROSS, col = (int)threadIdx.x % C::ACROSS * P::UNIT;
+    const typename P::T *from = c.from + (int64_t)(first + at) * c.stride;
+    typename P::T *to = tile + at * P::PITCH + col;
 #pragma unroll
-    for (int n = 0; n < COUNT; n += C::EVERY) {
-        bool exists = row + n < c.limit;
-        fl_copy16(tile + c.at + n * P::PITCH, exists ? c.from + (int64_t)(row + n) * c.stride : c.from, exists);
+    for (int n = 0; n < COUNT; n += C::EVERY, from += (int64_t)C::EVERY * c.stride) {
+        bool exists = first + at + n < c.limit;
+        fl_copy16(to + n * P::PITCH, exists ? from : c.from, exists);
     }
 }
 
@@ -315,6 +341,31 @@ __device__ static inline void keep_fact(tile_queries<P> *q, float fact)
     if ((int)threadIdx.x < 2 * P::COLS) ((float *)q)[threadIdx.x] = fact;
 }
 
+/* ---- results ---- */
+
+/* A warp's rows of a result [limit, width], times a factor: by way of the warp's own rows of `tile`, which nobody reads
+** any more, so that 16 bytes are stored at once. */
+template<typename P>
+__device__ static inline void store_run(typename P::T *out, typename P::T *tile, const sums<P> &o, int row, int limit,
+                                        int width, float factor)
+{
+    enum { ACROSS = P::WIDTH / P::UNIT };
+    int run = (int)threadIdx.x / 32 * P::RUN;
+#pragma unroll
+    for (int i = 0; i < 2 * P::TILES; i++)
+#pragma unroll
+        for (int j = 0; j < P::WIDTH / 8; j++)
+            *(uint32_t *)(tile + owned_row<P>(i / 2, 2 * (i % 2)) * P::PITCH + owned_col(j, 0)) =
+                fl_pair<typename P::T>(o.at[i / 2][j][2 * (i % 2)] * factor, o.at[i / 2][j][2 * (i % 2) + 1] * factor);
+    __syncwarp();
+#pragma unroll
+    for (int n = (int)threadIdx.x % 32; n < P::RUN * ACROSS; n += 32) {
+        int at = run + n / ACROSS, col = n % ACROSS * P::UNIT;
+        if (row + at < limit && col < width)
+            *(uint4 *)(out + (int64_t)(row + at) * width + col) = *(const uint4 *)(tile + at * P::PITCH + col);
+    }
+}
+
 /* ---- kernels ---- */
 
 /* One tile of columns: KEYS: rows are keys. z, u: its rows of the operands that scores and their gradients are made of
@@ -330,13 +381,13 @@ __device__ static inline void add_tile(sums<P> &dx, sums<P> &dy, const fragments
             chunk<P> s, d;
             packed<P> p;
             multiply_rows<P>(s, x, z + col * P::PITCH);
-            multiply_rows<P>(d, y, u + col * P::PITCH);
             weigh<P>(s, scale, queries, col);
             clear_hidden<P, KEYS>(s, place);
             if (KEYS) {
                 pack<P>(p, s);
                 add_product<P>(dy, p, u + col * P::PITCH);
             }
+            multiply_rows<P>(d, y, u + col * P::PITCH);
             score_gradient<P>(d, s, queries, col);
             pack<P>(p, d);
             add_product<P>(dx, p, z + col * P::PITCH);
@@ -363,8 +414,7 @@ __global__ void __launch_bounds__(P::THREADS)
         end = KEYS ? queries
         : a.causal ? min(seen_keys, first_query + row + P::ROWS)
                    : seen_keys;
-    head<P> h;
-    head_at<P>(&h, a, blockIdx.x);
+    half_head<P> h = half_head_at<P>(a, blockIdx.x);
     copier<P> z = KEYS ? copier_of<P>(h.q, a.q, queries, a.width) : copier_of<P>(h.k, a.k, seen_keys, a.width),
               u = KEYS ? copier_of<P>(h.g, a.g, queries, a.value_width)
                        : copier_of<P>(h.v, a.v, seen_keys, a.value_width);
@@ -379,14 +429,14 @@ __global__ void __launch_bounds__(P::THREADS)
     copy_rows<P, P::COLS>(z_tiles, z, first);
     copy_rows<P, P::COLS>(u_tiles, u, first);
     fl_copy_commit();
-    if (KEYS) keep_fact<P>(tile_facts, fact_of<P>(a, h.local, first));
+    if (KEYS) keep_fact<P>(tile_facts, fact_of<P>(a, blockIdx.x, first));
     fl_copy_wait<1>();
     __syncthreads();
     fragments<P> x, y;
     load_fragments<P>(x, x_tile);
     load_fragments<P>(y, y_tile);
     own_queries<P> own;
-    if (!KEYS) facts_of<P>(own, a, h.local, row, y, out, dlse);
+    if (!KEYS) facts_of<P>(own, a, blockIdx.x, row, y, out, dlse);
     sums<P> dx, dy;
     clear(dx.at);
     clear(dy.at);
@@ -400,7 +450,7 @@ __global__ void __launch_bounds__(P::THREADS)
             copy_rows<P, P::COLS>(z_tiles + (stage ^ 1) * P::COLS * P::PITCH, z, first + P::COLS);
             copy_rows<P, P::COLS>(u_tiles + (stage ^ 1) * P::COLS * P::PITCH, u, first + P::COLS);
             fl_copy_commit();
-            if (KEYS) fact = fact_of<P>(a, h.local, first + P::COLS);
+            if (KEYS) fact = fact_of<P>(a, blockIdx.x, first + P::COLS);
         }
         chunk_place place = {!a.causal ? INT_MAX / 2 : first_query + (KEYS ? first - run : run - first),
                              seen_keys - first};
@@ -416,13 +466,10 @@ __global__ void __launch_bounds__(P::THREADS)
         clear_unseen<P>(dx, a, row);
         clear_unseen<P>(dy, a, row);
     }
-    float scale = (float)a.scale;
-    int64_t count = KEYS ? a.keys : a.queries;
-    store_rows<P>((T *)(KEYS ? a.dk : a.dq) + h.local * count * a.width, dx, row, count, 0, a.width,
-                  [&](int) { return scale; });
-    if (KEYS)
-        store_rows<P>((T *)a.dv + h.local * count * a.value_width, dy, row, count, 0, a.value_width,
-                      [](int) { return 1.0f; });
+    int count = (int)(KEYS ? a.keys : a.queries);
+    int64_t before = (int64_t)blockIdx.x * count;
+    store_run<P>((T *)(KEYS ? a.dk : a.dq) + before * a.width, x_tile, dx, row, count, (int)a.width, (float)a.scale);
+    if (KEYS) store_run<P>((T *)a.dv + before * a.value_width, y_tile, dy, row, count, (int)a.value_width, 1);
 }
 
 /* ---- launching ---- */
@@ -459,6 +506,7 @@ static bool launch_by_width(const attention &a, int64_t heads, const void *out, 
 
 /* Copies of 16 bytes, positions and strides of 32 bits. */
 static bool is_short(const rows *r) { return r->vectors && r->row < INT_MAX; }
+static bool is_aligned(const void *p) { return (uintptr_t)p % 16 == 0; }
 
 bool fl_cuda_attention_backward_halves(fl_dtype dtype, const attention *a, int64_t heads, const void *out,
                                        const void *dlse)
@@ -466,6 +514,7 @@ bool fl_cuda_attention_backward_halves(fl_dtype dtype, const attention *a, int64
     const int64_t most = 65535 * 128;
     if (a->masked != MASK_NONE || a->threshold || a->width > 128 || a->value_width > 128) return false;
     if (a->keys > most || a->queries > most || a->first_query > INT_MAX / 4 || heads > INT_MAX) return false;
+    if (!is_aligned(out) || !is_aligned(a->dq) || !is_aligned(a->dk) || !is_aligned(a->dv)) return false;
     if (!is_short(&a->q) || !is_short(&a->k) || !is_short(&a->v) || !is_short(&a->g)) return false;
     if (dtype == FL_FLOAT16) return launch_by_width<__half>(*a, heads, out, dlse);
     if (dtype == FL_BFLOAT16) return launch_by_width<__nv_bfloat16>(*a, heads, out, dlse);
