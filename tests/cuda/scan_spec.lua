@@ -11,7 +11,8 @@ local function counting(dtype, shape)
 end
 
 describe("running sums on the GPU", function()
-    local cases = {{{31}, 0}, {{33}, 0}, {{4096}, 0}, {{4097}, 0}, {{20000}, 0}, {{3, 9000}, 1}, {{50, 40}, 1}, {{256, 3}, 0}, {{257, 3}, 0},
+    local cases = {{{31}, 0}, {{33}, 0}, {{4096}, 0}, {{4097}, 0}, {{20000}, 0}, {{20003}, 0}, {{5, 1030}, 1}, {{7, 4104}, 1},
+        {{3, 9000}, 1}, {{50, 40}, 1}, {{256, 3}, 0}, {{257, 3}, 0},
         {{2, 700, 5}, 1}, {{1000, 2}, -2}, {{3, 70000}, 0}}
 
     cuda.it("are those of the CPU, from either end", function()
@@ -29,6 +30,20 @@ describe("running sums on the GPU", function()
                     support.same(x:flip(axis):cumsum(axis):flip(axis), slope:to("cpu"), what .. " backwards", 0)
                 end
             end
+        end
+    end)
+
+    cuda.it("take lines of so many chunks that a block adds up the totals", function()
+        for _, n in ipairs {128 * 4096, 129 * 4096, 130 * 4096 - 5} do
+            local x = counting("int8", {n})
+            for _, dtype in ipairs {"int8", "float32"} do
+                local there = cuda.to_gpu(x:to(dtype))
+                support.same(x:to(dtype):cumsum(0), there:cumsum(0):to("cpu"), ("%s, %d"):format(dtype, n), 0)
+            end
+        end
+        if not cuda.emulated then
+            local x = counting("float64", {8200 * 4096})    -- a block goes through its totals more than once
+            support.same(x:cumsum(0), x:to("cuda"):cumsum(0):to("cpu"), "more totals", 0)
         end
     end)
 

@@ -3,14 +3,24 @@
 **
 ** Lines are cut into chunks of a fixed length, so a result does not depend on the order of threads: the chunks' totals
 ** are found first, then summed along the line, and each chunk begins with what is before it. Lines along the last axis
-** are summed by warps, others by threads, whose neighbours have the neighbouring line.
+** are summed by warps, whose lanes have some neighbouring elements each; others by threads, whose neighbours have the
+** neighbouring line.
 */
 #include "core/op/scan.h"
 #include "arrays.h"
 #include "cuda/parts/block.cuh"
 #include "index.h"
 
-enum { THREADS = 256, WARPS = THREADS / 32, EACH = 4, LINE_CHUNK = 4096, COLUMN_CHUNK = 256, MANY_COLUMNS = 1 << 16 };
+enum {
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    LINE_CHUNK = 4096,
+    COLUMN_CHUNK = 256,
+    MANY_COLUMNS = 1 << 16,
+    TOTALS_THREADS = 1024,
+    TOTALS_EACH = 8,
+    FEW_TOTALS = 128 /* of a line: summed by a warp, more by a block */
+};
 
 /* x [outer, n, inner], both arrays without gaps. */
 typedef struct scan_shape {
@@ -59,36 +69,139 @@ __device__ static inline W scan_warp(W value)
     return value;
 }
 
-/* Element i of a line as it is gone through. */
-__device__ static inline int64_t place(const scan_shape &s, int64_t i) { return s.backwards ? s.n - 1 - i : i; }
-
-/* inner is 1, a warp sums a chunk. before: [outer, chunks] inclusive sums of the chunks' totals, or NULL; out NULL:
-** only the totals are computed. */
-template<typename X, typename Y, typename W>
-__global__ void __launch_bounds__(THREADS)
-    scan_lines(Y *out, W *totals, const X *in, const W *before, const __grid_constant__ scan_shape s)
+/* Where the WIDTH elements begin that come i-th and so on as a line is gone through. */
+template<int WIDTH = 1>
+__device__ static inline int64_t place(const scan_shape &s, int64_t i)
 {
-    int64_t number = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (number >= s.outer * s.chunks) return;
-    int64_t line = number / s.chunks * s.n, chunk = number % s.chunks, end = (chunk + 1) * s.chunk;
-    if (end > s.n) end = s.n;
-    W sum = before && chunk > 0 ? before[number - 1] : (W)0;
-    for (int64_t i = chunk * s.chunk; i < end; i += 32 * EACH) {
-        W x[EACH];
+    return s.backwards ? s.n - WIDTH - i : i;
+}
+
+/* Packs of neighbouring elements that a lane loads before it sums any. */
+template<int WIDTH>
+struct scan_packs {
+    enum { COUNT = WIDTH > 4 ? 2 : 4, ALL = 32 * WIDTH * COUNT };
+};
+
+/* The chunk of a line that a warp has, and where the lane begins in it. */
+struct scan_part {
+    int64_t line, begin, end, number;
+    bool there;
+};
+
+template<int WIDTH>
+__device__ static inline scan_part part_of(const scan_shape &s)
+{
+    int64_t number = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, line = s.chunks == 1 ? number : number / s.chunks,
+            chunk = number - line * s.chunks, end = (chunk + 1) * s.chunk;
+    scan_part p = {line * s.n, chunk * s.chunk, end < s.n ? end : s.n, number, line < s.outer};
+    return p;
+}
+
+/* Packs at elements at, at + 32 * WIDTH and so on; 0 behind the chunk. */
+template<int WIDTH, int COUNT, typename X, typename W>
+__device__ static inline void fetch(W (&x)[COUNT][WIDTH], const X *in, const scan_shape &s, const scan_part &p,
+                                    int64_t at)
+{
+    fl_pack<X, WIDTH> packs[COUNT];
 #pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            int64_t at = i + 32 * k + lane;
-            x[k] = at < end ? (W)fl_load(in[line + place(s, at)]) : (W)0;
+    for (int k = 0; k < COUNT; k++) {
+        int64_t from = at + k * 32 * WIDTH;
+        if (from < p.end) packs[k] = *(const fl_pack<X, WIDTH> *)(in + p.line + place<WIDTH>(s, from));
+        else packs[k] = fl_pack<X, WIDTH>{};
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT; k++)
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) x[k][j] = (W)fl_load(s.backwards ? packs[k].at[WIDTH - 1 - j] : packs[k].at[j]);
+}
+
+/* inner is 1, a warp sums a chunk. before: [outer, chunks] inclusive sums of the chunks' totals, or NULL. */
+template<int WIDTH, typename X, typename Y, typename W>
+__global__ void __launch_bounds__(THREADS)
+    scan_lines(Y *out, const X *in, const W *before, const __grid_constant__ scan_shape s)
+{
+    enum { COUNT = scan_packs<WIDTH>::COUNT };
+    scan_part p = part_of<WIDTH>(s);
+    int lane = threadIdx.x % 32;
+    if (!p.there) return;
+    W sum = before && p.begin > 0 ? before[p.number - 1] : (W)0;
+    for (int64_t i = p.begin; i < p.end; i += scan_packs<WIDTH>::ALL) {
+        W x[COUNT][WIDTH], upto[COUNT];
+        fetch(x, in, s, p, i + lane * WIDTH);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++) {
+#pragma unroll
+            for (int j = 1; j < WIDTH; j++) x[k][j] = plus(x[k][j - 1], x[k][j]);
+            upto[k] = scan_warp(x[k][WIDTH - 1]);
         }
 #pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            int64_t at = i + 32 * k + lane;
-            W y = plus(sum, scan_warp(x[k]));
-            if (out && at < end) out[line + place(s, at)] = fl_store<Y>(y);
-            sum = __shfl_sync(0xffffffffu, y, 31);
+        for (int k = 0; k < COUNT; k++) {
+            int64_t at = i + (k * 32 + lane) * WIDTH;
+            fl_pack<Y, WIDTH> y;
+            if constexpr (WIDTH == 1) y.at[0] = fl_store<Y>(plus(sum, upto[k]));
+            else {
+                W start = __shfl_up_sync(0xffffffffu, upto[k], 1);
+                start = lane > 0 ? plus(sum, start) : sum;
+#pragma unroll
+                for (int j = 0; j < WIDTH; j++)
+                    y.at[j] = fl_store<Y>(plus(start, s.backwards ? x[k][WIDTH - 1 - j] : x[k][j]));
+            }
+            if (at < p.end) fl_pack_store(out + p.line + place<WIDTH>(s, at), y);
+            sum = plus(sum, __shfl_sync(0xffffffffu, upto[k], 31));
         }
     }
-    if (totals && lane == 0) totals[number] = sum;
+}
+
+/* totals [outer, chunks]: of each chunk. */
+template<int WIDTH, typename X, typename W>
+__global__ void __launch_bounds__(THREADS) sum_lines(W *totals, const X *in, const __grid_constant__ scan_shape s)
+{
+    enum { COUNT = scan_packs<WIDTH>::COUNT };
+    scan_part p = part_of<WIDTH>(s);
+    int lane = threadIdx.x % 32;
+    if (!p.there) return;
+    W sum = 0;
+#pragma unroll 2
+    for (int64_t i = p.begin; i < p.end; i += scan_packs<WIDTH>::ALL) {
+        W x[COUNT][WIDTH];
+        fetch(x, in, s, p, i + lane * WIDTH);
+#pragma unroll
+        for (int k = 0; k < COUNT; k++)
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) sum = plus(sum, x[k][j]);
+    }
+    sum = fl_lanes_join(sum, 32, [](W a, W b) { return plus(a, b); });
+    if (lane == 0) totals[p.number] = sum;
+}
+
+/* A block sums one line of n totals in place. */
+template<typename W>
+__global__ void __launch_bounds__(TOTALS_THREADS) scan_totals(W *totals, int64_t n)
+{
+    __shared__ W warps[TOTALS_THREADS / 32];
+    W *line = totals + blockIdx.x * n, sum = 0;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int64_t first = 0; first < n; first += TOTALS_THREADS * TOTALS_EACH) {
+        W x[TOTALS_EACH], below = 0, all = 0;
+        int64_t at = first + threadIdx.x * TOTALS_EACH;
+#pragma unroll
+        for (int k = 0; k < TOTALS_EACH; k++) x[k] = at + k < n ? line[at + k] : (W)0;
+#pragma unroll
+        for (int k = 1; k < TOTALS_EACH; k++) x[k] = plus(x[k - 1], x[k]);
+        W upto = scan_warp(x[TOTALS_EACH - 1]), start = __shfl_up_sync(0xffffffffu, upto, 1);
+        __syncthreads();
+        if (lane == 31) warps[warp] = upto;
+        __syncthreads();
+        for (int w = 0; w < TOTALS_THREADS / 32; w++) {
+            if (w < warp) below = plus(below, warps[w]);
+            all = plus(all, warps[w]);
+        }
+        if (lane > 0) below = plus(below, start);
+#pragma unroll
+        for (int k = 0; k < TOTALS_EACH; k++)
+            if (at + k < n) line[at + k] = plus(sum, plus(below, x[k]));
+        sum = plus(sum, all);
+    }
 }
 
 /* A thread sums a chunk of one column. totals, before: [outer, chunks, inner]. */
@@ -112,11 +225,49 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template<typename X, typename Y, typename W>
-static void launch_scan(Y *out, W *totals, const X *in, const W *before, const scan_shape &s)
+static void launch_columns(Y *out, W *totals, const X *in, const W *before, const scan_shape &s)
 {
     int64_t count = s.outer * s.chunks * s.inner;
-    if (s.inner == 1) FL_LAUNCH((scan_lines<X, Y, W>), fl_blocks(count, WARPS), THREADS, 0, out, totals, in, before, s);
-    else FL_LAUNCH((scan_columns<X, Y, W>), fl_blocks(count, THREADS), THREADS, 0, out, totals, in, before, s);
+    FL_LAUNCH((scan_columns<X, Y, W>), fl_blocks(count, THREADS), THREADS, 0, out, totals, in, before, s);
+}
+
+/* totals NULL: there is one chunk. */
+template<typename X, typename Y, typename W>
+static void scan_columns_of(Y *out, W *totals, const X *in, const scan_shape &s)
+{
+    if (totals) {
+        scan_shape along = {s.outer, s.chunks, s.inner, s.chunks, 1, false};
+        launch_columns<X, Y, W>(NULL, totals, in, NULL, s);
+        launch_columns<W, W, W>(totals, NULL, totals, NULL, along);
+    }
+    launch_columns<X, Y, W>(out, NULL, in, totals, s);
+}
+
+template<int WIDTH, typename X, typename Y, typename W>
+static void scan_lines_of(Y *out, W *totals, const X *in, const scan_shape &s)
+{
+    unsigned blocks = fl_blocks(s.outer * s.chunks, WARPS);
+    if (totals) {
+        scan_shape along = {s.outer, s.chunks, 1, s.chunks, 1, false};
+        FL_LAUNCH((sum_lines<WIDTH, X, W>), blocks, THREADS, 0, totals, in, s);
+        if (s.chunks > FEW_TOTALS) FL_LAUNCH((scan_totals<W>), (unsigned)s.outer, TOTALS_THREADS, 0, totals, s.chunks);
+        else
+            FL_LAUNCH((scan_lines<1, W, W, W>), fl_blocks(s.outer, WARPS), THREADS, 0, totals, (const W *)totals,
+                      (const W *)NULL, along);
+    }
+    FL_LAUNCH((scan_lines<WIDTH, X, Y, W>), blocks, THREADS, 0, out, in, (const W *)totals, s);
+}
+
+/* By vectors where all of a line are aligned and results are as large as elements. */
+template<typename X, typename Y, typename W>
+static void scan_lines_by(Y *out, W *totals, const X *in, const scan_shape &s)
+{
+    if constexpr (sizeof(X) == sizeof(Y)) {
+        enum { WIDTH = fl_vector<X>::WIDTH };
+        bool aligned = s.n % WIDTH == 0 && ((uintptr_t)in | (uintptr_t)out) % 16 == 0;
+        if (aligned) return scan_lines_of<WIDTH>(out, totals, in, s);
+    }
+    scan_lines_of<1>(out, totals, in, s);
 }
 
 template<typename X>
@@ -125,13 +276,9 @@ static fl_status scan_typed(void *out, const void *in, const scan_shape &s)
     typedef typename scan_types<X>::sum W;
     typedef typename scan_types<X>::out Y;
     void *totals = NULL;
-    if (s.chunks > 1) {
-        scan_shape along = {s.outer, s.chunks, s.inner, s.chunks, 1, false};
-        FL_TRY(fl_cuda_malloc(&totals, (size_t)(s.outer * s.chunks * s.inner) * sizeof(W)));
-        launch_scan<X, Y, W>(NULL, (W *)totals, (const X *)in, NULL, s);
-        launch_scan<W, W, W>((W *)totals, NULL, (const W *)totals, NULL, along);
-    }
-    launch_scan<X, Y, W>((Y *)out, NULL, (const X *)in, (const W *)totals, s);
+    if (s.chunks > 1) FL_TRY(fl_cuda_malloc(&totals, (size_t)(s.outer * s.chunks * s.inner) * sizeof(W)));
+    if (s.inner == 1) scan_lines_by((Y *)out, (W *)totals, (const X *)in, s);
+    else scan_columns_of((Y *)out, (W *)totals, (const X *)in, s);
     if (totals) fl_cuda_free(totals);
     return FL_OK;
 }
