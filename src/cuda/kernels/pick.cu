@@ -41,7 +41,7 @@ __device__ static int64_t whole_position(const find &f, int64_t local)
     return position;
 }
 
-/* The best element and the lowest position that has it; -1: none yet. NaN is better than all. */
+/* The best element and the lowest position that has it; INT64_MAX: none yet. NaN is better than all. */
 template<typename X_>
 struct pick_fold {
     typedef X_ X;
@@ -55,28 +55,40 @@ struct pick_fold {
     bool smallest;
     find where;
 
+    /* No element is worse, and none comes later. */
     __device__ Total none() const
     {
         Total t = {};
-        t.at = -1;
+        t.at = INT64_MAX;
+        if constexpr (std::is_floating_point<X>::value) t.value = (X)-INFINITY;
+        else t.value = (X)((uint64_t)1 << (8 * sizeof(X) - 1));
         return t;
     }
+    __device__ static bool is_better(X x, X than) { return !(x <= than) & (than == than); }
     __device__ static bool wins(X x, int64_t at, const Total &t)
     {
-        bool both_nan = (x != x) & (t.value != t.value);
-        bool better = (x > t.value) | ((x != x) & !both_nan), same = (x == t.value) | both_nan;
-        return (t.at < 0) | better | (same & (at < t.at));
+        bool same = (x == t.value) | ((x != x) & (t.value != t.value));
+        return is_better(x, t.value) | (same & (at < t.at));
     }
-    __device__ Total join(const Total &a, const Total &b) const { return b.at >= 0 && wins(b.value, b.at, a) ? b : a; }
+    __device__ Total join(const Total &a, const Total &b) const { return wins(b.value, b.at, a) ? b : a; }
+    /* Within a pack positions rise, so the first of equal elements is found in 32 bits. */
     template<int N, int W, int P>
     __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &place) const
     {
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            X v = smallest ? fl_turned(x[i]) : x[i];
-            int64_t at = place.at[i / W] + i % W * place.step;
-            bool won = wins(v, at, t);
-            t.value = won ? v : t.value;
+        for (int k = 0; k < N / W; k++) {
+            X top = smallest ? fl_turned(x[k * W]) : x[k * W];
+            int first = 0;
+#pragma unroll
+            for (int j = 1; j < W; j++) {
+                X v = smallest ? fl_turned(x[k * W + j]) : x[k * W + j];
+                bool better = is_better(v, top);
+                top = better ? v : top;
+                first = better ? j : first;
+            }
+            int64_t at = place.at[k] + first * place.step;
+            bool won = wins(top, at, t);
+            t.value = won ? top : t.value;
             t.at = won ? at : t.at;
         }
     }
@@ -91,7 +103,7 @@ struct pick_fold {
     }
     __device__ bool found(X value, int64_t at, int64_t result) const
     {
-        if (at < 0) return false;
+        if (at == INT64_MAX) return false;
         typedef typename fl_total_of<X>::type wide;
         wide wanted = fl_load_any<wide>(where.value + offset_of(where, result) * where.size, where.dtype),
              got = (wide)value;
