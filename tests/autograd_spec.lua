@@ -450,3 +450,43 @@ describe("memory", function()
         assert.is_true(live() <= before)
     end)
 end)
+
+describe("the gradient of what is cut out", function()
+    local function gradients(order)
+        flow.manual_seed(4)
+        local x = flow.randn(4, 9):requires_grad_(true)
+        local w = flow.randn(4, 9)
+        local y = x * 2
+        local parts = {y:narrow(1, 0, 3), y:narrow(1, 3, 3), y:narrow(1, 6, 3), y:narrow(0, 1, 2):narrow(1, 2, 5)}
+        local loss = flow.zeros(1):sum()
+        for _, i in ipairs(order) do loss = loss + (parts[i] * parts[i] * w:narrow(0, 0, parts[i]:size(0)):narrow(1, 0, parts[i]:size(1))):sum() end
+        return x, y, loss
+    end
+
+    it("is added to its part of the sum, and to nothing else", function()
+        local x, y, loss = gradients {1, 2, 3, 4}
+        y:retain_grad()
+        local report = flow.explain(function() loss:backward() end)
+        local counts = {}
+        for _, step in ipairs(report) do counts[step.op] = (counts[step.op] or 0) + 1 end
+        assert.are.equal(2, counts.narrow_backward) -- the first of y, and that of the view of a view
+        for _, order in ipairs {{4, 3, 2, 1}, {2, 4, 1, 3}} do
+            local other, _, again = gradients(order)
+            again:backward()
+            flow.testing.assert_close(other.grad, x.grad, {rtol = 1e-6, atol = 1e-6})
+        end
+        assert.are.same(y.grad:mul(2):totable(), x.grad:totable())
+    end)
+
+    it("of a leaf adds to .grad over passes, and can be differentiated again", function()
+        local p = flow.ones(6):requires_grad_(true)
+        for _ = 1, 2 do (p:narrow(0, 0, 2):sum() * 3 + p:narrow(0, 1, 4):sum() + p:sum()):backward() end
+        assert.are.same({8, 10, 4, 4, 4, 2}, p.grad:totable())
+        local x = flow.tensor {1, 2, 3}:to("float64"):requires_grad_(true)
+        local y = x * x
+        local z = (y:narrow(0, 0, 2) * y:narrow(0, 1, 2)):sum()
+        local g = flow.grad(z, {x}, {create_graph = true})[1]
+        assert.are.same({2 * 1 * 4, 2 * 2 * (1 + 9), 2 * 3 * 4}, g:totable())
+        assert.are.same({8 + 8, 8 + 20 + 24, 24 + 8}, flow.grad(g:sum(), {x})[1]:totable()) -- rows of the Hessian, added up
+    end)
+end)
