@@ -75,6 +75,13 @@ describe("copies on the GPU", function()
             agree("expanded " .. dtype, function(t)
                 return t:narrow(2, 0, 1):expand(9, 72, 5):contiguous(), t:narrow(0, 0, 1):expand(4, 72, 72):transpose(0, 2):contiguous()
             end, x)
+            for _, size in ipairs {{16, 33}, {17, 128}, {40, 600}, {70, 1100}} do
+                agree(("row of %d, %d times, %s"):format(size[2], size[1], dtype), function(t)
+                    local row, wide = t:narrow(0, 0, size[2]):expand(size), flow.zeros(size[1], size[2] + 3, {dtype = dtype, device = t.device})
+                    wide:narrow(1, 2, size[2]):copy_(row)
+                    return row:contiguous(), t:narrow(0, 1, size[2]):expand(size):contiguous(), wide
+                end, numbers(dtype, {1101}))
+            end
         end)
 
         cuda.it("write into views: " .. dtype, function()

@@ -3,13 +3,14 @@
 **
 ** Axes are sorted by the output's strides and merged where both sides allow; then the widest unit, up to 16 bytes, is
 ** chosen that the run along the last axis, all strides and both addresses allow. When the input is read in nearly the
-** order of the output, or in runs of 64 bytes, elements are moved one by one (`lines`). Otherwise both sides are walked
-** in their own order, through shared memory (permute.cu).
+** order of the output, or in runs of 64 bytes, elements are moved one by one (`lines`). A row that is written many
+** times is read once by each of the threads (`repeat`). Otherwise both sides are walked in their own order, through
+** shared memory (permute.cu).
 */
 #include "copies.h"
 #include "permute.h"
 
-enum { THREADS = 256, EACH = 4, LONG_RUN = 64, LARGE = 1 << 16 };
+enum { THREADS = 256, EACH = 4, REPEATS = 16, LONG_RUN = 64, LARGE = 1 << 16 };
 
 typedef fl_walk<2, FL_LAYOUT_AXES> copy_walk;
 typedef fl_walk<1, FL_LAYOUT_AXES> fill_walk;
@@ -31,6 +32,23 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < EACH; k++)
         if (index[k] < total) *(T *)(out + offset[k][0]) = value[k];
+}
+
+/* threads [rows][units of a row]: each writes its unit into REPEATS rows, step bytes apart. */
+template<typename T>
+static __global__ void __launch_bounds__(THREADS)
+    repeat(char *out, const char *in, int64_t rows, int64_t units, int64_t step)
+{
+    int64_t unit = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, all = (int64_t)REPEATS * blockDim.y;
+    if (unit >= units) return;
+    T value = *(const T *)(in + unit * (int64_t)sizeof(T));
+    for (int64_t first = blockIdx.y * all + threadIdx.y; first < rows; first += gridDim.y * all) {
+#pragma unroll
+        for (int k = 0; k < REPEATS; k++) {
+            int64_t row = first + k * (int)blockDim.y;
+            if (row < rows) *(T *)(out + row * step + unit * (int64_t)sizeof(T)) = value;
+        }
+    }
 }
 
 template<typename T>
@@ -129,6 +147,25 @@ static bool copy_run(const fl_cuda_copy_job *j)
     return true;
 }
 
+/* A row of 32 units and more, written into several rows. */
+static bool copy_repeated(const fl_cuda_copy_job *j)
+{
+    const fl_axis *rows = &j->layout.axes[0], *row = &j->layout.axes[1];
+    if (j->layout.count != 2 || rows->stride[1] != 0 || row->stride[0] != j->unit || row->stride[1] != j->unit
+        || rows->size < REPEATS || row->size < 32)
+        return false;
+    unsigned wide = 32;
+    while (wide < THREADS && wide < row->size) wide *= 2;
+    unsigned high = THREADS / wide;
+    int64_t blocks = (rows->size + REPEATS * high - 1) / (REPEATS * high);
+    dim3 grid(fl_blocks(row->size, (int)wide), (unsigned)(blocks < 65535 ? blocks : 65535));
+    fl_cuda_by_unit(j->unit, [&](auto like) {
+        FL_LAUNCH((repeat<decltype(like)>), grid, dim3(wide, high), 0, j->out, j->in, rows->size, row->size,
+                  rows->stride[0]);
+    });
+    return true;
+}
+
 fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
 {
     const fl_view *views[] = {out, in};
@@ -145,7 +182,8 @@ fl_status fl_cuda_copy_view(const fl_view *out, const fl_view *in)
     }
     const char *data[] = {j.out, j.in};
     j.unit = widen(&j.layout, data, j.unit);
-    bool done = copy_run(&j) || (!reads_in_order(&j) && (fl_cuda_transpose(&j) || fl_cuda_permute_tiles(&j)));
+    bool done = copy_run(&j) || copy_repeated(&j)
+        || (!reads_in_order(&j) && (fl_cuda_transpose(&j) || fl_cuda_permute_tiles(&j)));
     if (!done) fl_cuda_by_unit(j.unit, [&](auto like) { launch_lines<decltype(like)>(&j); });
     return fl_cuda_check("copy");
 }
