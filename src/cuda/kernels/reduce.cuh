@@ -193,7 +193,9 @@ static inline void fl_reduce_plan_columns(fl_reduce_plan *p, int width, int pack
         p->high = fl_power_above(n / packs, FL_REDUCE_THREADS / narrow);
     }
     while (p->wide * p->high < 32) p->wide *= 2; /* whole warps */
-    fl_reduce_cut(p, FL_REDUCE_BUSY / (lines * p->high), 4 * packs * p->high);
+    /* Half of the threads have enough loads under way, and need no second kernel. */
+    int64_t threads = lines * p->high;
+    fl_reduce_cut(p, 2 * threads >= FL_REDUCE_BUSY ? 1 : FL_REDUCE_BUSY / threads, 4 * packs * p->high);
 }
 
 /* ---- kernels ---- */
