@@ -83,6 +83,76 @@ describe("attention on the GPU", function()
         end
     end)
 
+    -- Results and log-sum-exp of q, k, v alone.
+    local function forward(causal)
+        return function(args)
+            local out, lse = rows(args[1], args[2], args[3], nil, causal)
+            return out, lse
+        end
+    end
+
+    -- What the kernel without masks and dropout does by itself: tiles of 64 keys, blocks of 64 or 128 queries, widths padded to 32,
+    -- 64, 96 and 128.
+    for _, dtype in ipairs {"float16", "bfloat16"} do
+        cuda.it("agrees with the CPU at the edges of tiles in " .. dtype, function()
+            for _, size in ipairs {
+                {1, 1, 64, 64}, {63, 63, 64, 64}, {64, 64, 64, 64}, {65, 65, 64, 64}, {127, 127, 64, 64}, {128, 128, 64, 64}, {129, 129, 64, 64},
+                {1, 200, 64, 64}, {200, 1, 64, 64}, {65, 130, 128, 128}, {130, 65, 128, 128}, {70, 129, 96, 96}, {129, 70, 96, 96},
+                {66, 65, 32, 32}, {65, 130, 8, 16}, {70, 70, 64, 128}, {70, 70, 128, 32}, {70, 70, 104, 72},
+            } do
+                local t, s, d, e = table.unpack(size)
+                for _, options in ipairs {{}, {is_causal = true}} do
+                    local args = operands(dtype, t, s, d, e, {1, 1})
+                    args.n = 4
+                    cuda.agree(("%d x %d, %d and %d wide"):format(t, s, d, e), attention(options), args)
+                    local many = operands(dtype, t, s, d, e, {cuda.emulated and 4 or 150})
+                    cuda.agree(("%d x %d, %d and %d wide, many heads"):format(t, s, d, e), forward(options.is_causal or false), {many[1], many[2], many[3]})
+                end
+            end
+        end)
+    end
+
+    -- Few heads have blocks of 64 queries, many have 128.
+    cuda.it("agrees with the CPU for few and many heads", function()
+        for _, case in ipairs {{{1}, 1000, 1000, 64}, {{3}, 300, 700, 64}, {{100, 2}, 70, 70, 32}, {{70, 2}, 65, 40, 64}, {{140}, 20, 65, 96}, {{150}, 17, 33, 128}} do
+            local batch, t, s, width = table.unpack(case)
+            for _, causal in ipairs {false, true} do
+                local args = operands("bfloat16", t, s, width, width, batch)
+                cuda.agree(("%d x %d, %d wide"):format(t, s, width), forward(causal), {args[1], args[2], args[3]})
+            end
+        end
+    end)
+
+    cuda.it_real("agrees with the CPU for more heads than the L2 holds", function()
+        local args = operands("bfloat16", 128, 128, 128, 128, {601})
+        cuda.agree("causal", forward(true), {args[1], args[2], args[3]})
+    end)
+
+    cuda.it("takes any scale, and scores of any size", function()
+        for _, dtype in ipairs {"float16", "bfloat16"} do
+            for _, scale in ipairs {-0.1, 0, 1e-40, 0.01, 0.3} do
+                local args = operands(dtype, 70, 66, 64, 64)
+                args.n = 4
+                cuda.agree(dtype .. " scale " .. scale, attention {is_causal = true, scale = scale}, args)
+            end
+            for _, factor in ipairs {30, 300, 3000} do   -- scores up to 1e3, 1e5, 1e7: one key has all the weight, the products are exact
+                local args = operands(dtype, 70, 130, 64, 64)
+                for i = 1, 2 do args[i] = (args[i]:to("float32") * 4):round():mul(factor):to(dtype) end
+                cuda.agree(("%s %g times larger"):format(dtype, factor), forward(true), {args[1], args[2], args[3]})
+            end
+        end
+    end)
+
+    cuda.it("keeps what is no number to the rows that see it", function()
+        for _, value in ipairs {0 / 0, 1 / 0, -1 / 0} do
+            for place = 1, 3 do
+                local args = operands("bfloat16", 70, 70, 64, 64)
+                args[place][{0, 1, 66, 3}] = value
+                cuda.agree(("operand %d is %f"):format(place, value), forward(true), {args[1], args[2], args[3]})
+            end
+        end
+    end)
+
     cuda.it("takes masks of every dtype and layout", function()
         for _, dtype in ipairs(FLOATS) do
             for _, other in ipairs {"bool", "float32", "float64", "float16"} do

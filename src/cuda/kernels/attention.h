@@ -46,6 +46,10 @@ static inline fl_dtype attention_wide(fl_dtype dtype) { return dtype == FL_FLOAT
 /* out and lse. dtype: of q, k, v and out. */
 fl_status fl_cuda_attention_forward(fl_dtype dtype, const attention *a, int64_t heads);
 
+/* The same of float16 and bfloat16 at most 128 wide, where only causality hides keys and nothing is dropped; false:
+** another problem, and nothing was launched. */
+bool fl_cuda_attention_forward_halves(fl_dtype dtype, const attention *a, int64_t heads);
+
 /* dq, dk and dv; fills delta. out: [heads, queries, value_width] of dtype, dlse: [heads, queries] of the type of scores
 ** or NULL. */
 fl_status fl_cuda_attention_backward(fl_dtype dtype, const attention *a, int64_t heads, const void *out,

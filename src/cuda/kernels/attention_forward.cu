@@ -1,6 +1,7 @@
 /*
 ** attention_forward.cu -- attention without storing the scores: a block has rows of queries and walks over the keys
-** with the running maximum and sum of every row (FlashAttention-2's scheme).
+** with the running maximum and sum of every row (FlashAttention-2's scheme). For every type, width, mask and dropout;
+** attention_forward_halves.cu has the common case of halves.
 */
 #include "attention.h"
 #include "attention.cuh"
@@ -185,6 +186,7 @@ static bool launch(attention a, int64_t heads)
 
 fl_status fl_cuda_attention_forward(fl_dtype dtype, const attention *a, int64_t heads)
 {
+    if (fl_cuda_attention_forward_halves(dtype, a, heads)) return fl_cuda_check("scaled_dot_product_attention");
     attention_by_width(dtype, a, [&](auto like, auto width) {
         return launch<typename forward_plan<decltype(like), decltype(width)::value>::type>(*a, heads);
     });
