@@ -381,13 +381,13 @@ __device__ static inline void add_tile(sums<P> &dx, sums<P> &dy, const fragments
             chunk<P> s, d;
             packed<P> p;
             multiply_rows<P>(s, x, z + col * P::PITCH);
+            multiply_rows<P>(d, y, u + col * P::PITCH);
             weigh<P>(s, scale, queries, col);
             clear_hidden<P, KEYS>(s, place);
             if (KEYS) {
                 pack<P>(p, s);
                 add_product<P>(dy, p, u + col * P::PITCH);
             }
-            multiply_rows<P>(d, y, u + col * P::PITCH);
             score_gradient<P>(d, s, queries, col);
             pack<P>(p, d);
             add_product<P>(dx, p, z + col * P::PITCH);
