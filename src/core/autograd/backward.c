@@ -9,7 +9,6 @@
 #include "dispatch/autocast.h"
 #include "bucket.h"
 #include "dispatch/answer.h"
-#include "dispatch/listener.h"
 #include "dispatch/to_global.h"
 #include "gradient.h"
 #include "pass.h"
@@ -250,26 +249,14 @@ static fl_tensor *usable_own(fl_tensor **sum, const fl_tensor *leaf)
     return fl_gradient_make_own(sum) == FL_OK ? usable(*sum, leaf) : NULL;
 }
 
-/* The sum so far of a value's gradient, for views: what was cut out of the value is added to that part of it, and not
-** to zeros around it. Recorded steps add whole gradients, which passes know (program/parts.c). Products are rounded
-** before they are added, as in recorded steps. */
-static fl_tensor *value_sum(const fl_grad *g, const tape_edge *edge)
-{
-    if (!(g->op->flags & FL_OP_VIEW) || !edge->node || !edge->node->wanted || fl_listener_now) return NULL;
-    fl_tensor *sum = edge->node->pending[edge->slot];
-    if (!sum || !sum->meta->is_local || sum->meta != edge->meta || sum->requires_grad) return NULL;
-    return fl_gradient_is_own(sum) ? sum : NULL;
-}
-
 /* What the gradient of a leaf that is final, or that others add to, may be added into: products then need no memory of
 ** their own. It is the sum of this pass, or that of passes under no_sync, or .grad; for the first two of a global leaf
 ** partial sums are added to partial sums, and boxed once. */
-static fl_tensor *sum_of(const fl_grad *g, int i)
+static fl_tensor *leaf_sum(const fl_grad *g, int i)
 {
     const struct visited *v = g->sums;
     fl_tensor *leaf = v->node->edges[i].leaf;
-    if (v->pass->create_graph || fl_anomaly_watched) return NULL;
-    if (!leaf) return value_sum(g, &v->node->edges[i]);
+    if (!leaf || v->pass->create_graph || fl_anomaly_watched) return NULL;
     fl_autograd *a = leaf->autograd;
     if (a->pending) return usable_own(&a->pending, leaf);
     if (a->expected != 1 || !v->pass->accumulate || !leaf->requires_grad || a->hooks) return NULL;
@@ -279,12 +266,12 @@ static fl_tensor *sum_of(const fl_grad *g, int i)
     return usable(a->grad, leaf);
 }
 
-/* Gradients (a bit for each operand) were added to sums: one that passes under no_sync have left is the sum of
+/* Products (a bit for each operand) were added to sums of leaves: one that passes under no_sync have left is the sum of
 ** this pass now. */
 static void take_unsynced(fl_node *node, uint32_t added)
 {
     for (int i = 0; added; i++, added >>= 1) {
-        fl_autograd *a = added & 1 && node->edges[i].leaf ? node->edges[i].leaf->autograd : NULL;
+        fl_autograd *a = added & 1 ? node->edges[i].leaf->autograd : NULL;
         if (!a || a->pending || !a->unsynced) continue;
         a->pending = a->unsynced;
         a->unsynced = NULL;
@@ -315,8 +302,8 @@ static fl_status visit(tape_pass *pass, fl_node *node)
         metas[i] = node->edges[i].meta;
     }
     if (useful) {
-        fl_grad g = {node->op,       node->attrs,   node->nin, node->nout, in,     outs,     metas,
-                     node->out_meta, node->pending, need,      gin,        sum_of, &visited, 0};
+        fl_grad g = {node->op,       node->attrs,   node->nin, node->nout, in,       outs,     metas,
+                     node->out_meta, node->pending, need,      gin,        leaf_sum, &visited, 0};
         status = fl_tape_unpack(&g, node);
         if (status == FL_OK) status = node_gradient(&g, node);
         if (status == FL_OK && g.added) take_unsynced(node, g.added);

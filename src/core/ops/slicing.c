@@ -98,29 +98,11 @@ static fl_status put_back(fl_tensor **out, fl_tensor *g, const fl_meta *input, i
     return FL_CALL_WITH(out, &attrs, narrow_backward, fl_of(g));
 }
 
-/* sum's interval += g */
-static fl_status add_to_interval(fl_tensor *sum, fl_tensor *g, const fl_attrs *attrs)
-{
-    fl_tensor *part, *total;
-    FL_TRY(FL_CALL_WITH(&part, attrs, narrow, fl_of(sum)));
-    const fl_operand in[2] = {fl_of(part), fl_of(g)};
-    fl_status status = fl_dispatch_inplace(&total, FL_OP_REF(add), in, 2, NULL);
-    if (status == FL_OK) fl_tensor_unref(total);
-    fl_tensor_unref(part);
-    return status;
-}
-
-/* Zeros but for the interval that was taken; where there is a sum already, only the interval is added. */
+/* Zeros but for the interval that was taken. */
 static fl_status grad_narrow(fl_grad *g)
 {
     const fl_meta *input = g->in_meta[0];
     int axis = fl_axis_of(&g->attrs->at[FL_SLICE_AXIS], input->shape.ndim);
-    fl_tensor *sum = g->sum_of && g->gout[0]->meta->is_local ? g->sum_of(g, 0) : NULL;
-    if (sum && sum->meta == input && sum->meta->dtype == g->gout[0]->meta->dtype) {
-        FL_TRY(add_to_interval(sum, g->gout[0], g->attrs));
-        g->added |= 1;
-        return FL_OK;
-    }
     return put_back(&g->gin[0], g->gout[0], input, axis, g->attrs->at[FL_SLICE_START].integer, 1);
 }
 
