@@ -13,11 +13,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What is moved; shared by all the functions below. */
+/* What is moved. */
 struct job {
     const fl_shape *shape;
-    int64_t item; /* bytes of an element */
-    bool rounds;  /* sums depend on their order */
+    int64_t item;       /* bytes of an element */
+    bool is_order_seen; /* sums are rounded, and depend on their order */
 };
 
 static const char *const kind_names[] = {"slice",          "zero fill",  "copy",       "relabelling", "all-reduce",
@@ -130,7 +130,7 @@ static bool is_sum(const fl_placement *placement, fl_nd_sbp nd_sbp, int axis)
 static bool sums_too_early(const struct job *job, const fl_placement *placement, fl_nd_sbp state, fl_nd_sbp to,
                            int axis)
 {
-    if (!job->rounds || !is_sum(placement, state, axis)) return false;
+    if (!job->is_order_seen || !is_sum(placement, state, axis)) return false;
     for (int l = axis + 1; l < state.n; l++)
         if (is_sum(placement, state, l) && to.at[l] != FL_PSUM) return true;
     return false;
@@ -419,7 +419,7 @@ static bool sums_nested(const struct job *job, const fl_placement *placement, fl
 {
     int sums = 0;
     for (int k = 0; k < placement->ndim; k++) sums += is_sum(placement, sbp, k);
-    return job->rounds && sums > 1;
+    return job->is_order_seen && sums > 1;
 }
 
 /* Appends the cheapest of four ways: straight; partials reduced and scattered first, so that every element is sent
@@ -440,6 +440,7 @@ static fl_status add_moves(fl_box_plan *plan, const struct job *job, const fl_pl
         add_conversions(&candidate, job, to_place, second, to);
         if (best.count < 0 || candidate.bytes < best.bytes) best = candidate;
     }
+    assert(best.count >= 0); /* once partials are reduced, none is left that could be mixed or nested */
     *plan = best;
     return FL_OK;
 }

@@ -67,12 +67,13 @@ void fl_call_note_writes(const fl_call *call, fl_status status);
 fl_status fl_call_box(fl_call *call);
 void fl_call_release_boxed(fl_call *call);
 
-/* A rank without a part counts the op all the same: counters agree on all ranks. */
-fl_status fl_call_skip_draw(const fl_call *call);
+/* A rank without a part counts the op all the same: it draws the op's random number, so that counters agree on all
+** ranks, and tells those that are told of ops. */
+fl_status fl_call_without_kernel(const fl_call *call);
 
 /* Before an op runs that writes `target`, or NULL. True: it does not run, and *status is what becomes of it: an error,
 ** or what FLOW_FAULT makes (fl_fault_op). */
-bool fl_call_stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target);
+bool fl_call_intercepted(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target);
 
 /* inplace.c: an op that mutates operand 0, or several. */
 fl_status fl_call_run_mutating(fl_tensor **out, fl_call *call);

@@ -44,7 +44,7 @@ void fl_dispatch_undraw(const fl_generator *before)
     if (FL_UNLIKELY(fl_listener_now != NULL)) fl_listener_now->undrew();
 }
 
-fl_status fl_call_skip_draw(const fl_call *call)
+fl_status fl_call_without_kernel(const fl_call *call)
 {
     if (call->op->flags & FL_OP_RANDOM) fl_dispatch_draw(call->out[0]->meta);
     if (FL_UNLIKELY(fl_cost_watch != NULL)) fl_cost_watch(call);
@@ -108,7 +108,8 @@ fl_status fl_call_box(fl_call *call)
         fl_status status = fl_boxing_apply_planned(&call->tensors[i], t, call->plan->in[i], call->plan->boxings[i]);
         if (status != FL_OK) {
             while (--i >= 0)
-                if (call->tensors[i] != call->in[i].tensor) fl_tensor_unref(call->tensors[i]);
+                if (call->in[i].kind == FL_TENSOR && call->tensors[i] != call->in[i].tensor)
+                    fl_tensor_unref(call->tensors[i]);
             return fl_fail_prefix(status, "%s%s: ", call->op->name, call->target ? "_" : "");
         }
     }
@@ -138,7 +139,7 @@ static inline __attribute__((always_inline)) fl_status compute(fl_call *call)
 {
     if (FL_UNLIKELY(call->plan->defers) && defer(call)) return FL_OK;
     FL_TRY(allocate_outputs(call));
-    fl_status status = FL_LIKELY(call->plan->runs) ? fl_call_run(call) : fl_call_skip_draw(call);
+    fl_status status = FL_LIKELY(call->plan->runs) ? fl_call_run(call) : fl_call_without_kernel(call);
     if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
     else if (FL_UNLIKELY(call->op->flags & FL_OP_UNSET)) call->out[0]->storage->var.unset = true;
     return status;
@@ -187,7 +188,7 @@ static inline __attribute__((always_inline)) fl_status execute(fl_call *call)
     return record(call);
 }
 
-bool fl_call_stopped(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target)
+bool fl_call_intercepted(fl_status *status, fl_tensor **out, const fl_call *call, fl_tensor *target)
 {
     const fl_plan *plan = call->plan;
     if (!target && fl_record_wanted(call->op, call->in, call->nin)) {
@@ -208,7 +209,8 @@ static inline void take_tensors(fl_call *call)
     call->graded = graded;
 }
 
-/* watched: what fl_dispatch_watched is for. */
+/* watched: some of those whose bits fl_dispatch_watched has look at the op here; dispatch_watched has asked the others.
+** An operand that is boxed counts as graded. */
 static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                                 int nin, const fl_attrs *attrs, bool watched)
 {
@@ -228,7 +230,7 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
     }
     fl_call_note(&c, watched);
     fl_status status;
-    if (watched && fl_call_stopped(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;
+    if (watched && fl_call_intercepted(&status, out, &c, op->mutates ? in[0].tensor : NULL)) return status;
     fl_tensor *stack[FL_CALL_OPERANDS];
     c.tensors = stack;
     if (FL_UNLIKELY(nin > FL_CALL_OPERANDS)) {

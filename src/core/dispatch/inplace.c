@@ -69,7 +69,7 @@ static fl_status run_writing(fl_call *call, fl_tensor *target)
     bool waits = call->plan->defers || (FL_UNLIKELY(last_copied != NULL) && copies_the_last(call));
     if (status == FL_OK && call->plan->runs) status = waits && defer_writing(call, target) ? FL_OK : fl_call_run(call);
     else if (status == FL_OK) {
-        status = fl_call_skip_draw(call);
+        status = fl_call_without_kernel(call);
         fl_call_note_writes(call, FL_OK); /* versions agree on all ranks */
     }
     if (FL_UNLIKELY(in_part)) target->storage->var.unset = true;
@@ -116,7 +116,7 @@ static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tenso
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     fl_call_note(&c, watched);
     fl_status status;
-    if (watched && fl_call_stopped(&status, out, &c, in[0].tensor)) return status;
+    if (watched && fl_call_intercepted(&status, out, &c, in[0].tensor)) return status;
     fl_tensor *tensors[FL_CALL_OPERANDS];
     c.tensors = tensors;
     if (!c.plan->boxes)
