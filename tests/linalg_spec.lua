@@ -332,6 +332,9 @@ describe("flow.linalg", function()
             ["lu_unpack: pivots must be rows from 1 to 2, got 3"] = function()
                 flow.lu_unpack(flow.eye(2), flow.tensor({1, 3}, {dtype = "int32"}))
             end,
+            ["orgqr: A must have at least as many rows as columns, got [2, 3]"] = function()
+                flow.orgqr(flow.ones(2, 3), flow.ones(2))
+            end,
             ["linalg.householder_product: A must have at least as many rows as columns, got [2, 3]"] = function()
                 linalg.householder_product(flow.ones(2, 3), flow.ones(2))
             end,

@@ -175,12 +175,7 @@ local function vectors_of(A)
     return A:tril(-1) + flow.eye(A:size(-2), A:size(-1), flow.nn.like(A, {dtype = A.dtype}))
 end
 
----The first columns of the product of the reflections I - tau[i] v v^T, where v is column i of A below the diagonal,
----with 1 on it: the Q that LAPACK's geqrf leaves in this form.
----@param A table tensor [..., m, n]
----@param tau table tensor [..., k]
-function M.householder_product(A, tau)
-    local who = "linalg.householder_product"
+local function householder_product(who, A, tau)
     if A.ndim < 2 or A:size(-2) < A:size(-1) then
         check.fail("%s: A must have at least as many rows as columns, got %s", who, check.shape(A))
     end
@@ -190,7 +185,16 @@ function M.householder_product(A, tau)
     return reflected(Q, vectors_of(A), tau, k - 1, 0, -1)
 end
 
-T.orgqr = M.householder_product
+---The first columns of the product of the reflections I - tau[i] v v^T, where v is column i of A below the diagonal,
+---with 1 on it: the Q that LAPACK's geqrf leaves in this form.
+---@param A table tensor [..., m, n]
+---@param tau table tensor [..., k]
+function M.householder_product(A, tau) return householder_product("linalg.householder_product", A, tau) end
+
+---The same as linalg.householder_product.
+---@param A table tensor [..., m, n]
+---@param tau table tensor [..., k]
+function T.orgqr(A, tau) return householder_product("orgqr", A, tau) end
 
 ---Q other, where Q is the product of the reflections that geqrf leaves in A and tau; left = false: other Q; transpose:
 ---with Q^T.
