@@ -31,7 +31,7 @@ function ways.exit_well() os.exit(0) end
 function ways.exit_well_close() os.exit(true, true) end
 function ways.coroutine() coroutine.wrap(function() os.exit(6) end)() end
 function ways.kill() signal "KILL" end
-function ways.term() signal "TERM" end
+function ways.term() signal "TERM" work(5) end -- it may run on for a while
 function ways.stop() signal "STOP" end
 function ways.late() work(1.5) end
 function ways.loop() while true do end end

@@ -359,6 +359,7 @@ describe("flow.linalg", function()
             ["linalg.ldl_factor: takes square matrices [..., n, n], A is float32[2, 3]"] = function() linalg.ldl_factor(flow.ones(2, 3)) end,
             ["linalg.ldl_factor: a matrix is singular: block 1 of D is 0"] = function() linalg.ldl_factor(flow.zeros(2, 2)) end,
             ["linalg.ldl_factor: has no gradient in A; write A:detach(), or linalg.solve(A, B)"] = function() linalg.ldl_factor(leaf) end,
+            ["linalg.ldl_factor_ex: has no gradient in A; write A:detach(), or linalg.solve(A, B)"] = function() linalg.ldl_factor_ex(leaf) end,
             ["linalg.ldl_solve: has no gradient in LD; write LD:detach(), or linalg.solve(A, B)"] = function()
                 ldl_solve(leaf, flow.arange(1, 10), leaf)
             end,

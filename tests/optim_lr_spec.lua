@@ -197,6 +197,9 @@ describe("schedulers", function()
             local one = S.ConstantLR(optimizer_of())
             S.ChainedScheduler({one}).state_dict(S.ConstantLR(optimizer_of(), 0.5))
         end, "ChainedScheduler:state_dict: got ConstantLR(factor=0.5, total_iters=5) as the scheduler"},
+        {"the method of a chain for a module", function()
+            S.ChainedScheduler({S.ConstantLR(optimizer_of())}).state_dict(flow.nn.ReLU())
+        end, "ChainedScheduler:state_dict: got ReLU() as the scheduler"},
         {"a plateau in a sequence", function()
             local o = optimizer_of()
             S.SequentialLR(o, {S.StepLR(o, 1), S.ReduceLROnPlateau(o)}, {2})

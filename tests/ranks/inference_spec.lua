@@ -282,7 +282,7 @@ describe("every signature on real ranks:", function()
         for i, sample in ipairs(op.samples) do
             if not op.source then
                 it(op.name .. " sample " .. i, function()
-                    if support.has_no_kernel(op, sample) then return end
+                    if support.has_no_kernel(op, sample) then return pending "no kernel on this device" end
                     local args = arguments(op, sample)
                     local n = args.n
                     args = map_tensors(args, function(t) return t.dtype == "float32" and t:to "float64" or t end)

@@ -179,18 +179,6 @@ __device__ static inline void add_product(sums<P> &o, const packed<P> &p, const 
 
 static constexpr float LOG2_E = 1.4426950408889634f;
 
-/* 2^x, 0 where it would not be a normal number. */
-__device__ static inline float power_of_two(float x)
-{
-#ifdef FL_EMULATED
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
 /* lse in units of log(2), and delta: of this lane's rows if these are queries, else of a tile's columns. */
 template<typename P>
 struct own_queries {
@@ -241,7 +229,7 @@ __device__ static inline void weigh(chunk<P> &s, float scale, const own_queries<
 #pragma unroll
         for (int j = 0; j < P::CHUNK / 8; j++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) s.at[i][j][e] = power_of_two(fmaf(s.at[i][j][e], scale, -q.lse[2 * i + e / 2]));
+            for (int e = 0; e < 4; e++) s.at[i][j][e] = fl_two_to(fmaf(s.at[i][j][e], scale, -q.lse[2 * i + e / 2]));
 }
 template<typename P>
 __device__ static inline void weigh(chunk<P> &s, float scale, const tile_queries<P> &q, int col)
@@ -254,7 +242,7 @@ __device__ static inline void weigh(chunk<P> &s, float scale, const tile_queries
 #pragma unroll
             for (int i = 0; i < P::TILES; i++)
 #pragma unroll
-                for (int e = c; e < 4; e += 2) s.at[i][j][e] = power_of_two(fmaf(s.at[i][j][e], scale, -lse));
+                for (int e = c; e < 4; e += 2) s.at[i][j][e] = fl_two_to(fmaf(s.at[i][j][e], scale, -lse));
         }
 }
 

@@ -32,18 +32,6 @@ struct shape {
 __device__ static inline int lane_of(void) { return (int)threadIdx.x % 32; }
 __device__ static inline int warp_of(void) { return (int)threadIdx.x / 32; }
 
-/* 2^x: what 16 bits keep of it. */
-__device__ static inline float two_to(float x)
-{
-#ifdef FL_EMULATED
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
-
 /* ---- tiles in shared memory ---- */
 
 template<typename P>
@@ -204,7 +192,7 @@ __device__ static inline void raise(float (&shift)[2 * P::TILES], scores<P> &s, 
             top = fmaxf(top, fmaxf(s.at[i / 2][j][2 * (i % 2)], s.at[i / 2][j][2 * (i % 2) + 1]));
         for (int bits = 1; bits < 4; bits *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, bits));
         base[i] = top == -INFINITY ? 0.0f : top; /* no key so far: all weights are 0 */
-        float shrink = two_to((o.top[i] - base[i]) * scale);
+        float shrink = fl_two_to((o.top[i] - base[i]) * scale);
         o.top[i] = top;
         o.weight[i] *= shrink;
 #pragma unroll
@@ -237,7 +225,7 @@ __device__ static inline void weigh(uint32_t (&a)[P::TILES][4], const scores<P> 
         for (int w = 0; w < 4; w++) {
             const float *pair = &s.at[i][2 * k + w / 2][2 * (w % 2)];
             int row = 2 * i + w % 2;
-            float x = two_to(fmaf(pair[0], scale, -shift[row])), y = two_to(fmaf(pair[1], scale, -shift[row]));
+            float x = fl_two_to(fmaf(pair[0], scale, -shift[row])), y = fl_two_to(fmaf(pair[1], scale, -shift[row]));
             o.weight[row] += x + y;
             a[i][w] = fl_pair<typename P::T>(x, y);
         }

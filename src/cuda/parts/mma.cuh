@@ -1,5 +1,5 @@
 /*
-** mma.cuh -- what attention uses of tensor cores and asynchronous copies, with the same meaning on the CPU.
+** mma.cuh -- what attention uses of tensor cores, copies and powers, with the same meaning on the CPU.
 **
 ** Fragments of mma.m16n8k16 (PTX ISA, "Matrix fragments"), lane = 4 * g + t: of A registers hold (row g or g + 8,
 ** columns 2t, 2t+1 or 8 more): {g, lower}, {g + 8, lower}, {g, upper}, {g + 8, upper}; of B (k 2t, 2t+1 or 8 more;
@@ -13,6 +13,20 @@
 #if !defined(FL_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #define FL_TENSOR_CORES 1
 #endif
+
+/* ---- weights ---- */
+
+/* 2^x, of which 16 bits are kept; 0 where it would not be a normal number. */
+__device__ static inline float fl_two_to(float x)
+{
+#ifdef FL_EMULATED
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
 
 /* ---- copies to shared memory ---- */
 

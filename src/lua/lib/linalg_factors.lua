@@ -222,27 +222,29 @@ end
 
 -- ---- symmetric matrices ----
 
+local function ldl_factor(who, A, check_errors)
+    refuse_gradient(who, A, "linalg.solve(A, B)")
+    local LD, pivots, info = ops.linalg_ldl(A)
+    if check_errors and info.device ~= "meta" and info:numel() > 0 and info:max():item() > 0 then
+        check.fail("%s: a matrix is singular: block %d of D is 0", who, info:max():item())
+    end
+    return LD, pivots, info
+end
+
 ---The factors of A = P L D L^T P^T as one matrix, and the exchanges of rows P, as LAPACK's sytrf gives them: L has ones
 ---on its diagonal, which are not stored, D blocks of one and two rows. The lower half of A is read; a singular matrix
 ---is an error.
 ---@param A table tensor
 ---@param opts {hermitian: boolean} of real matrices the same
-function M.ldl_factor(A, opts)
-    local LD, pivots = M.ldl_factor_ex(A, {hermitian = opts.hermitian, check_errors = true})
+function M.ldl_factor(A, opts) -- luacheck: ignore opts
+    local LD, pivots = ldl_factor("linalg.ldl_factor", A, true)
     return LD, pivots
 end
 
 ---ldl_factor without its error: the third result is the first block of D that is 0, or 0.
 ---@param A table tensor
 ---@param opts {hermitian: boolean, check_errors: boolean}
-function M.ldl_factor_ex(A, opts)
-    refuse_gradient("linalg.ldl_factor", A, "linalg.solve(A, B)")
-    local LD, pivots, info = ops.linalg_ldl(A)
-    if opts.check_errors and info.device ~= "meta" and info:numel() > 0 and info:max():item() > 0 then
-        check.fail("linalg.ldl_factor: a matrix is singular: block %d of D is 0", info:max():item())
-    end
-    return LD, pivots, info
-end
+function M.ldl_factor_ex(A, opts) return ldl_factor("linalg.ldl_factor_ex", A, opts.check_errors) end
 
 ---X with A X = B, from what linalg.ldl_factor(A) gives.
 ---@param LD table tensor

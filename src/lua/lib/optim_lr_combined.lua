@@ -41,7 +41,9 @@ local function define(name, fields)
     end
 
     function class:state_dict()
-        if not self._parts then check.fail("%s:state_dict: got %s as the scheduler", name, self) end
+        if type(self) ~= "table" or not rawget(self, "_parts") then
+            check.fail("%s:state_dict: got %s as the scheduler", name, tostring(self))
+        end
         local result = base.LRScheduler.state_dict(self)
         result.schedulers = {}
         for i, part in ipairs(self._parts) do result.schedulers[i] = part:state_dict() end
