@@ -385,6 +385,30 @@ __device__ static inline void add_tile(sums<P> &dx, sums<P> &dy, const fragments
     }
 }
 
+/* What both sides of a head multiply: rows of q and dy, or of k and v. */
+template<typename P>
+struct operands {
+    copier<P> scored, weighted;
+};
+
+template<typename P>
+__device__ static inline operands<P> operands_of(const attention &a, const half_head<P> &h, bool keys)
+{
+    int count = (int)(keys ? a.seen_keys : a.queries);
+    return {copier_of<P>(keys ? h.k : h.q, keys ? a.k : a.q, count, a.width),
+            copier_of<P>(keys ? h.v : h.g, keys ? a.v : a.g, count, a.value_width)};
+}
+
+/* Begins to copy so many rows of both. */
+template<typename P, int ROWS>
+__device__ static inline void fetch_rows(typename P::T *scored, typename P::T *weighted, const operands<P> &o,
+                                         int first)
+{
+    copy_rows<P, ROWS>(scored, o.scored, first);
+    copy_rows<P, ROWS>(weighted, o.weighted, first);
+    fl_copy_commit();
+}
+
 /* x, y: this block's rows of q and dy, or of k and v; z, u: the columns', the other way round. ds z is the gradient of
 ** x, and for keys p u that of y. Blocks of the longest rows come first. */
 template<typename P, bool KEYS>
@@ -403,20 +427,9 @@ __global__ void __launch_bounds__(P::THREADS)
         : a.causal ? min(seen_keys, first_query + row + P::ROWS)
                    : seen_keys;
     half_head<P> h = half_head_at<P>(a, blockIdx.x);
-    copier<P> z = KEYS ? copier_of<P>(h.q, a.q, queries, a.width) : copier_of<P>(h.k, a.k, seen_keys, a.width),
-              u = KEYS ? copier_of<P>(h.g, a.g, queries, a.value_width)
-                       : copier_of<P>(h.v, a.v, seen_keys, a.value_width);
-    {
-        copier<P> x = KEYS ? copier_of<P>(h.k, a.k, seen_keys, a.width) : copier_of<P>(h.q, a.q, queries, a.width),
-                  y = KEYS ? copier_of<P>(h.v, a.v, seen_keys, a.value_width)
-                           : copier_of<P>(h.g, a.g, queries, a.value_width);
-        copy_rows<P, P::ROWS>(x_tile, x, row);
-        copy_rows<P, P::ROWS>(y_tile, y, row);
-    }
-    fl_copy_commit();
-    copy_rows<P, P::COLS>(z_tiles, z, first);
-    copy_rows<P, P::COLS>(u_tiles, u, first);
-    fl_copy_commit();
+    operands<P> columns = operands_of<P>(a, h, !KEYS);
+    fetch_rows<P, P::ROWS>(x_tile, y_tile, operands_of<P>(a, h, KEYS), row);
+    fetch_rows<P, P::COLS>(z_tiles, u_tiles, columns, first);
     if (KEYS) keep_fact<P>(tile_facts, fact_of<P>(a, blockIdx.x, first));
     fl_copy_wait<1>();
     __syncthreads();
@@ -435,9 +448,8 @@ __global__ void __launch_bounds__(P::THREADS)
         fl_copy_wait<0>();
         __syncthreads(); /* this tile is there, the one before has been read */
         if (first + P::COLS < end) {
-            copy_rows<P, P::COLS>(z_tiles + (stage ^ 1) * P::COLS * P::PITCH, z, first + P::COLS);
-            copy_rows<P, P::COLS>(u_tiles + (stage ^ 1) * P::COLS * P::PITCH, u, first + P::COLS);
-            fl_copy_commit();
+            int next = (stage ^ 1) * P::COLS * P::PITCH;
+            fetch_rows<P, P::COLS>(z_tiles + next, u_tiles + next, columns, first + P::COLS);
             if (KEYS) fact = fact_of<P>(a, blockIdx.x, first + P::COLS);
         }
         chunk_place place = {!a.causal ? INT_MAX / 2 : first_query + (KEYS ? first - run : run - first),
