@@ -68,7 +68,7 @@ if [ "$whole" -eq 0 ]; then
     if ! grep -q compiled "$kernels/log" || grep -A 50 refused "$kernels/log"; then failed=$((failed + 1)); fi
     began=$(date +%s)
     FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=4 FLOW_NCCL="$out/emulated/fake_nccl.so" FLOW_TEST_DEVICE=cuda RANKS="2 3 4" RANKS_APART=2 \
-        RANKS_QUEUED='' RANKS_DEFERRED='' sh tests/run-ranks.sh "$out" tests/cuda/ranks/*_spec.lua tests/ranks/failure_spec.lua tests/ranks/poison_spec.lua >"$log" 2>&1
+        RANKS_QUEUED='' RANKS_DEFERRED='' sh tests/run-ranks.sh "$out" tests/cuda/ranks/*_spec.lua tests/ranks/inference_spec.lua tests/ranks/failure_spec.lua tests/ranks/poison_spec.lua >"$log" 2>&1
     count "ranks with an emulated GPU each"
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
