@@ -377,6 +377,89 @@ describe("hooks", function()
     end)
 end)
 
+describe("hooks after accumulation", function()
+    it("are called with the leaf, whose gradient is complete", function()
+        local x, seen = leaf {1, 2}, {}
+        local name_of = {[x] = "x"}
+        local handle = x:register_post_accumulate_grad_hook(function(p)
+            seen[#seen + 1] = {name_of[p], list(p.grad), flow.is_grad_enabled()}
+        end)
+        for _ = 1, 2 do (x * x + x):sum():backward() end
+        flow.grad((x * x):sum(), x)
+        handle:remove();
+        (x * x):sum():backward()
+        assert.are.same({{"x", {3, 5}, false}, {"x", {6, 10}, false}}, seen)
+    end)
+
+    it("see gradients that products add in place", function()
+        local w, sums = leaf {{1, 2}, {3, 4}}, {}
+        w:register_post_accumulate_grad_hook(function(p) sums[#sums + 1] = p.grad:sum():item() end)
+        local x = flow.ones(3, 2, {dtype = "float64"})
+        for _ = 1, 2 do x:matmul(w):sum():backward() end
+        (x:matmul(w) + x:matmul(w)):sum():backward()
+        assert.are.same({12, 24, 48}, sums)
+    end)
+
+    it("see the gradient that other hooks have replaced, and may drop it", function()
+        local x, seen = leaf {1}, nil
+        x:register_post_accumulate_grad_hook(function(p)
+            seen = list(p.grad)
+            p.grad = nil
+        end)
+        x:register_hook(function(g) return g * 10 end);
+        (x * 2):sum():backward()
+        assert.are.same({20}, seen)
+        assert.is_nil(x.grad)
+    end)
+
+    it("step an optimizer in backward", function()
+        local function trained(inside, capture)
+            flow.manual_seed(1)
+            local net = flow.nn.Sequential(flow.nn.Linear(4, 8), flow.nn.Tanh(), flow.nn.Linear(8, 1))
+            local x, all, one = flow.randn(16, 4), nil, {}
+            for _, p in ipairs(inside and net:parameters() or {}) do
+                one[p] = flow.optim.AdamW({p}, {lr = 0.1})
+                p:register_post_accumulate_grad_hook(function(q)
+                    one[q]:step()
+                    one[q]:zero_grad()
+                end)
+            end
+            if not inside then all = flow.optim.AdamW(net:parameters(), {lr = 0.1}) end
+            local step = capture(function(z)
+                local loss = net(z):square():mean()
+                loss:backward()
+                if all then
+                    all:step()
+                    all:zero_grad()
+                end
+                return loss
+            end)
+            local losses = {}
+            for i = 1, 6 do losses[i] = step(x):item() end
+            return losses
+        end
+        local function plain(f) return f end
+        assert.are.same(trained(false, plain), trained(true, plain))
+        assert.are.same(trained(false, plain), trained(true, flow.capture))
+    end)
+
+    it("stop the backward when they fail", function()
+        local x = leaf {1}
+        x:register_post_accumulate_grad_hook(function() error("from the hook") end)
+        local ok, message = pcall(function() (x * 2):sum():backward() end)
+        assert.is_false(ok)
+        assert.is_truthy(message:find("from the hook", 1, true), message)
+    end)
+
+    it("are for leaves that require grad", function()
+        assert.are.equal("register_post_accumulate_grad_hook: this tensor does not require grad",
+            message_of(function() flow.ones(1):register_post_accumulate_grad_hook(print) end))
+        assert.are.equal("register_post_accumulate_grad_hook: only leaves accumulate gradients, and this tensor was computed by mul; " ..
+            "x:register_hook(f) sees its gradient",
+            message_of(function() (leaf {1} * 2):register_post_accumulate_grad_hook(print) end))
+    end)
+end)
+
 describe("flow.grad", function()
     it("returns gradients and leaves .grad alone", function()
         local x, y = leaf {3}, leaf {4}

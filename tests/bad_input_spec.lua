@@ -249,6 +249,7 @@ describe("one argument too many is refused by", function()
         {"totable", "x:totable()", x.totable, x}, {"detach", "x:detach()", x.detach, x},
         {"retain_grad", "x:retain_grad()", x.retain_grad, x}, {"requires_grad_", "x:requires_grad_(on)", x.requires_grad_, x, true},
         {"register_hook", "x:register_hook(f)", x.register_hook, x, print},
+        {"register_post_accumulate_grad_hook", "x:register_post_accumulate_grad_hook(f)", x.register_post_accumulate_grad_hook, x, print},
         {"backward", "x:backward(gradient, {retain_graph =, create_graph =})", x.backward, x, x, {}},
     } do
         it(case[2], function()

@@ -100,6 +100,25 @@ describe("gradients", function()
             "no_sync: takes a function, or nothing: local _ <close> = flow.no_sync()")
     end)
 
+    it("are whole when hooks after accumulation see them, which no_sync puts off", function()
+        local net, x, t = make()
+        local want, seen, index, passes = expected(net, x, t), 0, {}, ranks.world > 1 and 2 or 1
+        for i, p in ipairs(net:parameters()) do
+            index[p] = i
+            p:register_post_accumulate_grad_hook(function(q)
+                seen = seen + 1
+                assert(tostring(q.grad.sbp) == tostring(q.sbp))
+                assert(far(q.grad:to_global{sbp = "B"}, want[index[q]] * passes) < 1e-5)
+                q.grad = nil
+            end)
+        end
+        if passes == 2 then flow.no_sync(function() loss(net, x, t, "S(0)"):backward() end) end
+        assert.are.equal(0, seen)
+        loss(net, x, t, "S(0)"):backward()
+        assert.are.equal(#net:parameters(), seen)
+        for _, p in ipairs(net:parameters()) do assert.is_nil(p.grad) end
+    end)
+
     it("are boxed to grad_sbp", function()
         local w = flow.ones({4, 6}, {placement = everywhere, sbp = "B", requires_grad = true})
         local y = w:to_global{sbp = "S(0)", grad_sbp = "S(1)"} * 2

@@ -37,6 +37,10 @@ fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor);            /* borrowed;
 fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad); /* NULL clears; else same meta */
 fl_status fl_autograd_retain(fl_tensor *tensor);                    /* keep .grad of a non-leaf */
 fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, void (*release)(void *));
+
+/* The hook is called with the leaf itself, whenever backward has added to its .grad; it leaves *out NULL. */
+fl_status fl_autograd_add_after(fl_tensor *leaf, fl_hook hook, void *context, void (*release)(void *));
+
 const char *fl_autograd_node_name(
     const fl_tensor *tensor); /* op that made it, of a view of what was rewritten since its own; or NULL */
 

@@ -13,6 +13,7 @@
 #include "gradient.h"
 #include "pass.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { SMALL_BYTES = 64 << 10, WAITING_BYTES = 256 << 10 };
@@ -45,12 +46,24 @@ static fl_status add_to_grad(fl_autograd *record, fl_tensor *g, bool create_grap
     return FL_OK;
 }
 
+/* Calls the hooks that wait for the leaf's .grad, which may take it away. */
+static fl_status call_after(fl_tensor *leaf)
+{
+    for (const tape_hook *hook = leaf->autograd->after; hook; hook = hook->next) {
+        fl_tensor *none = NULL;
+        FL_TRY(hook->call(&none, leaf, hook->context));
+        assert(!none);
+    }
+    return FL_OK;
+}
+
 /* The gradient of a leaf, in the leaf's own SBP (g: taken over), goes where it is wanted. */
 static fl_status hand_over(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
     if (pass->accumulate && leaf->requires_grad) {
         if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
-        return add_to_grad(leaf->autograd, g, pass->create_graph);
+        FL_TRY(add_to_grad(leaf->autograd, g, pass->create_graph));
+        return FL_UNLIKELY(leaf->autograd->after != NULL) ? call_after(leaf) : FL_OK;
     }
     for (int i = 0; i < pass->xcount; i++)
         if (pass->xs[i] == leaf) pass->found[i] = fl_tensor_ref(g);
@@ -261,7 +274,7 @@ static fl_tensor *leaf_sum(const fl_grad *g, int i)
     if (a->pending) return usable_own(&a->pending, leaf);
     if (a->expected != 1 || !v->pass->accumulate || !leaf->requires_grad || a->hooks) return NULL;
     if (a->unsynced) return usable_own(&a->unsynced, leaf);
-    if (!a->grad) return NULL;
+    if (!a->grad || a->after) return NULL;
     if (FL_UNLIKELY(fl_autograd_grad_watch != NULL)) fl_autograd_grad_watch(leaf, FL_GRAD_READ);
     return usable(a->grad, leaf);
 }

@@ -164,6 +164,7 @@ void fl_tape_release_record(fl_autograd *record)
     fl_tensor_unref(record->pending);
     fl_view_link_unref(record->link);
     hooks_free(record->hooks);
+    hooks_free(record->after);
     record->base = (fl_tensor *)pool;
     pool = record;
 }

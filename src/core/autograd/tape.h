@@ -37,7 +37,8 @@ struct fl_autograd {
     fl_tensor *grad;     /* owned; leaves, and outputs with retain */
     fl_tensor *unsynced; /* owned; a leaf's gradient of passes under no_sync, in the SBP it came in */
     bool retain;
-    tape_hook *hooks; /* of a leaf */
+    tape_hook *hooks; /* of a leaf: see its gradient */
+    tape_hook *after; /* of a leaf: see the leaf, whose .grad has it */
     /* views */
     fl_tensor *base;       /* owned; the tensor this one is a view of */
     tape_link *link;       /* owned */

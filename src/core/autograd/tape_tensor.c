@@ -144,6 +144,13 @@ fl_status fl_autograd_retain(fl_tensor *tensor)
     return FL_OK;
 }
 
+/* Hooks are called in the order in which they came. */
+static void append(tape_hook **list, tape_hook *hook)
+{
+    while (*list) list = &(*list)->next;
+    *list = hook;
+}
+
 fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, void (*release)(void *))
 {
     FL_TRY(fl_answer_stop());
@@ -157,8 +164,26 @@ fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, v
         return fl_tape_out_of_memory();
     }
     *h = (tape_hook){NULL, hook, context, release, slot};
-    tape_hook **last = node ? &node->hooks : &tensor->autograd->hooks;
-    while (*last) last = &(*last)->next;
-    *last = h;
+    append(node ? &node->hooks : &tensor->autograd->hooks, h);
+    return FL_OK;
+}
+
+fl_status fl_autograd_add_after(fl_tensor *leaf, fl_hook hook, void *context, void (*release)(void *))
+{
+    static const char name[] = "register_post_accumulate_grad_hook";
+    FL_TRY(fl_answer_stop());
+    if (!fl_requires_grad(leaf)) return fl_fail(FL_ERR_STATE, "%s: this tensor does not require grad", name);
+    if (!fl_autograd_is_leaf(leaf))
+        return fl_fail(FL_ERR_STATE,
+                       "%s: only leaves accumulate gradients, and this tensor was computed by %s; "
+                       "x:register_hook(f) sees its gradient",
+                       name, fl_autograd_node_name(leaf));
+    tape_hook *h = malloc(sizeof *h);
+    if (!h || !fl_tape_record_of(leaf)) {
+        free(h);
+        return fl_tape_out_of_memory();
+    }
+    *h = (tape_hook){NULL, hook, context, release, 0};
+    append(&leaf->autograd->after, h);
     return FL_OK;
 }

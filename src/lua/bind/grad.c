@@ -273,9 +273,11 @@ static int flow_is_grad_enabled(lua_State *L)
 
 static const char handle_type[] = "flow.hook";
 
-/* A Lua function called with a gradient. Shared by the core (until the tensor dies) and the handle. */
+/* A Lua function called with a gradient, or with the leaf that has it now. Shared by the core (until the tensor dies)
+** and the handle. */
 struct lua_hook {
     int function; /* registry reference; LUA_NOREF after remove */
+    bool of_leaf;
     int owners;
     fl_lua_instance *instance; /* a reference */
 };
@@ -290,10 +292,11 @@ static void hook_release(void *context)
 }
 
 /* In a protected call, because the core is below us: function and gradient are on the stack. */
-static fl_status hook_result(lua_State *L, fl_tensor **out)
+static fl_status hook_result(lua_State *L, fl_tensor **out, bool of_leaf)
 {
     if (lua_pcall(L, 1, 1, 0) != LUA_OK)
         return fl_fail(FL_ERR_STATE, "error in a gradient hook: %s", luaL_tolstring(L, -1, NULL));
+    if (of_leaf) return FL_OK;
     fl_tensor *t = fl_lua_to_tensor(L, -1);
     if (t) *out = fl_tensor_ref(t);
     else if (!lua_isnil(L, -1))
@@ -323,7 +326,7 @@ static fl_status hook_call(fl_tensor **out, fl_tensor *grad, void *context)
     lua_pushlightuserdata(L, grad);
     fl_status status;
     if (lua_pcall(L, 1, 1, 0) != LUA_OK) status = fl_fail(FL_ERR_MEMORY, "gradient hook: out of memory");
-    else status = hook_result(L, out);
+    else status = hook_result(L, out, hook->of_leaf);
     lua_settop(L, top);
     fl_lua_enter(L);
     return status;
@@ -358,28 +361,63 @@ static int handle_gc(lua_State *L)
     return 0;
 }
 
-/* x:register_hook(f) -> handle with handle:remove() */
-static int tensor_register_hook(lua_State *L)
+/* f(leaf) with the object that the script registered, as long as it has it: what it is the key of is found then. The
+** upvalues are f and a table that holds the object weakly. */
+static int call_with_registered(lua_State *L)
 {
-    fl_tensor *x = fl_lua_check_tensor(L, 1, "register_hook", "x");
-    fl_lua_check_count(L, 2, "register_hook", "x:register_hook(f)");
-    if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "register_hook: takes a function, got %s", fl_lua_type_name(L, 2));
+    lua_settop(L, 1);
+    if (lua_rawgeti(L, lua_upvalueindex(2), 1) == LUA_TNIL) lua_settop(L, 1);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, -2);
+    lua_call(L, 1, 0);
+    return 0;
+}
+
+/* Pushes the function that is called for f (at 2) of the leaf at 1. */
+static void push_call_with_registered(lua_State *L)
+{
+    lua_pushvalue(L, 2);
+    lua_createtable(L, 1, 0);
+    lua_pushvalue(L, 1);
+    lua_rawseti(L, -2, 1);
+    lua_createtable(L, 0, 1);
+    lua_pushliteral(L, "v");
+    lua_setfield(L, -2, "__mode");
+    lua_setmetatable(L, -2);
+    lua_pushcclosure(L, call_with_registered, 2);
+}
+
+static int register_hook(lua_State *L, const char *who, const char *usage, bool of_leaf)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, who, "x");
+    fl_lua_check_count(L, 2, who, usage);
+    if (lua_type(L, 2) != LUA_TFUNCTION) FL_RAISE(L, "%s: takes a function, got %s", who, fl_lua_type_name(L, 2));
     struct lua_hook **handle = lua_newuserdatauv(L, sizeof *handle, 0);
     *handle = NULL;
     luaL_setmetatable(L, handle_type);
     struct lua_hook *hook = malloc(sizeof *hook);
-    if (!hook) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "register_hook: out of memory"));
-    *hook = (struct lua_hook){LUA_NOREF, 1, fl_lua_instance_ref(fl_lua_running)};
+    if (!hook) fl_lua_error(L, fl_fail(FL_ERR_MEMORY, "%s: out of memory", who));
+    *hook = (struct lua_hook){LUA_NOREF, of_leaf, 1, fl_lua_instance_ref(fl_lua_running)};
     *handle = hook;
-    lua_pushvalue(L, 2);
+    if (of_leaf) push_call_with_registered(L);
+    else lua_pushvalue(L, 2);
     hook->function = luaL_ref(L, LUA_REGISTRYINDEX);
     hook->owners++;
-    fl_status status = fl_autograd_add_hook(x, hook_call, hook, hook_release);
+    fl_status status = (of_leaf ? fl_autograd_add_after : fl_autograd_add_hook)(x, hook_call, hook, hook_release);
     if (status != FL_OK) {
         hook->owners--;
         fl_lua_error(L, status);
     }
     return 1;
+}
+
+/* x:register_hook(f) -> handle with handle:remove() */
+static int tensor_register_hook(lua_State *L) { return register_hook(L, "register_hook", "x:register_hook(f)", false); }
+
+/* x:register_post_accumulate_grad_hook(f) -> handle */
+static int tensor_register_after(lua_State *L)
+{
+    return register_hook(L, "register_post_accumulate_grad_hook", "x:register_post_accumulate_grad_hook(f)", true);
 }
 
 /* ---- opening ---- */
@@ -402,6 +440,7 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
                                                 {"requires_grad_", tensor_requires_grad},
                                                 {"retain_grad", tensor_retain_grad},
                                                 {"register_hook", tensor_register_hook},
+                                                {"register_post_accumulate_grad_hook", tensor_register_after},
                                                 {NULL, NULL}};
     static const luaL_Reg handle[] = {
         {"remove", handle_remove}, {"__close", handle_close}, {"__gc", handle_gc}, {NULL, NULL}};

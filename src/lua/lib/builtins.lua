@@ -132,6 +132,8 @@ local list = {
     {"x:retain_grad()", "Makes backward keep .grad of a tensor that is no leaf."},
     {"x:register_hook(f)", "Calls f(gradient) when the gradient of x is known; a result of f replaces it. " ..
         "handle:remove() removes the hook."},
+    {"x:register_post_accumulate_grad_hook(f)", "Calls f(x) whenever backward has added to x.grad, x being a leaf " ..
+        "that requires grad; handle:remove() removes the hook."},
     {"x:dim()", "The number of axes."},
     {"x:size(axis)", "The size of an axis; without an axis, the list of all sizes."},
     {"x:stride(axis)", "The distance of neighbours along an axis, in elements; without an axis, the list of all."},
