@@ -48,6 +48,71 @@ describe("states with hooks", function()
     end)
 end)
 
+describe("states with more than tensors", function()
+    local Counter = nn.Module:extend("Counter")
+    function Counter:init(steps)
+        self.scale = nn.Parameter(flow.ones(1))
+        self.steps, self.names, self.sum = steps or 0, {}, flow.zeros(2)
+    end
+    function Counter:get_extra_state() return {steps = self.steps, names = self.names, sum = self.sum, 2.5} end
+    function Counter:set_extra_state(extra) self.steps, self.names, self.sum = extra.steps, extra.names, extra.sum end
+
+    local function filled()
+        local net = nn.Sequential(Counter(7), nn.Linear(2, 1))
+        net[1].names, net[1].sum = {"a", b = true}, flow.tensor {1.0, 2}
+        return net
+    end
+
+    it("are kept, in a file too, and loaded", function()
+        local net, names = filled(), {}
+        for name in net:state_dict() do names[#names + 1] = name end
+        assert.are.same({"1.scale", "1._extra_state", "2.weight", "2.bias"}, names)
+        local path = os.tmpname()
+        flow.save(path, net:state_dict())
+        for _, state in ipairs {net:state_dict(), flow.load(path), flow.load(path, {lazy = true})} do
+            local other = nn.Sequential(Counter(), nn.Linear(2, 1))
+            other:load_state_dict(state)
+            assert.are.equal(7, other[1].steps)
+            assert.are.same({"a", b = true}, other[1].names)
+            assert.are.same({1, 2}, other[1].sum:totable())
+            assert.is_true(flow.equal(net[2].weight, other[2].weight))
+        end
+        os.remove(path)
+        assert.are.equal(7, net:clone()[1].steps)
+    end)
+
+    it("are found by names that count from 0", function()
+        local state = {}
+        for name, value in filled():state_dict() do state[name:gsub("^%d", function(n) return ("%d"):format(n - 1) end)] = value end
+        local other = nn.Sequential(Counter(), nn.Linear(2, 1))
+        other:load_state_dict(state)
+        assert.are.equal(7, other[1].steps)
+    end)
+
+    it("are strict where the class has the method of that direction", function()
+        local net, state = filled(), filled():state_dict()
+        state["1._extra_state"], state["2._extra_state"] = nil, 3
+        assert.are.equal("load_state_dict: Sequential: 2 problems\n    '1._extra_state' is missing; did you mean '2._extra_state'?" ..
+            "\n    '2._extra_state' is unexpected; did you mean '1._extra_state'?", message(function() net:load_state_dict(state) end))
+        assert.are.same({{"1._extra_state"}, {"2._extra_state"}}, {net:load_state_dict(state, {strict = false})})
+        assert.are.equal(7, net[1].steps)
+        local Half = nn.Module:extend("Half")
+        function Half.get_extra_state() return 1 end
+        assert.are.equal("load_state_dict: Half: '_extra_state' is unexpected", message(function() Half():load_state_dict(Half():state_dict()) end))
+    end)
+
+    it("say what cannot be kept", function()
+        local net = filled()
+        net[1].names = print
+        assert.are.equal("save: '1._extra_state.names' is a function; tensors, numbers, strings, booleans and tables can be saved",
+            message(function() flow.save(os.tmpname(), net:state_dict()) end))
+        function Counter.get_extra_state() end
+        assert.are.equal("get_extra_state: Counter must return a value, got nil", message(function() net:state_dict() end))
+        assert.are.equal("get_extra_state: Linear has no state beside its tensors", message(function() net[2]:get_extra_state() end))
+        assert.are.equal("set_extra_state: Linear takes no state beside its tensors", message(function() net[2]:set_extra_state(1) end))
+    end)
+end)
+
 describe("modules", function()
     it("are copied with all that they hold", function()
         local net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))

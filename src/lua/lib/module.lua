@@ -125,7 +125,7 @@ function Module:add_module(name, module)
 end
 
 -- visit(part, key, t, name, kind) for every place that holds a parameter or buffer.
-local function each_tensor(module, visit, again)
+local function each_tensor(module, visit)
     walk(module, function(prefix, part)
         for _, key in ipairs(part[ORDER]) do
             local kind, t = part[KINDS][key], part[FIELDS][key]
@@ -133,7 +133,7 @@ local function each_tensor(module, visit, again)
                 visit(part, key, t, join(prefix, tostring(key)), kind)
             end
         end
-    end, again)
+    end)
 end
 
 -- An nd-SBP as a list of names; "B" alone stands for every hierarchy axis.
@@ -354,13 +354,37 @@ function Module:summary(...) return require("flow.module_more").summary(self, ..
 
 -- ---- state ----
 
--- Parameters and buffers that a state has, by dotted name.
-local function stateful(self)
+---What a state has of the module beside its tensors: a class that overrides this and set_extra_state has numbers,
+---strings, booleans, tensors, or tables of these in its states, as "_extra_state".
+function Module:get_extra_state()
+    check.fail("get_extra_state: %s has no state beside its tensors", class_name(self))
+end
+
+---Takes what get_extra_state has given, after the tensors of a state were loaded.
+function Module:set_extra_state()
+    check.fail("set_extra_state: %s takes no state beside its tensors", class_name(self))
+end
+
+-- What a state has, by dotted name and in order: parameters, buffers, and each module that overrides `method`,
+-- get_extra_state or set_extra_state.
+local function stateful(self, method)
     local result = ordered.new()
-    each_tensor(self, function(part, key, t, name)
-        if not (part[TRANSIENT] and part[TRANSIENT][key]) then result[name] = t end
+    walk(self, function(prefix, part)
+        for _, key in ipairs(part[ORDER]) do
+            local kind = part[KINDS][key]
+            if (kind == "parameter" or kind == "buffer") and not (part[TRANSIENT] and part[TRANSIENT][key]) then
+                result[join(prefix, tostring(key))] = part[FIELDS][key]
+            end
+        end
+        if part[method] ~= Module[method] then result[join(prefix, "_extra_state")] = part end
     end, true)
     return result
+end
+
+local function extra_state_of(part)
+    local extra = part:get_extra_state()
+    if extra == nil then check.fail("get_extra_state: %s must return a value, got nil", class_name(part)) end
+    return extra
 end
 
 -- The module and those below it that have hooks of a kind, as {module, prefix of its names}.
@@ -372,11 +396,12 @@ local function hooked(self, when)
     return list
 end
 
----Parameters and buffers by dotted name, in order, detached from the tape. They share memory with the module.
+---Parameters and buffers by dotted name, in order, detached from the tape; they share memory with the module. Beside
+---them is what get_extra_state returns.
 function Module:state_dict()
     for _, entry in ipairs(hooked(self, "state_before")) do class.call_hooks(entry[1], "state_before", entry[2]) end
-    local state, after = stateful(self), hooked(self, "state_after")
-    for name, t in state do state[name] = t:detach() end
+    local state, after = stateful(self, "get_extra_state"), hooked(self, "state_after")
+    for name, part in state do state[name] = is_tensor(part) and part:detach() or extra_state_of(part) end
     for i = #after, 1, -1 do class.call_hooks(after[i][1], "state_after", state, after[i][2]) end
     return state
 end
@@ -402,7 +427,7 @@ function Module:register_load_state_dict_pre_hook(f) return class.add_hook(self,
 ---@return table handle
 function Module:register_load_state_dict_post_hook(f) return class.add_hook(self, "load_after", f) end
 
--- Names of the module's tensors that the state dict lacks, and names in it that the module does not have.
+-- Names of the module's own that the state dict lacks, and names in it that the module does not have.
 local function compare_names(own, state)
     local lacking, unexpected = {}, {}
     for name in own do
@@ -463,7 +488,7 @@ local function state_problems(own, state, lacking, unexpected)
             type(name) == "string" and check.quote(name) or check.got(name), check.suggest(name, lacking))
     end
     for name, t in own do
-        local problem = state[name] ~= nil and misfit(t, state[name])
+        local problem = is_tensor(t) and state[name] ~= nil and misfit(t, state[name])
         if problem then problems[#problems + 1] = ("'%s' %s"):format(name, problem) end
     end
     return problems
@@ -477,15 +502,33 @@ local function list_problems(problems)
     return table.concat(lines, "\n    ")
 end
 
----Copies the tensors of a state dict into the parameters and buffers. Names and shapes must agree, else nothing is
----changed. With {strict = false} names in only one of the two are skipped and returned. Of lazy tensors (flow.load)
----each rank reads only its own part.
+-- A value of a state without tensors that still lie in a file.
+local function read_value(value)
+    if is_stored(value) then return value:read{} end
+    if type(value) ~= "table" or getmetatable(value) ~= nil then return value end
+    local result = {}
+    for key, part in pairs(value) do result[key] = read_value(part) end
+    return result
+end
+
+local function copy_tensors(own, state)
+    local checkpoint = require "flow.checkpoint"
+    local _ <close> = flow.no_grad()
+    for name, t in own do
+        if is_tensor(t) and state[name] ~= nil then checkpoint.copy(t, state[name]) end
+    end
+end
+
+---Copies the tensors of a state dict into the parameters and buffers, and calls set_extra_state of the modules that
+---have one. Names and shapes must agree, else nothing is changed. With {strict = false} names in only one of the two
+---are skipped and returned. Of lazy tensors (flow.load) each rank reads only its own part.
 ---@param state table<string, any>
 ---@param opts {strict: boolean}?
 ---@return string[] missing names that the state dict lacks
 ---@return string[] unexpected names that the module does not have
 function Module:load_state_dict(state, opts)
-    local own, before, after = stateful(self), hooked(self, "load_before"), hooked(self, "load_after")
+    local own = stateful(self, "set_extra_state")
+    local before, after = hooked(self, "load_before"), hooked(self, "load_after")
     if #before > 0 then
         local copy = {}
         for name, value in pairs(state) do copy[name] = value end
@@ -496,10 +539,9 @@ function Module:load_state_dict(state, opts)
     local lacking, unexpected = compare_names(own, state)
     local problems = state_problems(own, state, opts.strict and lacking or {}, opts.strict and unexpected or {})
     if #problems > 0 then check.fail("load_state_dict: %s: %s", class_name(self), list_problems(problems)) end
-    local checkpoint = require "flow.checkpoint"
-    local _ <close> = flow.no_grad()
-    for name, t in own do
-        if state[name] ~= nil then checkpoint.copy(t, state[name]) end
+    copy_tensors(own, state)
+    for name, part in own do
+        if not is_tensor(part) and state[name] ~= nil then part:set_extra_state(read_value(state[name])) end
     end
     local keys = {missing_keys = lacking, unexpected_keys = unexpected}
     for i = #after, 1, -1 do class.call_hooks(after[i][1], "load_after", keys) end
@@ -550,7 +592,7 @@ check.methods(Module, "net", {
     "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
     "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)",
     "zero_grad(set_to_none: boolean = true)",
-    "state_dict()",
+    "state_dict()", "get_extra_state()", "set_extra_state(extra: any)",
     "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
     "register_forward_hook(f: function)", "register_forward_pre_hook(f: function)",
     "register_full_backward_hook(f: function)", "register_full_backward_pre_hook(f: function)",
