@@ -146,6 +146,35 @@ describe("modules", function()
         assert.are.equal(2, #net:clone():buffers())
     end)
 
+    it("have the buffers that nn.Buffer gave them", function()
+        local net, source = nn.Linear(2, 2), flow.ones(3):requires_grad_()
+        net.kept = nn.Buffer(source)
+        net.cache = nn.Buffer(flow.zeros(2), {persistent = false})
+        local function names(map)
+            local list = {}
+            for name in map do list[#list + 1] = name end
+            return table.concat(list, " ")
+        end
+        assert.are.equal("kept cache", names(net:named_buffers()))
+        assert.are.equal("weight bias kept", names(net:state_dict()))
+        assert.are.equal("weight bias", names(net:named_parameters()))
+        assert.is_false(net.kept.requires_grad)
+        net.cache = flow.ones(2)
+        assert.are.equal("weight bias kept", names(net:state_dict()))
+        net.cache = nn.Buffer(flow.ones(2))
+        assert.are.equal("weight bias kept cache", names(net:state_dict()))
+        net:double()
+        assert.are.equal("float64", net.cache.dtype)
+        local copy = net:clone()
+        assert.are.equal("kept cache", names(copy:named_buffers()))
+        net.note = flow.ones(1)
+        for want, key in pairs {
+            ["Linear: 'weight' is already a parameter of Linear; drop it first: module.weight = nil"] = "weight",
+            ["Linear: 'note' is already a field of Linear; drop it first: module.note = nil"] = "note",
+        } do assert.are.equal(want, message(function() net[key] = nn.Buffer(flow.ones(1)) end)) end
+        assert.are.equal("Buffer: missing argument 't'", message(function() nn.Buffer() end))
+    end)
+
     it("take a state that counts from 0", function()
         local net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
         local state = {["0.weight"] = flow.ones(3, 2), ["0.bias"] = flow.ones(3), ["2.weight"] = flow.ones(1, 3), ["2.bias"] = flow.zeros(1)}

@@ -157,7 +157,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     IN_FLOW("NLLLoss2d", "nn.NLLLoss()"),
     IN_FLOW("CrossMapLRN2d", "nn.LocalResponseNorm(size)"),
     {"nn.utils", "skip_init", "write flow.with_device(\"meta\", nn.Linear, 4, 2):to_empty(\"cpu\")"},
-    IN_FLOW("Buffer", "self:register_buffer(name, t)"),
     IN_FLOW("Container", "nn.Module:extend(name)"),
     {"nn.init", "orthogonal", "write nn.init.orthogonal_(t)"}, {"nn.init", "eye", "write nn.init.eye_(t)"},
     {"nn.init", "dirac", "write nn.init.dirac_(t)"}, {"nn.init", "sparse", "write nn.init.sparse_(t, sparsity)"},

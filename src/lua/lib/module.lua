@@ -81,6 +81,16 @@ function M.Parameter(t, requires_grad)
     return parameter
 end
 
+---A tensor as a buffer: a field of a module that it is assigned to is moved with the module and not trained, and is in
+---its states unless `persistent` is false.
+---@param t any
+---@param opts {persistent: boolean}?
+function M.Buffer(t, opts)
+    local buffer = t:detach()
+    class.buffers[buffer] = opts.persistent
+    return buffer
+end
+
 -- Names of tensors are joined by dots.
 -- Makes the field `name` a parameter or a buffer. What has the name and is of another kind is not replaced.
 local function register(self, who, kind, name, t)
@@ -92,11 +102,7 @@ local function register(self, who, kind, name, t)
     elseif type(rawget(Module, name)) == "function" then
         check.fail("%s: '%s' is a method of modules; a field needs another name", who, name)
     end
-    local before = self[FIELDS][name] ~= nil and self[KINDS][name]
-    if before and before ~= kind then
-        check.fail("%s: '%s' is already %s of %s; drop it first: module.%s = nil", who, name,
-            before == "value" and "a field" or "a " .. before, class_name(self), name)
-    end
+    class.check_free(self, who, kind, name)
     self[name] = nil
     self[KINDS][name] = kind
     self[name] = t
@@ -105,9 +111,7 @@ end
 ---A tensor that is moved with the module, but not trained. Unless it is persistent no state has it.
 function Module:register_buffer(name, t, persistent)
     register(self, "register_buffer", "buffer", name, t)
-    if persistent and not self[TRANSIENT] then return end
-    self[TRANSIENT] = self[TRANSIENT] or {}
-    self[TRANSIENT][name] = not persistent or nil
+    class.set_persistent(self, name, persistent)
 end
 
 ---A parameter that may be frozen (requires_grad = false) and remains a parameter.
@@ -575,7 +579,10 @@ check.define_type("state", "what state_dict gave", function(value)
     return type(value) == "table" and (getmetatable(value) == nil or ordered.is(value))
 end)
 
-check.takes(M, {"Parameter(t: weight, requires_grad: boolean = true)", "is_module(value: any)"})
+check.takes(M, {
+    "Parameter(t: weight, requires_grad: boolean = true)", "Buffer(t: tensor, {persistent: boolean = true})",
+    "is_module(value: any)",
+})
 
 check.methods(Module, "net", {
     "forward(...: any)", "named_parameters()", "parameters()", "count_parameters()", "named_buffers()", "buffers()",

@@ -171,6 +171,33 @@ local function check_kind(self, key, value)
         check.got(value), M.class_hint(value))
 end
 
+-- Refuses a name whose field is of another kind than the one it is to become.
+local function check_free(self, who, kind, key)
+    local before = self[FIELDS][key] ~= nil and self[KINDS][key]
+    if not before or before == kind then return end
+    check.fail("%s: '%s' is already %s of %s; drop it first: module.%s = nil", who, key,
+        before == "value" and "a field" or "a " .. before, class_name(self), key)
+end
+M.check_free = check_free
+
+---Whether states have the buffer of that name.
+local function set_persistent(self, key, persistent)
+    if persistent and not self[TRANSIENT] then return end
+    self[TRANSIENT] = self[TRANSIENT] or {}
+    self[TRANSIENT][key] = not persistent or nil
+end
+M.set_persistent = set_persistent
+
+---The tensors that nn.Buffer gave, with their `persistent`: the fields that they are assigned to become buffers.
+M.buffers = setmetatable({}, {__mode = "k"})
+local buffers = M.buffers
+
+local function become_buffer(self, key, persistent)
+    check_free(self, class_name(self), "buffer", key)
+    self[KINDS][key] = "buffer"
+    set_persistent(self, key, persistent)
+end
+
 local function set(self, key, value)
     local number = math.type(key) and math.tointeger(key)
     if number then
@@ -180,8 +207,9 @@ local function set(self, key, value)
         check_name(self, key, value)
         check_kind(self, key, value)
     end
-    local kinds, order = self[KINDS], self[ORDER]
+    local kinds, order, persistent = self[KINDS], self[ORDER], buffers[value]
     if not kinds[key] then order[#order + 1] = key end
+    if persistent ~= nil then become_buffer(self, key, persistent) end
     kinds[key] = kind_of(value, kinds[key])
     if not rawequal(self[FIELDS][key], value) then program.changed() end
     self[FIELDS][key] = value

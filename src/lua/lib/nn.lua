@@ -11,7 +11,9 @@ local op = flow._op
 
 local Module, signatures, FIELDS = module.Module, module.signatures, module.FIELDS
 
-local nn = {Module = Module, Parameter = module.Parameter, is_module = module.is_module, init = init}
+local nn = {
+    Module = Module, Parameter = module.Parameter, Buffer = module.Buffer, is_module = module.is_module, init = init,
+}
 
 -- ---- models over several ranks ----
 
