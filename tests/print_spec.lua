@@ -1,6 +1,7 @@
 -- How tensors are written.
 local flow = require "flow"
 local process = require "tests.process"
+local message = require("tests.support").message_of
 
 describe("a tensor prints", function()
     local inf, nan = math.huge, 0 / 0
@@ -134,6 +135,42 @@ describe("a tensor prints", function()
             assert.matches(rank .. " false [^\n]*: rank 1: [^\n]*embedding %([^\n]*:5%): indices%[599%] is 99, but weight has 10 rows " ..
                 "%(0 to 9%); %[1.0, 1.0, 1.0, 1.0%]  float32%[4%] on ", text)
         end
+    end)
+
+    it("as set_printoptions says", function()
+        local function check(x, want, options)
+            flow.set_printoptions(options)
+            local text = tostring(x)
+            flow.set_printoptions {profile = "default"}
+            assert.are.equal(want, (text:gsub("%s+%w+%[[%d, ]*%] on cpu$", "")))
+        end
+        local x = flow.tensor({1 / 3, -20.5, 300.0}, {dtype = "float64"})
+        check(x, "[  0.3333, -20.5000, 300.0000]", {})
+        check(x, "[  0.33, -20.50, 300.00]", {precision = 2})
+        check(x, "[  0, -20, 300]", {precision = 0})
+        check(x, "[  0.3333333333333333, -20.5000000000000000, 300.0000000000000000]", {precision = 16})
+        check(x, "[ 3.3333e-01, -2.0500e+01,  3.0000e+02]", {sci_mode = true})
+        check(flow.ones(2), "[1.00e+00, 1.00e+00]", {sci_mode = true, profile = "short"})
+        check(flow.tensor {1e-9, 2}, "[0.0000, 2.0000]", {sci_mode = false})
+        check(flow.tensor({1e300}, {dtype = "float64"}), ("[%.1f]"):format(1e300), {sci_mode = false})
+        check(flow.arange(12), "[ 0, ..., 11]", {threshold = 11, edgeitems = 1})
+        check(flow.arange(12), "[ 0,  1, ..., 10, 11]", {profile = "short", threshold = 11})
+        check(flow.arange(12), "[ 0,  1,  2,  3,\n  4,  5,  6,  7,\n  8,  9, 10, 11]", {linewidth = 18})
+        flow.set_printoptions {profile = "full"}
+        assert.is_nil(tostring(flow.zeros(2000)):find("...", 1, true))
+        assert.are.equal(math.huge, flow.get_printoptions().threshold)
+        flow.set_printoptions {profile = "default"}
+        assert.are.same({precision = 4, threshold = 1000, edgeitems = 3, linewidth = 80}, flow.get_printoptions())
+        flow.set_printoptions {precision = 6, sci_mode = false}
+        assert.are.same({precision = 6, threshold = 1000, edgeitems = 3, linewidth = 80, sci_mode = false}, flow.get_printoptions())
+        flow.set_printoptions {linewidth = 100}
+        assert.are.same({precision = 6, threshold = 1000, edgeitems = 3, linewidth = 100}, flow.get_printoptions())
+        flow.set_printoptions {profile = "default"}
+        for want, options in pairs {
+            ["set_printoptions: precision must be a whole number in [0, 64], got 65"] = {precision = 65},
+            ["set_printoptions: edgeitems must be a whole number in [1, 1000000000], got 0"] = {edgeitems = 0},
+            ["set_printoptions: profile must be one of default|short|full, got 'ful'; did you mean 'full'?"] = {profile = "ful"},
+        } do assert.are.equal(want, message(function() flow.set_printoptions(options) end)) end
     end)
 
     it("its shape as a list", function()

@@ -134,6 +134,8 @@ static const struct {
                 {"is_nonzero", "torch_names"},
                 {"get_rng_state", "torch_names"},
                 {"set_rng_state", "torch_names"},
+                {"set_printoptions", "print_options"},
+                {"get_printoptions", "print_options"},
                 {"index_put", "indexing"}};
 
 /* Modules that scripts use; the others serve these, and are neither listed nor offered. */

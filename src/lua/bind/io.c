@@ -256,10 +256,21 @@ static int io_called(lua_State *L)
 }
 
 static const luaL_Reg functions[] = {
-    {"idx", io_idx},           {"reader", io_reader}, {"write", io_write},   {"exists", io_exists},
-    {"entries", io_entries},   {"clean", io_clean},   {"hash", io_hash},     {"characters", io_characters},
-    {"shuffled", io_shuffled}, {"clock", io_clock},   {"called", io_called}, {"terminal_width", io_terminal_width},
-    {"suggest", io_suggest},   {NULL, NULL},
+    {"idx", io_idx},
+    {"reader", io_reader},
+    {"write", io_write},
+    {"exists", io_exists},
+    {"entries", io_entries},
+    {"clean", io_clean},
+    {"hash", io_hash},
+    {"characters", io_characters},
+    {"shuffled", io_shuffled},
+    {"clock", io_clock},
+    {"called", io_called},
+    {"terminal_width", io_terminal_width},
+    {"suggest", io_suggest},
+    {"print_style", fl_lua_print_style},
+    {NULL, NULL},
 };
 
 void fl_lua_open_io(lua_State *L, int flow)

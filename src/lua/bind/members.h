@@ -63,7 +63,8 @@ void fl_lua_open_messages(lua_State *L, int flow);  /* message.c: flow._messages
 void fl_lua_open_later_methods(lua_State *L, int methods);
 /* Pushes that method and stores it, true; nothing, false: there is none. */
 bool fl_lua_push_later_method(lua_State *L, int methods, const char *name);
-int fl_lua_tostring(lua_State *L); /* print.c */
+int fl_lua_tostring(lua_State *L);    /* print.c */
+int fl_lua_print_style(lua_State *L); /* print.c */
 void fl_lua_set_functions(lua_State *L, int table, const luaL_Reg *functions);
 
 #endif

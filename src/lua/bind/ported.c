@@ -118,7 +118,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"flow", "export", "write flow.trace(f, specs), whose program can be saved"},
     {"flow", "backends", "results are the same in every run, on any number of threads; leave it out"},
     {"flow", "use_deterministic_algorithms", "results are the same in every run; leave it out"},
-    {"flow", "set_printoptions", "printing has no options; print(x:totable()) gives all digits"},
     {"flow", "amp", "write flow.autocast(\"bfloat16\", f) and flow.GradScaler()"},
     {"flow", "is_autocast_enabled", "flow.autocast_dtype() is nil outside of autocast"},
     {"flow", "get_autocast_dtype", "write flow.autocast_dtype()"},

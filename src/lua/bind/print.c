@@ -7,6 +7,7 @@
 **
 ** More than 1000 elements are summarised to three at each end of an axis. One number format serves the
 ** whole tensor: whole numbers as 1.0, four decimals, or four with an exponent when magnitudes differ much.
+** flow.set_printoptions changes these numbers, for all tensors of the process.
 **
 ** A global tensor is printed whole, the same text on every rank, and of a summarised one only what is shown
 ** moves between ranks. So tostring of a global tensor is a collective of the whole world, as item is: every
@@ -23,7 +24,15 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { THRESHOLD = 1000, EDGE = 3, PRECISION = 4, LINE_WIDTH = 80, NUMBER_TEXT = 48 };
+enum { NUMBER_TEXT = 384 }; /* DBL_MAX with the most decimals that set_printoptions takes, 64 */
+
+static struct {
+    double threshold; /* more elements are summarised */
+    int64_t edge;     /* how many are shown at each end of an axis then */
+    int precision;    /* decimals */
+    int line_width;   /* in characters */
+    enum { EXPONENT_NEVER, EXPONENT_ALWAYS, EXPONENT_BY_VALUES } exponent;
+} style = {1000, 3, 4, 80, EXPONENT_BY_VALUES};
 
 struct printer {
     const fl_tensor *t;  /* local, on the host */
@@ -49,8 +58,8 @@ static int number_text(char *buffer, const struct printer *printer, const void *
     double v = fl_lua_read_number(dtype, at);
     if (isnan(v)) return snprintf(buffer, NUMBER_TEXT, "nan");
     if (isinf(v)) return snprintf(buffer, NUMBER_TEXT, v > 0 ? "inf" : "-inf");
-    if (printer->exponent) return snprintf(buffer, NUMBER_TEXT, "%.*e", PRECISION, v);
-    return snprintf(buffer, NUMBER_TEXT, "%.*f", printer->whole ? 1 : PRECISION, v);
+    if (printer->exponent) return snprintf(buffer, NUMBER_TEXT, "%.*e", style.precision, v);
+    return snprintf(buffer, NUMBER_TEXT, "%.*f", printer->whole ? 1 : style.precision, v);
 }
 
 static const char *element_at(const struct printer *printer, int64_t offset)
@@ -63,15 +72,16 @@ static const char *element_at(const struct printer *printer, int64_t offset)
 /* Position after i on this axis, skipping the middle. */
 static int64_t next_shown(const struct printer *printer, int axis, int64_t i)
 {
-    if (printer->summarise && printer->size[axis] > 2 * EDGE && i == EDGE - 1) return printer->size[axis] - EDGE;
+    if (printer->summarise && printer->size[axis] > 2 * style.edge && i == style.edge - 1)
+        return printer->size[axis] - style.edge;
     return i + 1;
 }
 
 /* Steps of t's strides from the beginning of the axis to position i. */
 static int64_t steps_to(const struct printer *printer, int axis, int64_t i)
 {
-    int64_t hidden = printer->packed && printer->size[axis] > 2 * EDGE ? printer->size[axis] - 2 * EDGE : 0;
-    return i < EDGE ? i : i - hidden;
+    int64_t hidden = printer->packed && printer->size[axis] > 2 * style.edge ? printer->size[axis] - 2 * style.edge : 0;
+    return i < style.edge ? i : i - hidden;
 }
 
 static int64_t offset_to(const struct printer *printer, int axis, int64_t i)
@@ -121,8 +131,9 @@ static void choose_format(struct printer *printer)
     if (fl_dtype_is_float(printer->dtype)) {
         struct float_range r = {INFINITY, 0, true};
         visit(printer, 0, printer->t->offset, note_range, &r);
-        printer->whole = r.whole && r.high < 1e8;
-        printer->exponent = r.high >= 1e8 || (!printer->whole && r.high > 0 && (r.low < 1e-4 || r.high / r.low > 1e5));
+        bool differ = r.high >= 1e8 || (!r.whole && r.high > 0 && (r.low < 1e-4 || r.high / r.low > 1e5));
+        printer->exponent = style.exponent == EXPONENT_BY_VALUES ? differ : style.exponent == EXPONENT_ALWAYS;
+        printer->whole = r.whole && !printer->exponent;
     }
     visit(printer, 0, printer->t->offset, note_width, NULL);
 }
@@ -138,7 +149,7 @@ static void add_spaces(luaL_Buffer *buffer, int n)
 static void add_row(struct printer *printer, int64_t offset, int indent)
 {
     char text[NUMBER_TEXT];
-    int axis = printer->ndim - 1, per_line = (LINE_WIDTH - indent - 1) / (printer->width + 2), on_line = 0;
+    int axis = printer->ndim - 1, per_line = (style.line_width - indent - 1) / (printer->width + 2), on_line = 0;
     if (per_line < 1) per_line = 1;
     luaL_addchar(printer->out, '[');
     for (int64_t i = 0; i < printer->size[axis];) {
@@ -234,7 +245,7 @@ static void pack(const struct packing *packing, int axis, const char *from, char
     int64_t n = packing->whole->shape.dims[axis], shown = packing->packed->shape.dims[axis];
     int64_t start = packing->whole->window.start[axis], end = start + packing->whole->window.size[axis];
     for (int64_t j = 0; j < shown; j++) {
-        int64_t i = j < EDGE ? j : j + n - shown;
+        int64_t i = j < style.edge ? j : j + n - shown;
         if (i < start || i >= end) continue;
         pack(packing, axis + 1, from + (i - start) * packing->part->strides[axis] * (int64_t)packing->item,
              to + j * packing->packed->strides[axis] * (int64_t)packing->item);
@@ -250,14 +261,14 @@ static void fill_neutral(fl_tensor *tensor, size_t item)
         p[(i + 1) * (int64_t)item - 1] = (char)0x80;
 }
 
-/* The meta of the shown elements: at most six an axis; what is split over ranks is now a sum over them. */
+/* The meta of the shown elements: both ends of an axis; what is split over ranks is now a sum over them. */
 static fl_status packed_meta(const fl_meta **out, const fl_meta *meta)
 {
     const fl_placement *host;
     fl_shape shape = meta->shape;
     fl_nd_sbp nd_sbp = meta->nd_sbp;
     for (int i = 0; i < shape.ndim; i++)
-        if (shape.dims[i] > 2 * EDGE) shape.dims[i] = 2 * EDGE;
+        if (shape.dims[i] > 2 * style.edge) shape.dims[i] = 2 * style.edge;
     for (int k = 0; k < nd_sbp.n; k++)
         if (fl_sbp_is_split(nd_sbp.at[k])) nd_sbp.at[k] = FL_PSUM;
     FL_TRY(fl_placement_on_cpu(&host, meta->placement));
@@ -353,7 +364,7 @@ int fl_lua_tostring(lua_State *L)
     bool part = alone || t->meta->is_local;
     p.size = part ? t->meta->window.size : t->meta->shape.dims;
     p.numel = part ? t->meta->local_numel : t->meta->numel;
-    p.summarise = p.numel > THRESHOLD;
+    p.summarise = (double)p.numel > style.threshold;
     p.packed = p.summarise && !part;
     FL_CHECK(L, part ? fl_host_part(&box->tensor, t) : fetch(&box->tensor, t, p.packed));
     p.t = box->tensor;
@@ -364,4 +375,24 @@ int fl_lua_tostring(lua_State *L)
     add_about(&b, t, alone && !is_whole(t->meta) ? alone : NULL);
     luaL_pushresult(&b);
     return 1;
+}
+
+/* _io.print_style([threshold, edge, precision, line width, exponent: true, false, nil]) -> the five that held */
+int fl_lua_print_style(lua_State *L)
+{
+    bool sets = lua_gettop(L) > 0;
+    lua_settop(L, 5);
+    lua_pushnumber(L, style.threshold);
+    lua_pushinteger(L, style.edge);
+    lua_pushinteger(L, style.precision);
+    lua_pushinteger(L, style.line_width);
+    if (style.exponent == EXPONENT_BY_VALUES) lua_pushnil(L);
+    else lua_pushboolean(L, style.exponent == EXPONENT_ALWAYS);
+    if (!sets) return 5;
+    style.threshold = luaL_checknumber(L, 1);
+    style.edge = luaL_checkinteger(L, 2);
+    style.precision = (int)luaL_checkinteger(L, 3);
+    style.line_width = (int)luaL_checkinteger(L, 4);
+    style.exponent = lua_isnil(L, 5) ? EXPONENT_BY_VALUES : lua_toboolean(L, 5) ? EXPONENT_ALWAYS : EXPONENT_NEVER;
+    return 5;
 }
