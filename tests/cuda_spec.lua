@@ -59,6 +59,10 @@ describe("the CUDA plug-in", function()
         else
             assert.is_truthy(line:find("cuda: no GPU: CUDA_VISIBLE_DEVICES= hides them, or there is none; use device \"cpu\"", 1, true), text)
         end
+        local same = [[local function why(f, ...) return (select(2, pcall(f, ...)):gsub("^[^ ]* ", "")) end
+            local x, net = flow.ones(2), flow.nn.Linear(2, 2)
+            print(why(x.to, x, "cuda") == why(x.cuda, x), why(x.to, x, "cuda:1") == why(x.cuda, x, 1), why(net.to, net, "cuda") == why(net.cuda, net))]]
+        assert.are.equal("true\ttrue\ttrue\n", run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=", same))
         assert.are.equal("3\n", run("CUDA_VISIBLE_DEVICES=", "pcall(flow.zeros, 2, {device = \"cuda\"}) print(flow.tensor({1, 2}):sum():item())"))
     end)
 

@@ -100,7 +100,7 @@ local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_a
     index_fill = "index", linear_quantized = "linear", split_with_sizes = "split", take_along_axis = "take",
     ["linalg.matrix_rank"] = "linalg.svdvals", nan_to_num_ = "copy_"}
 for axes = 1, 3 do spoken[("max_pool%dd_with_indices"):format(axes)] = ("max_pool%dd"):format(axes) end
-for _, name in ipairs {"float", "double", "half", "bfloat16", "long", "int", "char", "byte", "bool"} do spoken[name] = "to" end
+for _, name in ipairs {"float", "double", "half", "bfloat16", "long", "int", "char", "byte", "bool", "cpu", "cuda"} do spoken[name] = "to" end
 
 -- The function of a name with dots, "linalg.eig".
 local function function_of(name)

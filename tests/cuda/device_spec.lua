@@ -47,6 +47,14 @@ describe("a tensor on the GPU", function()
             assert.are.same(x:t():totable(), y:t():to("cpu"):totable(), dtype)
             assert.are.same(x:t():totable(), x:t():to("cuda"):totable(), dtype)
         end
+        for _, y in ipairs {flow.ones(2):cuda(), flow.ones(2):cuda(0), flow.ones(2):cuda(nil, {non_blocking = true})} do
+            assert.matches("^cuda", y.device)
+            assert.are.equal(y, y:cuda())
+            assert.are.same({1, 1}, y:cpu():totable())
+        end
+        local net = flow.nn.Linear(2, 2):cuda(0)
+        assert.matches("^cuda", net.weight.device)
+        assert.are.equal("cpu", net:cpu().weight.device)
         local both = flow.ones(3):to{dtype = "float64", device = "cuda"}
         assert.are.equal("float64", both.dtype)
         assert.are.equal("cuda", both.device)

@@ -200,6 +200,31 @@ static int tensor_as(lua_State *L)
     return tensor_to(L);
 }
 
+/* x:cpu() */
+static int tensor_cpu(lua_State *L)
+{
+    fl_lua_check_tensor(L, 1, "cpu", "x");
+    fl_lua_check_count(L, 1, "cpu", "x:cpu()");
+    lua_pushliteral(L, "cpu");
+    return tensor_to(L);
+}
+
+/* x:cuda(), x:cuda(1); {non_blocking =} last, as x:to takes it */
+static int tensor_cuda(lua_State *L)
+{
+    fl_lua_check_tensor(L, 1, "cuda", "x");
+    if (lua_istable(L, 2)) { /* options alone */
+        lua_pushnil(L);
+        lua_insert(L, 2);
+    }
+    fl_lua_check_count(L, 3, "cuda", "x:cuda(index, {non_blocking =})");
+    lua_settop(L, lua_isnoneornil(L, 3) ? 2 : 3);
+    if (lua_isnil(L, 2)) lua_pushliteral(L, "cuda");
+    else lua_pushfstring(L, "cuda:%I", (LUAI_UACINT)fl_lua_check_integer(L, 2, "cuda", "index"));
+    lua_replace(L, 2);
+    return tensor_to(L);
+}
+
 static void open_conversions(lua_State *L, int methods)
 {
     static const struct {
@@ -357,11 +382,20 @@ static int tensor_to_local(lua_State *L)
 
 void fl_lua_open_methods(lua_State *L, int flow, int methods)
 {
-    static const luaL_Reg functions[] = {
-        {"dim", tensor_dim},        {"size", tensor_size},           {"numel", tensor_numel},
-        {"nelement", tensor_numel}, {"stride", tensor_stride},       {"is_contiguous", tensor_is_contiguous},
-        {"to", tensor_to},          {"to_global", tensor_to_global}, {"to_local", tensor_to_local},
-        {"chunk", tensor_chunk},    {"split", tensor_split},         {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"dim", tensor_dim},
+                                         {"size", tensor_size},
+                                         {"numel", tensor_numel},
+                                         {"nelement", tensor_numel},
+                                         {"stride", tensor_stride},
+                                         {"is_contiguous", tensor_is_contiguous},
+                                         {"to", tensor_to},
+                                         {"to_global", tensor_to_global},
+                                         {"to_local", tensor_to_local},
+                                         {"chunk", tensor_chunk},
+                                         {"split", tensor_split},
+                                         {"cpu", tensor_cpu},
+                                         {"cuda", tensor_cuda},
+                                         {NULL, NULL}};
     static const luaL_Reg both[] = {{"chunk", tensor_chunk}, {"split", tensor_split}, {NULL, NULL}};
     fl_lua_set_functions(L, methods, functions);
     fl_lua_set_functions(L, flow, both);

@@ -49,12 +49,10 @@ static const struct { const char *word, *name; } renamed[] = {
     {"LRScheduler", "Scheduler"},
 };
 
-#define CONVERTS(word, dtype) {"tensor", word, "write x:to(\"" dtype "\")"}
 #define DTYPE(word, dtype) {"flow", word, "a dtype is a string: \"" dtype "\""}
 #define IN_FLOW(word, text) {"nn", word, "write " text}
 
 static const struct { const char *place, *word, *text; } advice[] = {
-    CONVERTS("cuda", "cuda"), CONVERTS("cpu", "cpu"),
     {"tensor", "type", "write x:to(\"float32\"); x.dtype is the type it has"},
     {"tensor", "short", "there is no int16; write x:to(\"int32\")"},
     {"tensor", "numpy", "write x:totable() for nested lists, flow.save for a file that Python's safetensors reads"},
@@ -105,7 +103,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"flow", "LongTensor", "write flow.tensor(data, {dtype = \"int64\"})"},
     {"flow", "DoubleTensor", "write flow.tensor(data, {dtype = \"float64\"})"},
     {"flow", "device", "a device is a string: \"cpu\", \"cuda\", \"cuda:1\""},
-    {"flow", "cuda", "write x:to(\"cuda\"); flow.device_count(\"cuda\") says how many GPUs there are"},
+    {"flow", "cuda", "write x:cuda(); flow.device_count(\"cuda\") says how many GPUs there are"},
     {"flow", "functional", "functions are flow's own: flow.relu(x), flow.cross_entropy(x, y)"},
     {"flow", "utils", "write flow.data.loader(dataset, {batch_size = 64})"},
     {"flow", "DataLoader", "write flow.data.loader(dataset, {batch_size = 64})"},

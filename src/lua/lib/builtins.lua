@@ -33,6 +33,8 @@ local list = {
         "it and their positions, which get its gradient; with a tensor, elementwise, as maximum.", "reductions"},
     {"min(x)", "The smallest element (equal ones share its gradient); with an axis (and keepdim) the smallest along " ..
         "it and their positions, which get its gradient; with a tensor, elementwise, as minimum.", "reductions"},
+    {"x:cpu()", "x in the memory of the CPU; x itself if it is there."},
+    {"x:cuda(index)", "x on a GPU, the one of that number if there are several; x itself if it is there."},
     {"x:float()", "x as float32; x itself if it is."},
     {"x:double()", "x as float64; x itself if it is."},
     {"x:half()", "x as float16; x itself if it is."},

@@ -330,8 +330,12 @@ function Module:zero_grad(set_to_none)
 end
 
 for name, where in pairs {
-    half = "float16", bfloat16 = "bfloat16", float = "float32", double = "float64", cpu = "cpu", cuda = "cuda",
+    half = "float16", bfloat16 = "bfloat16", float = "float32", double = "float64", cpu = "cpu",
 } do Module[name] = function(self) return self:to(where) end end
+
+---Moves to a GPU, the one of that number if there are several.
+---@param index integer?
+function Module:cuda(index) return self:to(index and "cuda:" .. index or "cuda") end
 
 -- ---- rarely called: module_more.lua ----
 
@@ -593,7 +597,7 @@ check.methods(Module, "net", {
     "register_state_dict_pre_hook(f: function)", "register_state_dict_post_hook(f: function)",
     "register_load_state_dict_pre_hook(f: function)", "register_load_state_dict_post_hook(f: function)",
     "set_submodule(path: string, module: module)",
-    "half()", "bfloat16()", "float()", "double()", "cpu()", "cuda()", "clone()", "get_submodule(path: string)",
+    "half()", "bfloat16()", "float()", "double()", "cpu()", "cuda(index: integer >= 0?)", "clone()", "get_submodule(path: string)",
     "get_parameter(path: string)", "get_buffer(path: string)", "summary(...: any)",
     "to_empty(where: string)",
     "to_global({placement: placement?, sbp: sbp = B, rules: table?, zero: any?})",
