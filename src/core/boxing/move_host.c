@@ -368,12 +368,7 @@ static size_t address(fl_entry *entry, const struct transfer *transfer)
 }
 
 /* All members come to the same answer: they have seen the same entries. */
-static bool is_shared(const fl_group *group)
-{
-    for (int i = 0; i < group->count; i++)
-        if (fl_group_entry(group, i)->flags & FL_ENTRY_PRIVATE) return false;
-    return group->local;
-}
+static bool is_shared(const fl_group *group) { return group->local && !(group->shown & FL_ENTRY_PRIVATE); }
 
 fl_progress fl_move_progress(const fl_move *move)
 {

@@ -17,6 +17,7 @@ typedef struct fl_group {
     uint64_t hash;                   /* of the ranks: the same on all members */
     uint64_t sequence;               /* meetings so far */
     uint64_t begun;                  /* where it began to count: fl_comm_reset */
+    unsigned shown;                  /* the flags of all entries of the last meeting, joined */
     bool local;                      /* all members map each other's memory */
     bool opened;                     /* the transport has seen it */
     bool broken;                     /* a meeting timed out: the sequence numbers of its members may differ */

@@ -137,7 +137,7 @@ fl_trail fl_history_meet(fl_mark *mark)
     fl_trail t = {.history = h, .from = mark->count, .to = h->count, .hash_from = mark->hash};
     t.hash = h->hash - mark->hash * power(t.to - t.from) + (t.to - t.from);
     for (fl_mark *m = h->marks; m; m = m->next)
-        if (is_within(m->ranks, m->rank_count, mark->ranks, mark->rank_count)) {
+        if (m == mark || is_within(m->ranks, m->rank_count, mark->ranks, mark->rank_count)) {
             m->count = h->count;
             m->hash = h->hash;
         }

@@ -67,8 +67,9 @@ static fl_status compare_entries(fl_group *group, int i, const fl_entry *mine)
 /* All members compare the same entries, so all of them fail or none. */
 static fl_status check_entries(fl_group *group, const fl_entry *mine)
 {
-    for (int i = 0; i < group->count; i++)
-        if (fl_group_entry(group, i)->flags & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
+    group->shown = 0;
+    for (int i = 0; i < group->count; i++) group->shown |= fl_group_entry(group, i)->flags;
+    if (group->shown & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
     for (int i = 1; i < group->count; i++) FL_TRY(compare_entries(group, i, mine));
     return FL_OK;
 }
@@ -78,6 +79,7 @@ static bool names_rank(const char *error) { return strncmp(error, "rank ", 5) ==
 
 fl_status fl_group_poison(const fl_group *group)
 {
+    if (!(group->shown & FL_ENTRY_POISONED)) return FL_OK;
     for (int i = 0; i < group->count; i++) {
         const fl_entry *e = fl_group_entry(group, i);
         if (!(e->flags & FL_ENTRY_POISONED)) continue;

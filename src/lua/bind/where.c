@@ -10,17 +10,20 @@ static const char own_chunk[] = "=flow.";
 
 bool fl_lua_is_own(const lua_Debug *ar) { return strncmp(ar->source, own_chunk, sizeof own_chunk - 1) == 0; }
 
+/* Every queued op and every collective asks. So the source is not asked of C functions, and found is not copied. */
 bool fl_lua_find_line(lua_State *L, lua_Debug *found)
 {
-    lua_Debug ar;
+    lua_Debug own;
     bool any = false;
-    for (int level = 0; lua_getstack(L, level, &ar); level++) {
-        lua_getinfo(L, "Sl", &ar);
-        if (ar.currentline <= 0) continue;
-        if (!any || !fl_lua_is_own(&ar)) *found = ar;
+    for (int level = 0; lua_getstack(L, level, found); level++) {
+        lua_getinfo(L, "l", found);
+        if (found->currentline <= 0) continue;
+        lua_getinfo(L, "S", found);
+        if (!fl_lua_is_own(found)) return true;
+        if (!any) own = *found;
         any = true;
-        if (!fl_lua_is_own(&ar)) return true;
     }
+    if (any) *found = own;
     return any;
 }
 
