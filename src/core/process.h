@@ -21,8 +21,10 @@
 /* Devices and memory, also the memory that the ranks of a host share. */
 #include "memory/arena.h"
 #include "memory/device.h"
-/* The clock; the thread that may call; files of the program that are opened only when needed: transport and devices. */
+/* The clock; numbers with a point; the thread that may call; files of the program that are opened only when needed:
+** transport and devices. */
 #include "base/clock.h"
+#include "base/locale.h"
 #include "base/owner.h"
 #include "base/plugin.h"
 #include "base/version.h"

@@ -5,6 +5,7 @@
 ** without a gradient are left alone; state is made at a parameter's first step.
 */
 #include "api.h"
+#include "base/locale.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -197,7 +198,7 @@ static fl_status set_option(struct settings *settings, enum kind kind, const cha
         if (strcmp(options[i].name, name) == 0 && options[i].of & options_of(kind)) o = &options[i];
     if (!o) return unknown_option(kind, name);
     char *end, *place = (char *)settings + o->offset;
-    double number = strtod(value, &end);
+    double number = fl_plain_number(value, &end);
     if (o->flag) {
         bool on = strcmp(value, "true") == 0;
         if (!on && strcmp(value, "false") != 0)

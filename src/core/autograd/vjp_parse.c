@@ -6,6 +6,7 @@
 ** goes on with terms that nobody evaluates.
 */
 #include "vjp_code.h"
+#include "base/locale.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -174,7 +175,7 @@ static fl_term *parse_primary(struct parser *parser)
     if (!isdigit((unsigned char)*parser->at)) return parse_name(parser);
     char *end;
     fl_term *t = term_new(parser, FL_TERM_NUMBER);
-    t->number = strtod(parser->at, &end);
+    t->number = fl_plain_number(parser->at, &end);
     t->integer = (int64_t)t->number;
     if (!memchr(parser->at, '.', (size_t)(end - parser->at)) && !memchr(parser->at, 'e', (size_t)(end - parser->at)))
         t->kind = FL_TERM_INTEGER;

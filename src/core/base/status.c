@@ -6,6 +6,7 @@
 ** is cut between two characters and ends in "...".
 */
 #include "status.h"
+#include "locale.h"
 #include "utf8.h"
 
 #include <pthread.h>
@@ -75,7 +76,9 @@ size_t fl_text_clean(char *out, size_t size, const char *text, size_t length, co
 /* Formats into `text`; returns its length. */
 static size_t format_raw(char *text, const char *format, va_list args)
 {
+    locale_t before = uselocale(fl_locale_plain());
     int length = vsnprintf(text, RAW_SIZE, format, args);
+    uselocale(before);
     if (length < 0) length = snprintf(text, RAW_SIZE, "%s", format);
     return length < RAW_SIZE ? (size_t)length : RAW_SIZE - 1;
 }

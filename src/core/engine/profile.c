@@ -6,6 +6,7 @@
 ** threads record too, so a lock guards the ring: it costs some 20 ns, only while profiling.
 */
 #include "engine_internal.h"
+#include "base/locale.h"
 #include "value/placement.h"
 
 #include <errno.h>
@@ -136,8 +137,10 @@ static void write_trace(FILE *stream)
     bool first_rank = fseek(stream, 1 - (long)sizeof end, SEEK_END) != 0;
     fputs(first_rank ? head : ",\n", stream);
     write_names(stream);
+    locale_t before = uselocale(fl_locale_plain());
     uint64_t first = recorded > PROFILE_ENTRIES ? recorded - PROFILE_ENTRIES : 0;
     for (uint64_t i = first; i < recorded; i++) write_entry(stream, &entries[i % PROFILE_ENTRIES]);
+    uselocale(before);
     fputs(end, stream);
 }
 

@@ -6,6 +6,7 @@
 */
 #include "registry.h"
 #include "base/hash.h"
+#include "base/locale.h"
 
 #include <assert.h>
 #include <ctype.h>
@@ -186,7 +187,7 @@ static bool read_number(fl_attr *a, const fl_param *param, const char *text)
     char *end;
     if (param->type == FL_ATTR_FLOAT || strpbrk(text, ".ein")) {
         a->kind = FL_NUM_FLOAT;
-        a->number = strtod(text, &end);
+        a->number = fl_plain_number(text, &end);
         return end != text && !*end && (param->type == FL_ATTR_FLOAT || param->type == FL_ATTR_SCALAR);
     }
     a->list[0] = strtoll(text, &end, 10);

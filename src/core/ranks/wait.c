@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "wait.h"
 #include "base/clock.h"
+#include "base/locale.h"
 #include "deadlock.h"
 #include "journal.h"
 #include "shared.h"
@@ -29,7 +30,7 @@ static double timeout_seconds(void)
     if (seconds > 0) return seconds;
     const char *text = getenv("FLOW_TIMEOUT");
     char *end;
-    double given = text && *text ? strtod(text, &end) : 0;
+    double given = text && *text ? fl_plain_number(text, &end) : 0;
     if (text && *text && (*end || !(given > 0))) {
         if (fl_world_get()->rank == 0) fl_warn("FLOW_TIMEOUT=%s is no number of seconds above 0; using 300", text);
         given = 0;

@@ -152,9 +152,11 @@ static void note_number(const fl_operand *operand)
 {
     struct event *e = note(NUMBER);
     if (!e) return;
+    locale_t before = uselocale(fl_locale_plain());
     if (operand->kind == FL_NUM_FLOAT) snprintf(e->number, sizeof e->number, "%.6g", operand->number);
     else if (operand->kind == FL_NONE) snprintf(e->number, sizeof e->number, "nil");
     else snprintf(e->number, sizeof e->number, "%lld", (long long)operand->integer);
+    uselocale(before);
 }
 
 /* plan: how it becomes `wanted`; NULL: it stays as it is. */

@@ -58,8 +58,11 @@ static int number_text(char *buffer, const struct printer *printer, const void *
     double v = fl_lua_read_number(dtype, at);
     if (isnan(v)) return snprintf(buffer, NUMBER_TEXT, "nan");
     if (isinf(v)) return snprintf(buffer, NUMBER_TEXT, v > 0 ? "inf" : "-inf");
-    if (printer->exponent) return snprintf(buffer, NUMBER_TEXT, "%.*e", style.precision, v);
-    return snprintf(buffer, NUMBER_TEXT, "%.*f", printer->whole ? 1 : style.precision, v);
+    locale_t before = uselocale(fl_locale_plain());
+    int n = printer->exponent ? snprintf(buffer, NUMBER_TEXT, "%.*e", style.precision, v)
+                              : snprintf(buffer, NUMBER_TEXT, "%.*f", printer->whole ? 1 : style.precision, v);
+    uselocale(before);
+    return n;
 }
 
 static const char *element_at(const struct printer *printer, int64_t offset)

@@ -72,6 +72,9 @@ end
 
 local TEXT_LIMIT = 40       -- of what is shown of a string
 
+---A number by string.format, for what is read again: with a point, whatever locale the program has set.
+function M.digits(format, number) return (format:format(number):gsub("[^%w+-]+", ".")) end
+
 ---A string as messages show it: in quotes, cut, without control characters.
 ---@param text string
 ---@return string

@@ -143,7 +143,7 @@ local function words_of(value)
     if type(value) == "table" then return "a table" end
     if type(value) == "string" then return ("%q"):format(value) end
     if math.type(value) ~= "float" then return tostring(value) end
-    local digits = ("%.17g"):format(value)
+    local digits = check.digits("%.17g", value)
     return digits:find "^-?%d+$" and digits .. ".0" or digits
 end
 

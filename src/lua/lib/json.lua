@@ -34,7 +34,7 @@ end
 local function encode_number(x)
     if math.type(x) == "integer" then return ("%d"):format(x) end
     if x ~= x or x == math.huge or x == -math.huge then check.fail("json: %s is no JSON number", tostring(x)) end
-    local text = ("%.17g"):format(x)
+    local text = check.digits("%.17g", x)
     return text:find("[.e]") and text or text .. ".0"
 end
 

@@ -170,13 +170,14 @@ for _, name in ipairs {"cycles", "combined"} do
     for key, make in next, (require("flow.optim_lr_" .. name)) do M[key] = make end
 end
 
+local third = check.digits("%.17g", 1 / 3)
 check.takes(M, {
     "lr_scheduler.StepLR(optimizer: optimizer, step_size: integer >= 1, gamma: number >= 0 = 0.1)",
     "lr_scheduler.MultiStepLR(optimizer: optimizer, milestones: integers, gamma: number >= 0 = 0.1)",
-    ("lr_scheduler.ConstantLR(optimizer: optimizer, factor: number 0..1 = %.17g, total_iters: integer >= 0 = 5)")
-        :format(1 / 3),
-    ([[lr_scheduler.LinearLR(optimizer: optimizer, start_factor: number 0..1 = %.17g, end_factor: number 0..1 = 1,
-        total_iters: integer >= 1 = 5)]]):format(1 / 3),
+    ("lr_scheduler.ConstantLR(optimizer: optimizer, factor: number 0..1 = %s, total_iters: integer >= 0 = 5)")
+        :format(third),
+    ([[lr_scheduler.LinearLR(optimizer: optimizer, start_factor: number 0..1 = %s, end_factor: number 0..1 = 1,
+        total_iters: integer >= 1 = 5)]]):format(third),
     "lr_scheduler.ExponentialLR(optimizer: optimizer, gamma: number >= 0)",
     "lr_scheduler.PolynomialLR(optimizer: optimizer, total_iters: integer >= 1 = 5, power: number = 1)",
     "lr_scheduler.CosineAnnealingLR(optimizer: optimizer, T_max: integer >= 1, eta_min: number >= 0 = 0)",

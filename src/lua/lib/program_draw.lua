@@ -247,12 +247,21 @@ local entities = {["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quo
 
 local function escape(s) return (s:gsub('[&<>"]', entities)) end
 
+-- Texts and numbers in place of every %s; numbers get one digit behind the point.
+local function fill(format, ...)
+    local values = {...}
+    for i, value in ipairs(values) do
+        if math.type(value) then values[i] = check.digits("%.1f", value) end
+    end
+    return format:format(table.unpack(values))
+end
+
 local function draw_box(out, node)
     local left, top = node.x - node.width / 2, node.y - node.height / 2
-    out[#out + 1] = ('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="5" fill="%s" stroke="#555"/>'):format(
-        left, top, node.width, node.height, colours[node.kind])
+    out[#out + 1] = fill('<rect x="%s" y="%s" width="%s" height="%s" rx="5" fill="%s" stroke="#555"/>', left,
+        top, node.width, node.height, colours[node.kind])
     for i, line in ipairs(node.lines) do
-        out[#out + 1] = ('<text x="%.1f" y="%.1f"%s>%s</text>'):format(node.x, top + PAD + i * LINE - 4,
+        out[#out + 1] = fill('<text x="%s" y="%s"%s>%s</text>', node.x, top + PAD + i * LINE - 4,
             i == 1 and ' font-weight="bold"' or ' fill="#444"', escape(line))
     end
 end
@@ -261,8 +270,8 @@ end
 local function draw_edge(out, from, to)
     local x, y, u, v = from.x, from.y + from.height / 2, to.x, to.y - to.height / 2
     local arrow = to.kind ~= "bend" and ' marker-end="url(#a)"' or ""
-    out[#out + 1] = ('<path d="M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f" fill="none" stroke="#777"%s/>'):format(
-        x, y, x, (y + v) / 2, u, (y + v) / 2, u, v, arrow)
+    out[#out + 1] = fill('<path d="M%s %sC%s %s %s %s %s %s" fill="none" stroke="#777"%s/>', x, y, x,
+        (y + v) / 2, u, (y + v) / 2, u, v, arrow)
 end
 
 ---The picture as text.
@@ -280,13 +289,12 @@ function M.svg(p)
         end
     end
     if left > right then left, right = 0, 0 end
-    out[1] = ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="%.1f 0 %.1f %.1f" width="%.0f" height="%.0f" ' ..
-        'font-family="monospace" font-size="12" text-anchor="middle">'):format(left - APART, right - left + 2 * APART,
-        height, right - left + 2 * APART, height)
+    out[1] = fill('<svg xmlns="http://www.w3.org/2000/svg" viewBox="%s 0 %s %s" width="%s" height="%s" ' ..
+        'font-family="monospace" font-size="12" text-anchor="middle">', left - APART, right - left + 2 * APART,
+        height, ("%.0f"):format(right - left + 2 * APART), ("%.0f"):format(height))
     out[2] = '<defs><marker id="a" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" ' ..
         'orient="auto"><path d="M0 0L8 4L0 8z" fill="#777"/></marker></defs>'
-    out[3] = ('<rect x="%.1f" width="%.1f" height="%.1f" fill="white"/>'):format(left - APART,
-        right - left + 2 * APART, height)
+    out[3] = fill('<rect x="%s" width="%s" height="%s" fill="white"/>', left - APART, right - left + 2 * APART, height)
     for _, layer in ipairs(layers) do
         for _, node in ipairs(layer) do
             for _, to in ipairs(node.below) do draw_edge(out, node, to) end

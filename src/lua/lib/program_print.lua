@@ -10,9 +10,7 @@ local bytes_text = require("flow.show").bytes
 local M = {}
 
 local function number_text(x)
-    if math.type(x) ~= "float" then return tostring(x) end
-    local text = ("%.6g"):format(x)
-    return text
+    return math.type(x) == "float" and check.digits("%.6g", x) or tostring(x)
 end
 
 ---An attribute as text: {2, 3}, 0.5, mean.
