@@ -156,6 +156,46 @@ describe("other names", function()
         } do assert.are.equal(want, message(function() flow.segment_reduce(x, "sum", options) end)) end
     end)
 
+    it("fake quantization rounds, and its gradient passes where it was in range", function()
+        local inf, nan = math.huge, 0 / 0
+        local x = flow.tensor {-10, -0.26, -0.25, 0.05, 0.15, 0.25, 1, 25, 26, nan, inf}
+        x.requires_grad = true
+        local function check(values, passes, f, ...)
+            x.grad = nil
+            local y = f(x, ...)
+            flow.testing.assert_close(y:detach(), flow.tensor(values), {rtol = 1e-6, atol = 0})
+            y:sum():backward()
+            assert.are.same(passes, x.grad:totable())
+        end
+        local per_tensor, per_channel = flow.fake_quantize_per_tensor_affine, flow.fake_quantize_per_channel_affine
+        local whole = flow.tensor {100}
+        for _, zero in ipairs {100, whole, whole:int()} do
+            for _, scale in ipairs {0.1, flow.tensor(0.1)} do
+                check({-10, -0.3, -0.2, 0, 0.2, 0.2, 1, 15.5, 15.5, -10, 15.5}, {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}, per_tensor, scale, zero, 0, 255)
+            end
+        end
+        check({-0.4, -0.25, -0.25, 0, 0.15, 0.25, 0.2, 25, 13, -0.4, 0.4}, {0, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0}, per_channel,
+            flow.tensor {0.1, 0.25, 0.25, 0.1, 0.05, 0.25, 0.05, 6.25, 3.25, 0.1, 0.1}, flow.zeros(11):int(), 0, -4, 4)
+        -- a zero point of floats is added before rounding
+        local half = flow.fake_quantize_per_channel_affine(flow.tensor {{-0.05}, {0.6}}, flow.tensor {0.05}, flow.tensor {0.5}, -1, -8, 7)
+        flow.testing.assert_close(half, flow.tensor {{-0.025}, {0.325}})
+        assert.are.equal("bfloat16", per_tensor(flow.ones(2, {dtype = "bfloat16"}), flow.tensor(0.5), 0, 0, 3).dtype)
+        local w = x:detach()
+        for want, f in pairs {
+            ["fake_quantize_per_tensor_affine: scale must have one element, got float32[2]"] = function() per_tensor(w, flow.ones(2), 0, 0, 3) end,
+            ["fake_quantize_per_tensor_affine: quant_min must be at most quant_max, got 3 and 0"] = function() per_tensor(w, 1, 0, 3, 0) end,
+            ["fake_quantize_per_tensor_affine: zero_point must be in [quant_min, quant_max] = [0, 3], got 4"] = function() per_tensor(w, 1, 4, 0, 3) end,
+            ["fake_quantize_per_tensor_affine: zero_point must be a whole number or a tensor"] = function() per_tensor(w, 1, 0.5, 0, 3) end,
+            ["fake_quantize_per_tensor_affine: takes a float tensor, x is int64[1]; write x:to(\"float32\")"] = function() per_tensor(whole, 1, 0, 0, 3) end,
+            ["fake_quantize_per_tensor_affine: there is no gradient in scale; write scale:detach()"] = function()
+                per_tensor(x, flow.ones(1):requires_grad_(), 0, 0, 3)
+            end,
+            ["fake_quantize_per_channel_affine: axis 1 is out of range for x float32[11]"] = function() per_channel(w, w, w, 1, 0, 3) end,
+            ["fake_quantize_per_channel_affine: zero_point must be a vector with an element for each position of axis 0 of x float32[11], got int64[1]"] =
+                function() per_channel(w, w, whole, 0, 0, 3) end,
+        } do assert.are.equal(want, message(f)) end
+    end)
+
     it("check what they are given", function()
         assert.are.equal("vander: x must be a vector, got [2, 2]", message(function() flow.vander(flow.ones(2, 2)) end))
         assert.are.equal("chebyshev_polynomial_t: n must be at most 10000, got 2147483648",

@@ -204,3 +204,16 @@ for reduce in ("prod", "mean", "amax", "amin"):
             f"a:clone():index_reduce_(0, flow.tensor{{2, 0, 2}}, b, '{reduce}', {str(include).lower()})",
             lambda a, b, r=reduce, i=include: 2 * (a.index_reduce(0, torch.tensor([2, 0, 2]), b, r, include_self=i),),
             general((4, 3), (3, 3)), order=1)
+
+# quantization that is only pretended
+for zero, text in ((3, "3"), (torch.tensor([3], dtype=torch.int32), "flow.tensor({3}):int()")):
+    scale, of = (0.07, "0.07") if zero == 3 and text == "3" else (torch.tensor([0.07]), "flow.tensor {0.07}")
+    add(f"fake_quantize_per_tensor_affine {text}", f"flow.fake_quantize_per_tensor_affine(a, {of}, {text}, -8, 7)",
+        lambda a, s=scale, z=zero: torch.fake_quantize_per_tensor_affine(a, s, z, -8, 7), general((30, 4)), general(()),
+        general((0, 3)), constant([inf, -inf, nan, 0.0, 1e30]), order=1, dtypes=(torch.float32,), tolerance=1e-3)
+for zeros, text in (([1, 0, -2], "flow.tensor({1, 0, -2}):int()"), ([0.5, -1.25, 0.0], "flow.tensor {0.5, -1.25, 0.0}")):
+    add(f"fake_quantize_per_channel_affine {zeros}",
+        f"flow.fake_quantize_per_channel_affine(a, flow.tensor {{0.1, 0.05, 0.3}}, {text}, 1, -8, 7)",
+        lambda a, z=zeros: torch.fake_quantize_per_channel_affine(
+            a, torch.tensor([0.1, 0.05, 0.3]), torch.tensor(z, dtype=torch.float32 if 0.5 in z else torch.int32), 1, -8, 7),
+        general((20, 3)), general((2, 3, 5)), order=1, dtypes=(torch.float32,), tolerance=1e-3)
