@@ -102,7 +102,7 @@ EMULATED := $(if $(CUDA_HOME),$(OUT)/emulated/flowlua-cuda.so $(OUT)/emulated/fa
 PLUGINS := $(if $(MPI_LIBS),$(OUT)/flowlua-mpi.so) $(if $(CUDA_HOME),$(if $(filter release debug,$(CONFIG)),$(OUT)/flowlua-cuda.so))
 # libflow: the core and its C interface, for other programs. The soname changes when flow.h takes something away.
 VERSION := $(shell sed -n 's/^\#define FL_VERSION "\(.*\)"/\1/p' src/core/base/version.h)
-SONAME = libflow.so.0
+SONAME = libflow.so.1
 LIBRARIES = $(OUT)/libflow.so $(OUT)/libflow.a $(OUT)/flow.so
 LDLIBS_SHARED = -ljansson -lz -lm -ldl -lpthread
 TESTS_C := $(sort $(wildcard tests/c/*.c))

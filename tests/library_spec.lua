@@ -111,14 +111,21 @@ int main() {
     flow_spec spec = {"float32", 1, shape, nullptr, nullptr, nullptr};
     flow_tensor *x = nullptr, *y = nullptr;
     if (flow_open(nullptr) || flow_empty(&x, &spec)) return 1;
-    flow_arg args[] = {flow_of(x), flow_named("dtype", flow_text("int64"))};
-    if (flow_call(&y, 1, "cast", args, 2)) return 2;
+    if (flow_call(&y, 1, "cast", FLOW_ARGS(flow_of(x), flow_named("dtype", flow_text("int64"))))) return 2;
+    flow_unref(x);
+    x = y;
+    flow_arg args[] = {flow_of(x), flow_of(x)};
+    if (flow_call(&y, 1, "add", args, 2)) return 3;
     flow_unref(x);
     flow_unref(y);
     return flow_close();
 }
 ]])
-        assert.are.equal(0, select(2, process.output(compile(source, "-std=c++11 -pedantic " .. shared, "c++"))))
+        for _, compiler in ipairs {"c++", "clang++"} do
+            if process.has(compiler) then
+                assert.are.equal(0, select(2, process.output(compile(source, "-std=c++11 -pedantic " .. shared, compiler))))
+            end
+        end
     end)
 
     -- What tests/host/program.c prints of a program, by this one.

@@ -13,7 +13,7 @@ import ctypes as c
 import operator
 import os
 
-lib = c.CDLL(os.environ.get("FLOW_LIBRARY", "libflow.so.0"))
+lib = c.CDLL(os.environ.get("FLOW_LIBRARY", "libflow.so.1"))
 NONE, TENSOR, TENSORS, INT, INTS, FLOAT, BOOL, TEXT = range(8)
 
 
@@ -90,7 +90,7 @@ class Tensor:
         return self
 
     def backward(self, grad=None):
-        _check(lib.flow_backward(self, grad))
+        _check(lib.flow_backward(self, grad, 0))
 
     @property
     def grad(self):

@@ -51,7 +51,9 @@ static flow_status run(const char *path)
     flow_tensor *inputs[MOST] = {NULL}, *results[MOST] = {NULL};
     flow_status status = flow_program_open(&program, path, NULL);
     if (status != FLOW_OK) return status;
-    int in = flow_program_count(program, FLOW_INPUTS), out = flow_program_count(program, FLOW_OUTPUTS);
+    int in = 0, out = 0;
+    while (flow_program_name(program, FLOW_INPUTS, in)) in++;
+    while (flow_program_name(program, FLOW_OUTPUTS, out)) out++;
     flow_spec spec;
     if (in > MOST || out > MOST) status = flow_fail(FLOW_ERR_VALUE, "too many");
     for (int i = 0; i < in && status == FLOW_OK; i++) {
@@ -67,7 +69,7 @@ static flow_status run(const char *path)
         }
     }
     for (int i = 0; i < in && i < MOST; i++) flow_unref(inputs[i]);
-    flow_program_free(program);
+    flow_program_close(program);
     return status;
 }
 

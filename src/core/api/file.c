@@ -77,11 +77,9 @@ flow_status flow_file_open(flow_file **out, const char *path)
     return FLOW_OK;
 }
 
-int flow_file_count(const flow_file *file) { return file->reader->count; }
-
 const char *flow_file_name(const flow_file *file, int index)
 {
-    return index >= 0 && index < file->reader->count ? file->reader->entries[index].name : NULL;
+    return file && index >= 0 && index < file->reader->count ? file->reader->entries[index].name : NULL;
 }
 
 static fl_status find_entry(int *out, const fl_safetensors *reader, const char *name)

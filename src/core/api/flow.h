@@ -13,8 +13,9 @@
 ** Time. Calls may return before the values are there. What reads values waits for them; an error of an op that ran
 ** later is reported by what needs its value, and by flow_sync.
 **
-** The host. libflow does not end the process, handles no signals and writes nothing to standard output. Warnings go to
-** the function that flow_config names, else to standard error. Callbacks of the host are called without a lock held.
+** The host. libflow does not end the process, handles no signals, sets no locale and writes nothing to standard output.
+** Warnings go to the function that flow_config names, else to standard error. Callbacks of the host are called without a
+** lock held.
 */
 #ifndef FLOW_H
 #define FLOW_H
@@ -44,7 +45,7 @@ typedef enum flow_status {
     FLOW_ERR_IO,         /* files */
     FLOW_ERR_COMM,       /* communication, another rank */
     FLOW_ERR_MISSING,    /* a library, device or feature that is not there */
-    FLOW_ERR_INTERRUPTED /* not used by libflow */
+    FLOW_ERR_INTERRUPTED /* Ctrl-C, in flowlua alone */
 } flow_status;
 
 typedef struct flow_tensor flow_tensor;
@@ -124,7 +125,7 @@ FLOW_API void flow_unref(flow_tensor *tensor);
 /* Tensors that exist: 0 when nothing leaks. */
 FLOW_API int64_t flow_tensor_count(void);
 
-/* ---- what a tensor is ---- */
+/* ---- what a tensor is; of NULL: NULL, 0, false ---- */
 
 FLOW_API const char *flow_dtype(const flow_tensor *tensor);
 FLOW_API int flow_ndim(const flow_tensor *tensor);
@@ -185,10 +186,11 @@ typedef struct flow_arg {
 } flow_arg;
 
 /* Calls an op by the name it has in scripts: "add", "sum", "max", "matmul"; "add_" writes into its first operand.
-** "split", "chunk" and "to" are there, too: a split gives its first `count` pieces. Other functions of scripts that are
-** no ops ("detach", "save") are errors that name what to call. Arguments in the order of the op's signature
-** (flow_signature), then those with names. Where scripts take a number in place of a tensor, so does this. Ops that
-** make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and requires_grad by name.
+** So are "to" (a dtype, or the device of a local tensor), "detach", "split" and "chunk", whose first `count` pieces are
+** given. Other functions of scripts that are no ops ("to_global", "save") are errors that name what to call. Arguments
+** in the order of the op's signature (flow_signature), then those with names. Where scripts take a number in place of a
+** tensor, so does this. Ops that make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and
+** requires_grad by name.
 ** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
 ** count: how many results are wanted, at most as many as the op has with these arguments: "unique" has counts only
 ** where return_counts is true, and they come right after the values where return_inverse is not.
@@ -262,8 +264,13 @@ static inline flow_arg flow_named(const char *name, flow_arg arg)
     return arg;
 }
 
-/* The last two arguments of flow_call. C++ has no such literals: there an array is declared. */
-#ifndef __cplusplus
+/* The last two arguments of flow_call; in C++11 one, of the template at the end. */
+#ifdef __cplusplus
+#define FLOW_ARGS(...) \
+    {                  \
+        __VA_ARGS__    \
+    }
+#else
 #define FLOW_ARGS(...) \
     (const flow_arg[]){__VA_ARGS__}, (int)(sizeof((const flow_arg[]){__VA_ARGS__}) / sizeof(flow_arg))
 #endif
@@ -276,18 +283,15 @@ FLOW_API flow_status flow_from_local(flow_tensor **out, flow_tensor *local, cons
 FLOW_API flow_status flow_to_global(flow_tensor **out, flow_tensor *tensor, const char *placement, const char *sbp);
 /* This rank's part, a view. */
 FLOW_API flow_status flow_to_local(flow_tensor **out, flow_tensor *tensor);
-/* A local tensor on another device. */
-FLOW_API flow_status flow_to_device(flow_tensor **out, flow_tensor *tensor, const char *device);
 
 /* ---- gradients ---- */
 
 FLOW_API flow_status flow_require_grad(flow_tensor *leaf, bool value);
-/* Adds the gradients of all leaves below. grad: of `tensor`; NULL where that has one element. The graph is freed. */
-FLOW_API flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad);
-/* The options that scripts have: the graph stays for another pass; so it does, and the gradients have gradients, too;
-** an x that was not used gets NULL in place of an error. Added together; 0: none. */
+/* Options of a backward pass, added together; 0: none, and the graph is freed. The graph stays for another pass; so it
+** does, and the gradients have gradients, too; of flow_gradients: an x that was not used gets NULL, and is no error. */
 enum { FLOW_RETAIN_GRAPH = 1, FLOW_CREATE_GRAPH = 2, FLOW_ALLOW_UNUSED = 4 };
-FLOW_API flow_status flow_backward_with(flow_tensor *tensor, flow_tensor *grad, int options);
+/* Adds the gradients of all leaves below. grad: of `tensor`; NULL where that has one element. */
+FLOW_API flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad, int options);
 /* The gradients of `tensor` with respect to xs, out[i] of xs[i], which are returned and added to none. */
 FLOW_API flow_status flow_gradients(flow_tensor **out, flow_tensor *tensor, flow_tensor *grad, flow_tensor *const *xs,
                                     int count, int options);
@@ -298,8 +302,6 @@ FLOW_API flow_status flow_set_grad(flow_tensor *leaf, flow_tensor *grad);
 /* Between both nothing is recorded for gradients; pairs may be nested. */
 FLOW_API flow_status flow_no_grad_begin(void);
 FLOW_API flow_status flow_no_grad_end(void);
-/* The same values, not connected to what made them. */
-FLOW_API flow_status flow_detach(flow_tensor **out, flow_tensor *tensor);
 
 /* ---- optimizers ---- */
 
@@ -327,7 +329,6 @@ typedef struct flow_file flow_file;
 FLOW_API flow_status flow_save(const char *path, const char *const *names, flow_tensor *const *tensors, int count);
 /* Ranks that read parts of one tensor need the same file. */
 FLOW_API flow_status flow_file_open(flow_file **out, const char *path);
-FLOW_API int flow_file_count(const flow_file *file);
 FLOW_API const char *flow_file_name(const flow_file *file, int index); /* NULL past the last */
 /* where: device, or placement and sbp; the rest is the file's. NULL: a local tensor on the CPU. */
 FLOW_API flow_status flow_file_read(flow_tensor **out, flow_file *file, const char *name, const flow_spec *where);
@@ -344,13 +345,12 @@ FLOW_API flow_status flow_program_open(flow_program **out, const char *path, con
 /* Inputs in the file's order, of the shapes that it was made for. nout: how many results are wanted. */
 FLOW_API flow_status flow_program_run(flow_tensor **out, int nout, const flow_program *program,
                                       flow_tensor *const *inputs, int count);
-FLOW_API int flow_program_count(const flow_program *program, flow_part part);
 FLOW_API const char *flow_program_name(const flow_program *program, flow_part part, int index); /* NULL past the last */
 /* What an input must be; the texts and the shape are the program's. */
 FLOW_API flow_status flow_program_input(flow_spec *spec, const flow_program *program, int index);
 /* The weight itself, to be trained or read; one reference. */
 FLOW_API flow_tensor *flow_program_weight(const flow_program *program, int index);
-FLOW_API void flow_program_free(flow_program *program);
+FLOW_API void flow_program_close(flow_program *program);
 
 /* ---- sharing memory with other libraries ---- */
 
@@ -407,6 +407,12 @@ FLOW_API flow_tensor *flow_lua_tensor(struct lua_State *L, int index);
 FLOW_API void flow_lua_push(struct lua_State *L, flow_tensor *tensor);
 
 #ifdef __cplusplus
+}
+
+template<size_t n>
+flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg (&args)[n])
+{
+    return flow_call(out, count, op, args, (int)n);
 }
 #endif
 

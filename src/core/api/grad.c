@@ -14,19 +14,17 @@ flow_status flow_require_grad(flow_tensor *leaf, bool value)
     return fl_api_leave(fl_autograd_set_requires_grad(fl_api_in(leaf), value));
 }
 
-flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad) { return flow_backward_with(tensor, grad, 0); }
-
 static fl_status check_options(int options, int known, const char *who, const char *names)
 {
     if ((options & ~known) == 0) return FL_OK;
     return fl_fail(FL_ERR_VALUE, "%s: options are %s, got %d", who, names, options);
 }
 
-flow_status flow_backward_with(flow_tensor *tensor, flow_tensor *grad, int options)
+flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad, int options)
 {
     FL_API_ENTER("flow_backward");
     FL_API_TRY(fl_api_need(tensor, "flow_backward", "tensor"));
-    FL_API_TRY(check_options(options, FLOW_RETAIN_GRAPH | FLOW_CREATE_GRAPH, "flow_backward_with",
+    FL_API_TRY(check_options(options, FLOW_RETAIN_GRAPH | FLOW_CREATE_GRAPH, "flow_backward",
                              "FLOW_RETAIN_GRAPH and FLOW_CREATE_GRAPH"));
     fl_tensor *ys[] = {fl_api_in(tensor)}, *grads[] = {fl_api_in(grad)};
     return fl_api_leave(fl_autograd_backward(ys, grads, 1, options & FLOW_RETAIN_GRAPH, options & FLOW_CREATE_GRAPH));
@@ -91,17 +89,6 @@ flow_status flow_no_grad_end(void)
     return FLOW_OK;
 }
 
-flow_status flow_detach(flow_tensor **out, flow_tensor *tensor)
-{
-    fl_tensor *same;
-    FL_API_ENTER("flow_detach");
-    FL_API_TRY(fl_api_need(out, "flow_detach", "out"));
-    FL_API_TRY(fl_api_need(tensor, "flow_detach", "tensor"));
-    FL_API_TRY(fl_tensor_detach(&same, fl_api_in(tensor)));
-    *out = fl_api_out(same);
-    return FLOW_OK;
-}
-
 /* ---- global tensors ---- */
 
 flow_status flow_from_local(flow_tensor **out, flow_tensor *local, const char *placement, const char *sbp)
@@ -145,21 +132,5 @@ flow_status flow_to_local(flow_tensor **out, flow_tensor *tensor)
     FL_API_TRY(fl_api_need(tensor, "flow_to_local", "tensor"));
     FL_API_TRY(fl_to_local(&part, fl_api_in(tensor), NULL));
     *out = fl_api_out(part);
-    return FLOW_OK;
-}
-
-flow_status flow_to_device(flow_tensor **out, flow_tensor *tensor, const char *device)
-{
-    const fl_placement *place;
-    fl_tensor *there;
-    FL_API_ENTER("flow_to_device");
-    FL_API_TRY(fl_api_need(out, "flow_to_device", "out"));
-    FL_API_TRY(fl_api_need(tensor, "flow_to_device", "tensor"));
-    FL_API_TRY(fl_api_need(device, "flow_to_device", "device"));
-    FL_API_TRY(fl_api_device(&place, "flow_to_device", device));
-    if (!fl_api_in(tensor)->meta->is_local)
-        return (flow_status)fl_fail(FL_ERR_SBP, "flow_to_device: the tensor is global; flow_to_global takes one");
-    FL_API_TRY(fl_to_device(&there, fl_api_in(tensor), place));
-    *out = fl_api_out(there);
     return FLOW_OK;
 }

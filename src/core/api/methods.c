@@ -1,5 +1,5 @@
 /*
-** methods.c -- split, chunk and to, which scripts have as methods over several ops, by their names in flow_call.
+** methods.c -- split, chunk, to and detach by their names in flow_call: scripts have them as methods over several ops.
 */
 #include "entry.h"
 #include "api.h"
@@ -147,6 +147,13 @@ static fl_status call_split(flow_tensor **out, int count, const flow_arg *args, 
 
 /* ---- to ---- */
 
+static bool is_near_dtype(const char *text)
+{
+    for (int d = 0; d < FL_DTYPE_COUNT; d++)
+        if (fl_suggest_distance(text, fl_dtype_name((fl_dtype)d)) >= 0) return true;
+    return false;
+}
+
 /* A dtype or a device from a text. */
 static fl_status read_target(const char **dtype, const char **device, const flow_arg *arg)
 {
@@ -154,8 +161,7 @@ static fl_status read_target(const char **dtype, const char **device, const flow
     if (arg->kind != FLOW_TEXT || !arg->value.text)
         return fl_fail(FL_ERR_VALUE, "to: a dtype or a device must be a text");
     if (arg->name) *(strcmp(arg->name, "dtype") == 0 ? dtype : device) = arg->value.text;
-    else if (fl_dtype_parse(arg->value.text) != FL_DTYPE_COUNT) *dtype = arg->value.text;
-    else *device = arg->value.text;
+    else *(is_near_dtype(arg->value.text) ? dtype : device) = arg->value.text;
     return FL_OK;
 }
 
@@ -171,26 +177,56 @@ static fl_status cast_to(fl_tensor **out, fl_tensor *x, fl_dtype dtype)
     return FL_CALL_WITH(out, &attrs, cast, fl_of(x));
 }
 
+/* On the device: the tensor itself, one reference more, or a copy there. */
+static fl_status move_to(fl_tensor **out, fl_tensor *x, const char *device)
+{
+    const fl_placement *place;
+    FL_TRY(fl_api_device(&place, "to", device));
+    if (x->meta->is_local) return fl_to_device(out, x, place);
+    return fl_fail(FL_ERR_SBP, "to: the tensor is global; flow_to_global takes one");
+}
+
+static fl_status give_one(flow_tensor **out, int count, fl_tensor *made)
+{
+    if (count) out[0] = fl_api_out(made);
+    else fl_tensor_unref(made);
+    return FL_OK;
+}
+
 static fl_status call_to(flow_tensor **out, int count, const flow_arg *args, int nargs)
 {
     static const char *const names[] = {"x", "dtype", "device"};
     const flow_arg *found[MOST_ARGUMENTS];
     const char *dtype_name = NULL, *device = NULL;
-    flow_tensor *there = NULL;
-    fl_tensor *result;
+    fl_tensor *there, *result;
     FL_TRY(find_arguments(found, "to", names, args, nargs));
     for (int i = 1; i < MOST_ARGUMENTS; i++) FL_TRY(read_target(&dtype_name, &device, found[i]));
     if (!dtype_name && !device) return fl_fail(FL_ERR_VALUE, "to: a dtype or a device is missing");
-    fl_dtype dtype = fl_api_in(found[0]->value.tensor)->meta->dtype;
+    fl_tensor *x = fl_api_in(found[0]->value.tensor);
+    fl_dtype dtype = x->meta->dtype;
     if (dtype_name) FL_TRY(fl_api_dtype(&dtype, "to", dtype_name));
     if (count > 1) return fl_fail(FL_ERR_VALUE, "to: it has 1 result, %d were asked for", count);
-    if (device) FL_TRY((fl_status)flow_to_device(&there, found[0]->value.tensor, device));
-    fl_status status = cast_to(&result, fl_api_in(there ? there : found[0]->value.tensor), dtype);
-    fl_tensor_unref(fl_api_in(there));
+    if (device) FL_TRY(move_to(&there, x, device));
+    else there = fl_tensor_ref(x);
+    fl_status status = cast_to(&result, there, dtype);
+    fl_tensor_unref(there);
     FL_TRY(status);
-    if (count) out[0] = fl_api_out(result);
-    else fl_tensor_unref(result);
-    return FL_OK;
+    return give_one(out, count, result);
+}
+
+/* ---- detach ---- */
+
+/* The same values, not connected to what made them. */
+static fl_status call_detach(flow_tensor **out, int count, const flow_arg *args, int nargs)
+{
+    static const char *const names[] = {"x", "", ""};
+    const flow_arg *found[MOST_ARGUMENTS];
+    fl_tensor *same;
+    FL_TRY(find_arguments(found, "detach", names, args, nargs));
+    if (nargs > 1) return fl_fail(FL_ERR_VALUE, "detach: too many arguments: detach(x)");
+    if (count > 1) return fl_fail(FL_ERR_VALUE, "detach: it has 1 result, %d were asked for", count);
+    FL_TRY(fl_tensor_detach(&same, fl_api_in(found[0]->value.tensor)));
+    return give_one(out, count, same);
 }
 
 /* ---- by name ---- */
@@ -201,6 +237,7 @@ const fl_call_method *fl_call_method_find(const char *name)
         {"split", "split(x, size: int or ints, axis: axis = 0)", call_split},
         {"chunk", "chunk(x, count: int, axis: axis = 0)", call_chunk},
         {"to", "to(x, dtype: dtype or device, device: text = nil)", call_to},
+        {"detach", "detach(x)", call_detach},
     };
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i].name, name) == 0) return &methods[i];

@@ -258,7 +258,7 @@ static fl_status open_program(flow_program **out, const char *path, const char *
     FL_TRY(fl_program_read(&p, path));
     fl_status status = check_program(p);
     for (int i = 0; i < p->weight_count && status == FL_OK; i++) status = read_weight(p, &p->weights[i], place);
-    if (status != FL_OK) flow_program_free(p);
+    if (status != FL_OK) flow_program_close(p);
     else *out = p;
     return status;
 }
@@ -273,27 +273,15 @@ flow_status flow_program_open(flow_program **out, const char *path, const char *
 
 /* ---- what it has ---- */
 
-static const fl_program_entry *entries_of(int *count, const flow_program *program, flow_part part)
-{
-    *count = part == FLOW_INPUTS ? program->input_count
-        : part == FLOW_WEIGHTS   ? program->weight_count
-        : part == FLOW_OUTPUTS   ? program->output_count
-                                 : 0;
-    return part == FLOW_INPUTS ? program->inputs : part == FLOW_WEIGHTS ? program->weights : program->outputs;
-}
-
-int flow_program_count(const flow_program *program, flow_part part)
-{
-    int count;
-    entries_of(&count, program, part);
-    return count;
-}
-
 const char *flow_program_name(const flow_program *program, flow_part part, int index)
 {
-    int count;
-    const fl_program_entry *entries = entries_of(&count, program, part);
-    return index >= 0 && index < count ? entries[index].name : NULL;
+    if (!program || index < 0) return NULL;
+    switch (part) {
+    case FLOW_INPUTS: return index < program->input_count ? program->inputs[index].name : NULL;
+    case FLOW_WEIGHTS: return index < program->weight_count ? program->weights[index].name : NULL;
+    case FLOW_OUTPUTS: return index < program->output_count ? program->outputs[index].name : NULL;
+    }
+    return NULL;
 }
 
 flow_status flow_program_input(flow_spec *spec, const flow_program *program, int index)
@@ -315,7 +303,7 @@ flow_status flow_program_input(flow_spec *spec, const flow_program *program, int
 
 flow_tensor *flow_program_weight(const flow_program *program, int index)
 {
-    bool there = index >= 0 && index < program->weight_count;
+    bool there = program && index >= 0 && index < program->weight_count;
     return there ? fl_api_out(fl_tensor_ref(program->weights[index].tensor)) : NULL;
 }
 

@@ -29,7 +29,7 @@ void *fl_program_memory(flow_program *program, size_t size)
     return block->bytes;
 }
 
-void flow_program_free(flow_program *program)
+void flow_program_close(flow_program *program)
 {
     if (!program) return;
     for (int i = 0; i < program->weight_count; i++) fl_tensor_release(program->weights[i].tensor);
@@ -391,7 +391,7 @@ fl_status fl_program_read(flow_program **out, const char *path)
     struct job job = {.path = path, .program = calloc(1, sizeof *job.program)};
     if (!job.program) return out_of_memory();
     fl_status status = read_file(&job);
-    if (status != FL_OK) flow_program_free(job.program);
+    if (status != FL_OK) flow_program_close(job.program);
     else *out = job.program;
     return status;
 }

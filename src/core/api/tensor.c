@@ -144,14 +144,16 @@ int64_t flow_tensor_count(void) { return fl_tensor_count(); }
 
 /* ---- what a tensor is ---- */
 
-const char *flow_dtype(const flow_tensor *tensor) { return fl_dtype_name(fl_api_in(tensor)->meta->dtype); }
-int flow_ndim(const flow_tensor *tensor) { return fl_api_in(tensor)->meta->shape.ndim; }
-const int64_t *flow_shape(const flow_tensor *tensor) { return fl_api_in(tensor)->meta->shape.dims; }
-int64_t flow_numel(const flow_tensor *tensor) { return fl_api_in(tensor)->meta->numel; }
-bool flow_is_global(const flow_tensor *tensor) { return !fl_api_in(tensor)->meta->is_local; }
-const int64_t *flow_local_shape(const flow_tensor *tensor) { return fl_api_in(tensor)->meta->window.size; }
-const int64_t *flow_local_start(const flow_tensor *tensor) { return fl_api_in(tensor)->meta->window.start; }
-const int64_t *flow_strides(const flow_tensor *tensor) { return fl_api_in(tensor)->strides; }
+static const fl_meta *meta_of(const flow_tensor *tensor) { return fl_api_in(tensor)->meta; }
+
+const char *flow_dtype(const flow_tensor *tensor) { return tensor ? fl_dtype_name(meta_of(tensor)->dtype) : NULL; }
+int flow_ndim(const flow_tensor *tensor) { return tensor ? meta_of(tensor)->shape.ndim : 0; }
+const int64_t *flow_shape(const flow_tensor *tensor) { return tensor ? meta_of(tensor)->shape.dims : NULL; }
+int64_t flow_numel(const flow_tensor *tensor) { return tensor ? meta_of(tensor)->numel : 0; }
+bool flow_is_global(const flow_tensor *tensor) { return tensor && !meta_of(tensor)->is_local; }
+const int64_t *flow_local_shape(const flow_tensor *tensor) { return tensor ? meta_of(tensor)->window.size : NULL; }
+const int64_t *flow_local_start(const flow_tensor *tensor) { return tensor ? meta_of(tensor)->window.start : NULL; }
+const int64_t *flow_strides(const flow_tensor *tensor) { return tensor ? fl_api_in(tensor)->strides : NULL; }
 
 const char *flow_describe(char *buffer, size_t size, const flow_tensor *tensor)
 {
@@ -337,7 +339,7 @@ flow_status flow_map(void **data, flow_tensor *tensor, int access)
     fl_tensor *t = fl_api_in(tensor);
     char text[FL_META_TEXT];
     if (t->meta->placement->type != FL_CPU)
-        return (flow_status)fl_fail(FL_ERR_STATE, "flow_map: %s is not on the CPU; copy it with flow_to_device",
+        return (flow_status)fl_fail(FL_ERR_STATE, "flow_map: %s is not on the CPU; flow_call \"to\" copies it there",
                                     fl_meta_placed_text(text, t->meta));
     fl_tensor_data(t); /* a deferred value is computed, and gets its place */
     if (access & FLOW_READ) FL_API_TRY(fl_tensor_wait(t));
