@@ -227,6 +227,14 @@ local digits = {
         {10, 2.088487583762545e-45}, {26.5, 2.2109076642637343e-307}},
     erfinv = {{1e-300, 8.86226925452758e-301}, {-0.4, -0.37080715859355795}, {0.6, 0.5951160814499948}, {0.9999, 2.75106390571208},
         {0.9999999999999999, 5.8635847487551676}},
+    lgamma = {{1e-310, 713.8013788281542}, {0.1, 2.252712651734206}, {0.999999, 5.772164873855652e-07},
+        {1.0000001, -5.772155829918507e-08}, {1.46, -0.12148500100400743}, {1.9999999, -4.2278430309861296e-08},
+        {2.0000001, 4.227843666532498e-08}, {2.5, 0.2846828704729192}, {3.7, 1.428072326665388},
+        {7.99, 8.50501160608848}, {8, 8.525161361065415}, {100.5, 361.4355404677776},
+        {1e+300, 6.897755278982137e+302}, {-1e-300, 690.7755278982137}, {-0.3, 1.4648400508576025},
+        {-1.7, 0.9218446876946375}, {-2.3, 0.36956666345500805}, {-3.2, -0.37243213612996867},
+        {-7.5, -8.404537371451598}, {-8.5, -10.544603534947868}, {-30.3, -74.32837301253049},
+        {-10000000000.5, -220258509322.20462}},
 }
 
 describe("float64 is accurate:", function()
@@ -246,6 +254,19 @@ describe("float64 is accurate:", function()
             end
         end)
     end
+
+    it("lgamma where it is infinite, and where it passes 0", function()
+        local zero = -2.4570247382208005 -- lgamma is 5.6e-17 there, and at -3.1435 near its next zero
+        local x = flow.tensor({0, -0.0, -1, -7, -8, -2.0 ^ 60, inf, -inf, 1e306, 0 / 0, 1, 2, zero, -3.1435}, {dtype = "float64"})
+        local got = flow.lgamma(x):totable()
+        for i = 1, 8 do assert.are.equal(inf, got[i]) end
+        assert.are.equal(inf, got[9])
+        assert.is_true(got[10] ~= got[10])
+        assert.are.equal(0, got[11])
+        assert.are.equal(0, got[12])
+        assert.is_true(math.abs(got[13]) < 1e-15)
+        assert.is_true(math.abs(got[14] - 0.0006296328816886808) < 1e-15)
+    end)
 
     it("powers and their gradients: an element has the same bits among others", function()
         local function all(x, y, g)

@@ -340,14 +340,6 @@ FL_VMATH double fl_pow_f64(double x, double y) { return pow(x, y); }
 FL_VMATH float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 FL_VMATH double fl_fmod_f64(double x, double y) { return fmod(x, y); }
 
-/* The function of the C library that sets no global sign. */
-extern double lgamma_r(double x, int *sign);
-FL_VMATH double fl_lgamma_f64(double x)
-{
-    int sign;
-    return lgamma_r(x, &sign);
-}
-
 /* ---- what both types share ---- */
 
 #define T float
