@@ -104,6 +104,28 @@ describe("factors", function()
         end
     end)
 
+    it("of small matrices, and of some for LAPACK", function()
+        for _, dtype in ipairs {"float32", "float64"} do
+            local eps = dtype == "float64" and 1e-9 or 1e-3
+            for n = 1, 18 do
+                local p = positive(3, n, n):to(dtype)
+                local rest = flow.full({3, n, n}, 0 / 0, {dtype = dtype}):tril(-1) -- which is not read
+                local l, upper = linalg.cholesky(p + mT(rest)), linalg.cholesky(p + rest, true)
+                close(p, l:matmul(mT(l)), eps, dtype .. ", " .. n)
+                assert.is_true(l:equal(l:tril()))
+                close(mT(l), upper, eps)
+                assert.is_true(upper:equal(upper:triu()))
+                for minor = 1, n do
+                    local a = p:clone()
+                    a[{{}, minor - 1, minor - 1}] = minor % 2 == 0 and 0 / 0 or -1
+                    local factor, order = linalg.cholesky_ex(a)
+                    assert.are.same({minor, minor, minor}, order:totable())
+                    assert.is_true(factor:triu(1):eq(0):all():item())
+                end
+            end
+        end
+    end)
+
     it("of which one half is read", function()
         local a = flow.tensor({{2, 9}, {1, 3}}, {dtype = "float64"})
         local lower = flow.tensor({{2, 1}, {1, 3}}, {dtype = "float64"})

@@ -9,14 +9,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SMALL = 16 }; /* rows up to which our own loops are faster: measured */
+enum { SMALL_ROWS = 16 }; /* rows up to which our own loops are faster: measured */
 
 #define REAL float
-#define LU(name) FL_PASTE(name, f32)
-#include "small_lu.inc"
+#define REAL_SQRT sqrtf
+#define SMALL(name) FL_PASTE(name, f32)
+#include "small_factors.inc"
 #define REAL double
-#define LU(name) FL_PASTE(name, f64)
-#include "small_lu.inc"
+#define REAL_SQRT sqrt
+#define SMALL(name) FL_PASTE(name, f64)
+#include "small_factors.inc"
 
 static double cube(const fl_matrices *job) { return (double)job->n * job->n * job->n; }
 
@@ -33,7 +35,7 @@ static int factor(const fl_matrices *job, void *a, const void *matrix, int *pivo
 {
     int n = job->n, lda = leading(n), info = 0;
     fl_matrices_copy(job, a, matrix, (int64_t)n * n);
-    if (n <= SMALL) return job->dtype == FL_FLOAT64 ? factor_f64(a, n, pivots) : factor_f32(a, n, pivots);
+    if (n <= SMALL_ROWS) return job->dtype == FL_FLOAT64 ? factor_f64(a, n, pivots) : factor_f32(a, n, pivots);
     job->lapack->getrf(&n, &n, a, &lda, pivots, &info);
     return info;
 }
@@ -108,7 +110,7 @@ static void fill(const fl_matrices *job, void *out, int64_t elements, double val
 static int run_inverse(const fl_matrices *job, int64_t i, char *scratch)
 {
     int n = job->n, lda = leading(n), again;
-    bool small = n <= SMALL;
+    bool small = n <= SMALL_ROWS;
     void *x = fl_matrices_out(job, 0, i, (int64_t)n * n);
     int *pivots = fl_matrices_take(&scratch, fl_matrices_room_of_ints(n));
     void *a = small ? fl_matrices_take(&scratch, square(job)) : x;
@@ -158,7 +160,7 @@ static void solve_factored(const fl_matrices *job, void *a, const int *pivots, v
 {
     int n = job->n, k = job->k, lda = leading(n), info;
     void *columns = k == 1 ? x : scratch;
-    if (n <= SMALL) {
+    if (n <= SMALL_ROWS) {
         fl_matrices_copy(job, x, b, (int64_t)n * k);
         solve_small(job, a, pivots, x, k, job->choice == 1);
         return;
@@ -219,15 +221,26 @@ static void clear_half(const fl_matrices *job, void *a, bool upper)
     }
 }
 
+/* potrf; the first NaN on the diagonal is no positive minor either, which not every LAPACK says. */
+static int factor_large(const fl_matrices *job, void *a, bool upper)
+{
+    int n = job->n, info;
+    job->lapack->potrf(upper ? "L" : "U", &n, a, &n, &info, 1);
+    for (int i = 0; i < n && !info; i++)
+        if (isnan(fl_matrices_get(job, a, (int64_t)i * n + i))) info = i + 1;
+    return info;
+}
+
 static int run_cholesky(const fl_matrices *job, int64_t i, char *scratch)
 {
-    int n = job->n, lda = leading(n), info;
+    int n = job->n, info;
     bool upper = job->choice == 1;
     void *a = fl_matrices_out(job, 0, i, (int64_t)n * n);
     fl_matrices_copy(job, a, fl_matrices_in(job, 0, i, (int64_t)n * n), (int64_t)n * n);
-    job->lapack->potrf(upper ? "L" : "U", &n, a, &lda, &info, 1);
+    if (n > SMALL_ROWS) info = factor_large(job, a, upper);
+    else info = job->dtype == FL_FLOAT64 ? cholesky_f64(a, n, upper) : cholesky_f32(a, n, upper);
+    if (n > SMALL_ROWS || info) clear_half(job, a, upper);
     if (job->out[1]) ((int64_t *)job->out[1])[i] = info;
-    clear_half(job, a, upper);
     return job->unchecked ? 0 : info;
 }
 const fl_matrix_routine fl_matrix_cholesky = {plan_nothing, run_cholesky, cube};
