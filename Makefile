@@ -301,12 +301,22 @@ Description: tensors with gradients, on one rank or many
 Version: $(VERSION)
 Cflags: -I$${includedir}
 Libs: -L$${libdir} -lflow
-Libs.private: -rdynamic $(LDLIBS_SHARED)
 endef
-export FLOW_PC
+define FLOW_STATIC_PC
+prefix=$(PREFIX)
+libdir=$${prefix}/lib
+includedir=$${prefix}/include
+
+Name: flow-static
+Description: flow, as a part of the program
+Version: $(VERSION)
+Cflags: -I$${includedir}
+Libs: $${libdir}/libflow.a -rdynamic $(LDLIBS_SHARED)
+endef
+export FLOW_PC FLOW_STATIC_PC
 # What ops in shared objects include (src/core/ops/own_ops.h): into include/flowlua.
 OPS_HEADERS = $(eval OPS_HEADERS := $(shell $(CC) -MM -Isrc/core src/core/ops/own_ops.h | tr ' \\' '\n\n' | grep '^src/core' | sort -u))$(OPS_HEADERS)
-install: all ## install program, libflow, headers, flow.pc and plug-ins into PREFIX (default /usr/local)
+install: all ## install program, libflow, headers, files for pkg-config and plug-ins into PREFIX (default /usr/local)
 	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/include" "$(LIBDIR)/pkgconfig"
 	install -m 755 $(OUT)/flowlua "$(DESTDIR)$(PREFIX)/bin/flowlua"
 	install -m 644 src/core/api/flow.h "$(DESTDIR)$(PREFIX)/include/flow.h"
@@ -316,6 +326,7 @@ install: all ## install program, libflow, headers, flow.pc and plug-ins into PRE
 	ln -sf $(SONAME) "$(LIBDIR)/libflow.so"
 	install -m 644 $(OUT)/libflow.a "$(LIBDIR)/libflow.a"
 	printf '%s\n' "$$FLOW_PC" > "$(LIBDIR)/pkgconfig/flow.pc"
+	printf '%s\n' "$$FLOW_STATIC_PC" > "$(LIBDIR)/pkgconfig/flow-static.pc"
 	install -d "$(LIBDIR)/lua/5.4"
 	install -m 644 $(OUT)/flow.so "$(LIBDIR)/lua/5.4/flow.so"
 	$(if $(PLUGINS),install -d "$(LIBDIR)/flowlua")

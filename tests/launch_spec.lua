@@ -45,7 +45,7 @@ describe("--ranks", function()
         assert.are.equal(1, code)
         output, code = run("OMPI_COMM_WORLD_SIZE=2 PMIX_RANK=0 %/alone -e ''")
         assert.are.equal(folder .. "/alone: the ranks of this job cannot work together: flowlua-mpi.so is neither beside the program " ..
-            "nor in ../lib/flowlua; install the package libopenmpi-dev and run make\n", output)
+            "nor in ../lib/flowlua; install the package libopenmpi-dev and run make, or name its folder in FLOW_PLUGINS\n", output)
         assert.are.equal(1, code)
     end)
 

@@ -59,7 +59,7 @@ static void test_who_needs_a_transport(void)
     CHECK(fl_launch_join() == FL_ERR_MISSING);
     CHECK_TEXT(fl_message(),
                "the ranks of this job cannot work together: flowlua-mpi.so is neither beside the program nor in "
-               "../lib/flowlua; install the package libopenmpi-dev and run make");
+               "../lib/flowlua; install the package libopenmpi-dev and run make, or name its folder in FLOW_PLUGINS");
     setenv("FLOW_JOINED", "job/1", 1); /* a rank of this job has started this program */
     CHECK(fl_launch_join() == FL_OK);
     setenv("FLOW_JOINED", "another/1", 1); /* a rank has started the mpirun of this job */

@@ -13,9 +13,9 @@
 ** Time. Calls may return before the values are there. What reads values waits for them; an error of an op that ran
 ** later is reported by what needs its value, and by flow_sync.
 **
-** The host. libflow does not end the process, handles no signals, sets no locale and writes nothing to standard output.
-** Warnings go to the function that flow_config names, else to standard error. Callbacks of the host are called without a
-** lock held.
+** The host. libflow does not end the process, handles no signals, sets no locale and writes nothing to standard
+** output. Warnings go to the function that flow_config names, else to standard error. Callbacks of the host are called
+** without a lock held.
 */
 #ifndef FLOW_H
 #define FLOW_H

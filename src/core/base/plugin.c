@@ -103,10 +103,11 @@ static fl_status fail_missing(const char *name, const char *package)
 {
     const char *given = given_folder();
     if (given) return fl_fail(FL_ERR_MISSING, "flowlua-%s.so is not in the folder of plug-ins, '%s'", name, given);
-    return fl_fail(
-        FL_ERR_MISSING,
-        "flowlua-%s.so is neither beside the program nor in ../lib/flowlua; install the package %s and run make", name,
-        package);
+    return fl_fail(FL_ERR_MISSING,
+                   "flowlua-%s.so is neither beside the program nor in ../lib/flowlua; install the package %s and run "
+                   "make, or name "
+                   "its folder in FLOW_PLUGINS",
+                   name, package);
 }
 
 fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, const char *package)
