@@ -310,6 +310,10 @@ describe("flow.testing.check_op", function()
         fails("own_wrong: derivative 1 of input 1 at 0 is", try)
         define {sbp = {"P -> P"}}
         fails("own_wrong (P) over 2 -> P: element ", try)
+        define {sbp = {"S(0) -> S(0)", "S(-1) -> S(-1)", "S(1) -> S(1)"}}
+        fails("check_op: own_wrong: row 3 of sbp splits an axis that no sample has", try)
+        define {sbp = {"S(0) -> S(0)", "S(1) -> S(1)"}, samples = {"flow.randn(3)", "flow.randn(2, 3)"}}
+        assert.is_true(flow.testing.check_op "own_wrong")
         define {samples = {}}
         fails("check_op: own_wrong has no samples", try)
         define {doc = ""}

@@ -182,7 +182,8 @@ static void fill_op(lua_State *L, fl_own_op *op)
     }
     op->is_shared = op->formula && fl_own_flag(L, 1, "derived");
     op->broadcasts = !fl_own_flag(L, 1, "infer");
-    if (lua_getfield(L, 1, "sbp") == LUA_TTABLE) fl_own_read_rows(L, op, &signature);
+    op->rows_given = lua_getfield(L, 1, "sbp") == LUA_TTABLE;
+    if (op->rows_given) fl_own_read_rows(L, op, &signature);
 }
 
 static bool same_samples(const fl_own_op *a, const fl_own_op *b)

@@ -13,6 +13,7 @@ enum { FL_OWN_ROWS = 64, FL_OWN_ENTRIES = FL_MAX_PARAMS + FL_MAX_OUT };
 
 /* A signature of one hierarchy axis: an SBP for each tensor parameter, then for each result. */
 typedef struct fl_own_row_sbp {
+    bool met; /* by tensors that have the axes which it splits, since testing asked */
     fl_sbp at[FL_OWN_ENTRIES];
 } fl_own_row_sbp;
 
@@ -22,6 +23,7 @@ typedef struct fl_own_op {
     fl_formula *formula;       /* or NULL */
     int functions;             /* registry reference: the table of infer, sbp, forward, backward */
     bool broadcasts;           /* it has no infer */
+    bool rows_given;           /* a list in the definition, and no function */
     int row_count;             /* of the last inference */
     bool is_shared;            /* a formula that the same definition may take over */
     char **samples;            /* owned; NULL-terminated */
@@ -37,6 +39,9 @@ static inline const char *fl_own_plural(int n) { return n == 1 ? "" : "s"; }
 /* own_sbp.c: the rows of the list on top of the stack, which is popped; the hook that offers them. */
 void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *s);
 void fl_own_sbp(fl_sigs *sigs);
+
+/* The first row of a given list that no tensors have met since the last call, counted from 1; 0: there is none. */
+int fl_own_unmet_row(const fl_op *op);
 
 /* own_call.c: the other hooks. */
 fl_status fl_own_infer(fl_infer *infer);

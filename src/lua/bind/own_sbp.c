@@ -106,7 +106,7 @@ static bool splits_broadcast(const fl_sigs *sigs, const fl_sbp *row)
 /* Rows that split axes which a tensor does not have are not for these tensors. */
 void fl_own_sbp(fl_sigs *sigs)
 {
-    const fl_own_op *op = fl_own(sigs->op);
+    fl_own_op *op = (fl_own_op *)sigs->op;
     const fl_signature *s = fl_op_signature(sigs->op);
     fl_sbp *full = malloc(sizeof *full * (size_t)(sigs->nin + sigs->nout));
     for (int r = 0; full && r < op->row_count; r++) {
@@ -119,7 +119,18 @@ void fl_own_sbp(fl_sigs *sigs)
             full[sigs->nin + i] = op->rows[r].at[s->tensor_count + i];
             fits &= resolve(&full[sigs->nin + i], &sigs->out[i]);
         }
+        op->rows[r].met |= fits;
         if (fits && (!op->broadcasts || splits_broadcast(sigs, full))) fl_sig_add(sigs, NULL, full);
     }
     free(full);
+}
+
+int fl_own_unmet_row(const fl_op *op)
+{
+    int unmet = 0;
+    fl_own_op *own = (fl_own_op *)op;
+    if (op->sbp != fl_own_sbp || !own->rows_given) return 0;
+    for (int r = own->row_count; r-- > 0; own->rows[r].met = false)
+        if (!own->rows[r].met) unmet = r + 1;
+    return unmet;
 }

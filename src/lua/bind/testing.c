@@ -5,6 +5,7 @@
 #include "arguments.h"
 #include "members.h"
 #include "op_call.h"
+#include "own_op_parts.h"
 #include "tensors.h"
 
 #include <stdio.h>
@@ -56,6 +57,16 @@ static int testing_op(lua_State *L)
     const fl_lua_call *call = fl_lua_call_of(L, 1);
     if (!call) return 0;
     push_op(L, call->op);
+    return 1;
+}
+
+/* unmet_row(function) -> the first row of an own op's sbp that no tensors have met since the last call; nil: none */
+static int testing_unmet_row(lua_State *L)
+{
+    const fl_lua_call *call = fl_lua_call_of(L, 1);
+    int row = call ? fl_own_unmet_row(call->op) : 0;
+    if (!row) return 0;
+    lua_pushinteger(L, row);
     return 1;
 }
 
@@ -175,6 +186,7 @@ void fl_lua_open_testing(lua_State *L, int flow)
 {
     static const luaL_Reg functions[] = {{"ops", testing_ops},
                                          {"op", testing_op},
+                                         {"unmet_row", testing_unmet_row},
                                          {"set_world", testing_set_world},
                                          {"from_part", testing_from_part},
                                          {"signatures", testing_signatures},

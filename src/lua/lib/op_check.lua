@@ -375,7 +375,10 @@ function M.check_op(op)
         check.fail("check_op: %s changes operands, draws, or takes no tensor", described.name)
     end
     local generator <close> = flow.with_generator(flow.generator(1))  -- luacheck: ignore generator
+    testing.unmet_row(f)
     for _, sample in ipairs(described.samples) do check_sample(described, sample) end
+    local row = testing.unmet_row(f)
+    if row then check.fail("check_op: %s: row %d of sbp splits an axis that no sample has", described.name, row) end
     return true
 end
 
