@@ -31,6 +31,7 @@ return {
     MaxUnpool3d = {{2}, function() return flow.max_pool3d_with_indices(volume(), 2) end},
     FractionalMaxPool2d = {{2, {output_size = 3}}, image}, FractionalMaxPool3d = {{2, {output_ratio = 0.5}}, volume},
     AdaptiveLogSoftmaxWithLoss = {{6, 9, {3, 6}, {div_value = 2}}, function() return flow.randn(2, 6), flow.tensor {1, 7} end},
+    LinearCrossEntropyLoss = {{6, 4, {bias = true}}, function() return flow.randn(2, 6), flow.tensor {1, 3} end},
     BatchNorm1d = {{3}, series}, BatchNorm2d = {{3}, image}, BatchNorm3d = {{3}, volume}, SyncBatchNorm = {{3}, image},
     InstanceNorm1d = {{3}, series}, InstanceNorm2d = {{3, {affine = true}}, image},
     InstanceNorm3d = {{3, {track_running_stats = true}}, volume},

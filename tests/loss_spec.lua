@@ -103,6 +103,96 @@ describe("cross_entropy", function()
     end)
 end)
 
+describe("linear_cross_entropy", function()
+    local function leaf(...) return flow.randn({...}, {dtype = "float64", requires_grad = true}) end
+    local function linear(...) return flow.nn.functional.linear(...) end
+
+    it("by chunks is cross_entropy of linear, with its gradients of two orders", function()
+        flow.manual_seed(3)
+        local x, matrix, bias, t = leaf(37, 6), leaf(11, 6), leaf(11), flow.randint(0, 11, {37})
+        local weight = flow.rand({11}, {dtype = "float64"})
+        t[3], t[36] = -100, -100
+        for _, reduction in ipairs {"mean", "sum", "none"} do
+            for _, b in ipairs {false, bias} do
+                for _, w in ipairs {false, weight} do
+                    local options = {weight = w or nil, reduction = reduction, label_smoothing = 0.1}
+                    local want = flow.cross_entropy(linear(x, matrix, b or nil), t, options)
+                    local leaves = b and {x, matrix, b} or {x, matrix}
+                    local function second(loss)
+                        local first = flow.grad(loss:sum() * 1.5, leaves, {create_graph = true})
+                        local total = 0
+                        for _, g in ipairs(first) do total = total + (g * g):sum() end
+                        return first, flow.grad(total, leaves)
+                    end
+                    local of_want, of_want_again = second(want)
+                    options.linear_bias = b or nil
+                    for _, rows in ipairs {1, 8, 37, 100} do
+                        options.batch_chunk_size = rows
+                        local loss = flow.linear_cross_entropy(x, matrix, t, options)
+                        flow.testing.assert_close(loss, want, {rtol = 1e-12, atol = 1e-12})
+                        local grads = flow.grad(loss:sum() * 1.5, leaves, {retain_graph = true})
+                        local again, twice = second(loss)
+                        for i in ipairs(leaves) do
+                            for have, expected in pairs {[grads[i]] = of_want[i], [again[i]] = of_want[i], [twice[i]] = of_want_again[i]} do
+                                flow.testing.assert_close(have, expected, {rtol = 1e-10, atol = 1e-12})
+                            end
+                        end
+                    end
+                end
+            end
+        end
+    end)
+
+    it("of several axes of classes, of one row and of probabilities", function()
+        local x, matrix = leaf(3, 4), leaf(5, 2, 4)
+        local shares = flow.randn({3, 5, 2}, {dtype = "float64"}):softmax(1)
+        local scores = linear(x, matrix:view(10, 4)):view(3, 5, 2)
+        flow.testing.assert_close(flow.linear_cross_entropy(x, matrix, shares), flow.cross_entropy(scores, shares))
+        local t = flow.randint(0, 5, {3, 2})
+        flow.testing.assert_close(flow.linear_cross_entropy(x, matrix, t, nil, nil, "none"), flow.cross_entropy(scores, t, nil, "none"))
+        local one = flow.linear_cross_entropy(x[0], matrix:select(1, 0), flow.tensor(2))
+        flow.testing.assert_close(one, flow.cross_entropy(linear(x[0], matrix:select(1, 0)), flow.tensor(2)))
+        local none = flow.linear_cross_entropy(flow.zeros(0, 4), flow.ones(5, 4), flow.zeros(0):long(), {reduction = "sum", batch_chunk_size = 2})
+        assert.are.equal(0, none:item())
+    end)
+
+    it("keeps few scores", function()
+        local n, classes = 4096, 8192
+        local x, matrix, t = flow.randn(n, 4):requires_grad_(), flow.randn(classes, 4):requires_grad_(), flow.randint(0, classes, {n})
+        flow.sync()
+        flow.memory {reset_peak = true}
+        local before = flow.memory().live_bytes
+        flow.linear_cross_entropy(x, matrix, t):backward()
+        flow.sync()
+        local peak = flow.memory().peak_bytes - before
+        assert.is_true(peak < n * classes * 4, peak)
+    end)
+
+    it("is a module with its projection", function()
+        local net = flow.nn.LinearCrossEntropyLoss(4, 5, {bias = true, label_smoothing = 0.2, batch_chunk_size = 2})
+        local x, t = flow.randn(7, 4), flow.randint(0, 5, {7})
+        flow.testing.assert_close(net(x, t), flow.cross_entropy(net.linear(x), t, {label_smoothing = 0.2}))
+        local deep = flow.nn.LinearCrossEntropyLoss(4, 5, {out_features = {2, 3}, bias = true})
+        assert.are.equal(30, deep.linear.weight:size(0))
+        assert.are.equal(0, deep(x, flow.randint(0, 5, {7, 2, 3})).ndim)
+        assert.are.equal("LinearCrossEntropyLoss(4, 5\n  (linear): Linear(in=4, out=30, bias=true)\n)", tostring(deep))
+    end)
+
+    it("says what does not fit", function()
+        local x, matrix, t = flow.zeros(4, 3), flow.zeros(5, 3), flow.tensor {0, 1, 2, 9}
+        local f = flow.linear_cross_entropy
+        fails("linear_cross_entropy: input must be [n, in] or [in], got float32[1, 4, 3]", f, x:unsqueeze(0), matrix, t)
+        fails("linear_cross_entropy: linear_weight must be [classes, ..., in] for input float32[4, 3], got float32[3, 5]", f, x, matrix:t(), t)
+        fails("linear_cross_entropy: linear_bias must have the axes of linear_weight float32[5, 3] but the last, got float32[3]", f, x, matrix, t, flow.ones(3))
+        fails("linear_cross_entropy: linear_weight float32[5, 2, 3] of several axes needs an input [n, in], got float32[3]", f, x[0], flow.ones(5, 2, 3), t)
+        fails("linear_cross_entropy: batch_chunk_size must be at least 1, got 0", f, x, matrix, t, {batch_chunk_size = 0})
+        fails("counted from row 2: cross_entropy: target[1] is 9, but input has 5 classes (0 to 4)", f, x, matrix, t, {batch_chunk_size = 2})
+        fails("linear_cross_entropy: has no gradient with respect to weight; detach() it", function()
+            f(x, matrix:clone():requires_grad_(), t:clamp(0, 4), {weight = flow.ones(5):requires_grad_(), batch_chunk_size = 2}):backward()
+        end)
+    end)
+end)
+
 describe("other losses", function()
     it("nll_loss of log_softmax is cross_entropy", function()
         flow.manual_seed(4)

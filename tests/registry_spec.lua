@@ -136,8 +136,10 @@ describe("gradients:", function()
     -- These read one half of a symmetric matrix, but their gradients are those of both: of A and its transpose together.
     local symmetric = {["linalg.cholesky"] = true, ["linalg.cholesky_ex"] = true, ["linalg.eigh"] = true, ["linalg.eigvalsh"] = true}
     local constant = {linalg_ldl_solve = 1}     -- the operand that has no gradient
-    -- Their gradients are not their slopes, but those of what they round: tests/torch_names_spec.lua.
-    local straight = {fake_quantized = true, fake_quantize_per_tensor_affine = true, fake_quantize_per_channel_affine = true}
+    -- Their gradients are not their slopes, but those of what they round (tests/torch_names_spec.lua); or some of their
+    -- results are gradients, which have none.
+    local straight = {fake_quantized = true, fake_quantize_per_tensor_affine = true, fake_quantize_per_channel_affine = true,
+        linear_cross_entropy_sums = true}
     each_sample(function(op, sample, i)
         if straight[op.name] then return end
         if not op.differentiable or op.random then return end -- random numbers have the gradients of their quantiles

@@ -200,3 +200,16 @@ add("ctc_loss", "flow.ctc_loss(flow.log_softmax(a, -1), b, flow.tensor{7, 6}, c,
     drawn((7, 2, 4), whole(1, 1, 3, 0), whole(3, 1)), drawn((7, 2, 4), fixed([[1, 1, 3], [0, 1, 1]], torch.int64), whole(3, 0)), order=1)
 add("ctc_loss of one", "flow.ctc_loss(flow.log_softmax(a, -1), b, flow.tensor(7), c, 0, RED)",
     lambda a, b, c, r: F.ctc_loss(a.log_softmax(-1), b, torch.tensor(7), c, 0, r), drawn((7, 4), whole(1, 2, 3), fixed(3, torch.int64)), order=1)
+
+# projection and loss; PyTorch's own chunks have no gradients of a second order
+for smoothing in (0, 0.3):
+    add(f"linear_cross_entropy {smoothing}",
+        f"flow.linear_cross_entropy(a, b, c, nil, nil, RED, 2, {smoothing}, 3)",
+        lambda a, b, c, r, s=smoothing: F.linear_cross_entropy(a, b, c, reduction=r, ignore_index=2, label_smoothing=float(s)),
+        drawn((7, 4), (5, 4), labels(5, 7)), drawn((6, 3), (4, 3), labels(4, 6)))
+add("linear_cross_entropy in chunks", "flow.linear_cross_entropy(a, b, c, nil, nil, RED)",
+    lambda a, b, c, r: F.linear_cross_entropy(a, b, c, reduction=r, options=torch.nn.LinearCrossEntropyOptions()),
+    drawn((300, 4), (40, 4), labels(40, 300)), reductions=("mean", "sum"), order=1)
+add("linear_cross_entropy of probabilities", "flow.linear_cross_entropy(a, b, c:detach(), nil, nil, RED)",
+    lambda a, b, c, r: F.linear_cross_entropy(a, b, c.detach(), reduction=r), drawn((3, 4), (5, 2, 4), shares(3, 5, 2)),
+    drawn((3, 4), (5, 4), shares(3, 5)), order=1)

@@ -486,7 +486,8 @@ local files = {
         "ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d CircularPad1d " ..
         "CircularPad2d CircularPad3d Upsample UpsamplingNearest2d UpsamplingBilinear2d PixelShuffle " ..
         "PixelUnshuffle ChannelShuffle Unfold Fold",
-    nn_adaptive = "FractionalMaxPool2d FractionalMaxPool3d AdaptiveLogSoftmaxWithLoss",
+    nn_adaptive = "FractionalMaxPool2d FractionalMaxPool3d AdaptiveLogSoftmaxWithLoss " ..
+        "LinearCrossEntropyLoss",
     nn_activation = "ELU CELU SELU LeakyReLU Hardtanh ReLU6 Hardsigmoid Hardswish Mish Threshold Hardshrink " ..
         "Softshrink Tanhshrink Softplus Softsign LogSigmoid GLU Softmin LogSoftmax Softmax2d Dropout1d Dropout2d " ..
         "Dropout3d AlphaDropout FeatureAlphaDropout RReLU PReLU",

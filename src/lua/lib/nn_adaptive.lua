@@ -1,4 +1,4 @@
--- nn_adaptive.lua -- layers of flow.nn: fractional pooling, and a softmax over many classes of unequal frequency.
+-- nn_adaptive.lua -- layers of flow.nn: fractional pooling, and losses over many classes with their projections.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -142,5 +142,55 @@ function Adaptive:extra() return ("%d, %d"):format(self.in_features, self.n_clas
 signatures(Adaptive, "AdaptiveLogSoftmaxWithLoss(in_features: integer >= 1, n_classes: integer >= 2, cutoffs: list, " ..
     "{div_value: number >= 1 = 4, head_bias: boolean = false})", "forward(input: tensor, target: tensor)")
 check.methods(Adaptive, "layer", {"log_prob(input: tensor)", "predict(input: tensor)"})
+
+-- ---- projection and cross-entropy ----
+
+---A linear layer and the cross-entropy of its results, without all of them in memory: flow.linear_cross_entropy.
+---@class flow.nn.LinearCrossEntropyLoss: flow.nn.Module
+local LinearLoss = Module:extend("LinearCrossEntropyLoss")
+classes.LinearCrossEntropyLoss = LinearLoss
+
+-- Sizes of the parameters as the function takes them: the axes of classes, then those of the result, then `last`.
+local function axes_of(self, last)
+    local list = {self.num_classes, table.unpack(self.out_features)}
+    list[#list + 1] = last
+    return list
+end
+
+---@param in_features integer
+---@param num_classes integer
+---@param opts table
+function LinearLoss:init(in_features, num_classes, opts)
+    self.num_classes, self.out_features = num_classes, {table.unpack(opts.out_features or {})}
+    local outputs = num_classes
+    for _, n in ipairs(self.out_features) do
+        outputs = outputs * check.integer("LinearCrossEntropyLoss", "a size of out_features", n, 1)
+    end
+    self.linear = flow.nn.Linear(in_features, outputs, {bias = opts.bias})
+    self:register_buffer("weight", opts.weight)
+    self.reduction, self.ignore_index, self.label_smoothing = opts.reduction, opts.ignore_index, opts.label_smoothing
+    self.batch_chunk_size = opts.batch_chunk_size
+end
+
+---@param input any [n, in_features] or [in_features]
+---@param target any labels [n, out_features...], or probabilities [n, num_classes, out_features...]
+function LinearLoss:forward(input, target)
+    local matrix, bias = self.linear.weight, self.linear.bias
+    if #self.out_features > 0 then
+        matrix = matrix:view(axes_of(self, matrix:size(1)))
+        bias = bias and bias:view(axes_of(self))
+    end
+    return flow.linear_cross_entropy(input, matrix, target, bias, self.weight, {
+        reduction = self.reduction, ignore_index = self.ignore_index, label_smoothing = self.label_smoothing,
+        batch_chunk_size = self.batch_chunk_size,
+    })
+end
+
+function LinearLoss:extra() return ("%d, %d"):format(self.linear.weight:size(1), self.num_classes) end
+
+signatures(LinearLoss, "LinearCrossEntropyLoss(in_features: integer >= 1, num_classes: integer >= 1, " ..
+    "{out_features: list?, bias: boolean = false, weight: tensor?, reduction: mean|sum|none = mean, " ..
+    "ignore_index: integer = -100, label_smoothing: number = 0, batch_chunk_size: integer >= 1?})",
+    "forward(input: tensor, target: tensor)")
 
 return classes
