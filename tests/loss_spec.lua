@@ -301,7 +301,46 @@ describe("softmax", function()
     end)
 end)
 
+describe("rows of 16-bit floats", function()
+    -- They are converted a few at a time; those that are not contiguous, all at once.
+    it("have the results of float32, rounded", function()
+        flow.manual_seed(12)
+        for _, dtype in ipairs {"bfloat16", "float16"} do
+            for _, sizes in ipairs {{0, 3}, {1, 1}, {70, 3}, {5, 33}, {40, 1024}, {2, 2049}, {3, 5000}} do
+                local rows, n = sizes[1], sizes[2]
+                local x, g, w, b = flow.randn(rows, n):to(dtype), flow.randn(rows, n):to(dtype), flow.randn(n):to(dtype), flow.randn(n):to(dtype)
+                for name, f in pairs {
+                    softmax = function(t) return t:softmax(-1) end,
+                    log_softmax = function(t) return t:log_softmax(-1) end,
+                    layer_norm = function(t, p, q) return flow.layer_norm(t, n, p, q) end,
+                } do
+                    local what = ("%s of %s[%d, %d]"):format(name, dtype, rows, n)
+                    local want = f(x:to("float32"), w:to("float32"), b:to("float32")):to(dtype)
+                    assert(f(x, w, b):equal(want), what)
+                    local strided = x:t():contiguous():t()
+                    assert(f(strided, w, b):equal(want), what .. ", strided")
+                    local function slope(t)
+                        local leaf = t:detach():requires_grad_()
+                        return flow.grad(f(leaf, w, b), leaf, {grad_outputs = {g}})
+                    end
+                    assert(slope(x):equal(slope(strided)), "gradient of " .. what)
+                end
+            end
+        end
+    end)
+end)
+
 describe("layer_norm", function()
+    it("of long rows far from 0 keeps its digits", function()
+        flow.manual_seed(13)
+        for _, n in ipairs {2047, 2049, 10000} do
+            local x = flow.randn({3, n}, {dtype = "float64"}) + 1000
+            local z = (x - x:mean(1, true)) / (x:var(1, 0, true) + 1e-5):sqrt()
+            assert.is_true((flow.layer_norm(x, n) - z):abs():amax():item() < 1e-11)
+            assert.is_true((flow.layer_norm(x:float(), n) - z):abs():amax():item() < 5e-4)
+        end
+    end)
+
     it("agrees with mean and variance written out, weight and bias given or not", function()
         flow.manual_seed(6)
         for _, shape in ipairs {{3, 7}, {2, 3, 64}, {70, 65}, {1, 130}} do

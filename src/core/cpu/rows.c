@@ -3,13 +3,19 @@
 **
 ** The elements of rows along an axis that is not the last lie `inner` apart: tiles of neighbouring rows are gathered
 ** into scratch memory, run through the contiguous kernel and scattered back. Softmax takes them as columns where there
-** are enough for vectors.
+** are enough for vectors. Rows of 16-bit floats become float32 in scratch memory, a few at a time.
 */
 #include "rows.h"
+#include "convert.h"
 #include "stage.h"
 #include "memory/scratch.h"
 
-enum { TILE_LANES = 16, COLUMNS = 64 };
+enum {
+    TILE_LANES = 16,
+    COLUMNS = 64,
+    WIDENED = 2048,  /* elements that become float32 at a time: with those of all operands they stay in the L1 */
+    WIDE_SCRATCH = 2 /* slot of fl_scratch; the caller has operands and sums in the others */
+};
 static const double NS_PER_ELEMENT = 0.2;
 
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype)
@@ -36,6 +42,7 @@ typedef void (*row_body)(const void *context, const fl_row_kernels *kernels, int
 struct row_job {
     const fl_row_kernels *kernels;
     fl_row_shape shape;
+    fl_dtype dtype; /* of out and in */
     size_t item;
     row_body body;
     const void *context;
@@ -44,13 +51,41 @@ struct row_job {
     int failed;
 };
 
+static void plain_rows(const struct row_job *job, int64_t row, int64_t rows)
+{
+    int64_t skip = row * job->shape.n * (int64_t)job->item;
+    const void *in[ROW_INPUTS];
+    for (int i = 0; i < ROW_INPUTS; i++) in[i] = job->in[i] ? (const char *)job->in[i] + skip : NULL;
+    job->body(job->context, job->kernels, row, rows, job->out ? (char *)job->out + skip : NULL, in);
+}
+
+/* The same of 16-bit floats; wide: room for the elements of all operands in float32. */
+static void narrow_rows(const struct row_job *job, int64_t row, int64_t rows, float *wide)
+{
+    int64_t n = rows * job->shape.n, skip = row * job->shape.n * (int64_t)job->item;
+    const fl_convert_table *loops = FL_BY_LEVEL(fl_convert_loops);
+    fl_convert_loop widen = (*loops)[job->dtype][FL_FLOAT32], narrow = (*loops)[FL_FLOAT32][job->dtype];
+    const void *in[ROW_INPUTS];
+    for (int i = 0; i < ROW_INPUTS; i++) {
+        in[i] = job->in[i] ? wide + (i + 1) * n : NULL;
+        if (job->in[i]) widen(wide + (i + 1) * n, (const char *)job->in[i] + skip, n);
+    }
+    job->body(job->context, job->kernels, row, rows, job->out ? wide : NULL, in);
+    if (job->out) narrow((char *)job->out + skip, wide, n);
+}
+
 static void contiguous_rows(void *context, int64_t begin, int64_t end)
 {
     struct row_job *j = context;
-    int64_t skip = begin * j->shape.n * (int64_t)j->item;
-    const void *in[ROW_INPUTS];
-    for (int i = 0; i < ROW_INPUTS; i++) in[i] = j->in[i] ? (const char *)j->in[i] + skip : NULL;
-    j->body(j->context, j->kernels, begin, end - begin, j->out ? (char *)j->out + skip : NULL, in);
+    int64_t n = j->shape.n, block = n < WIDENED && n > 0 ? WIDENED / n : 1;
+    if (j->dtype == FL_FLOAT32 || j->dtype == FL_FLOAT64) {
+        plain_rows(j, begin, end - begin);
+        return;
+    }
+    float *wide = fl_scratch(WIDE_SCRATCH, (ROW_INPUTS + 1) * (size_t)(block * n) * sizeof(float) + 64);
+    if (!wide) __atomic_store_n(&j->failed, 1, __ATOMIC_RELAXED);
+    for (int64_t row = begin; row < end && wide; row += block)
+        narrow_rows(j, row, end - row < block ? end - row : block, wide);
 }
 
 /* One tile of neighbouring rows. */
@@ -83,16 +118,28 @@ static void strided_rows(void *context, int64_t begin, int64_t end)
     for (int64_t t = begin; t < end; t++) tile_rows(j, t / tiles, t % tiles * TILE_LANES, scratch);
 }
 
+static void row_job_open(struct row_job *job, fl_dtype dtype)
+{
+    job->dtype = dtype;
+    job->kernels = fl_row_kernels_of(dtype);
+    job->item = fl_dtype_size(dtype);
+}
+
+static fl_status row_job_close(const struct row_job *job)
+{
+    return job->failed
+        ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)job->shape.n)
+        : FL_OK;
+}
+
 static fl_status run_rows(struct row_job *job, fl_dtype dtype)
 {
     const fl_row_shape *s = &job->shape;
-    job->kernels = fl_row_kernels_of(dtype);
-    job->item = fl_dtype_size(dtype);
+    row_job_open(job, dtype);
     double row_ns = (double)s->n * NS_PER_ELEMENT;
     if (s->inner == 1) fl_team_for(s->outer, row_ns, contiguous_rows, job);
     else fl_team_for(s->outer * ((s->inner + TILE_LANES - 1) / TILE_LANES), 3 * row_ns * TILE_LANES, strided_rows, job);
-    return job->failed ? fl_fail(FL_ERR_MEMORY, "out of memory for scratch space of rows of %lld", (long long)s->n)
-                       : FL_OK;
+    return row_job_close(job);
 }
 
 /* ---- softmax ---- */
@@ -209,35 +256,52 @@ fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *nll, void *dx, const
 
 /* ---- layer_norm ---- */
 
-struct norm_job {
-    const fl_row_kernels *kernels;
-    const fl_layer_norm *a;
-    size_t item;
-    int64_t rows, block, blocks; /* rows of a block; number of blocks */
-    char *partial;               /* [blocks][2][n]: sums for dweight and dbias */
-    char *sums;                  /* [2][n] */
-};
-
-static void norm_rows(void *context, int64_t begin, int64_t end)
+static void norm_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+                      const void *const *in)
 {
-    struct norm_job *j = context;
-    j->kernels->layer_norm(j->a, begin, end - begin);
+    kernels->layer_norm(context, row, rows, out, in[0]);
 }
 
-void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows)
+fl_status fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *y, const void *x)
 {
-    struct norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm};
-    fl_team_for(rows, (double)norm->n * NS_PER_ELEMENT, norm_rows, &j);
+    struct row_job j = {.shape = {rows, norm->n, 1}, .body = norm_body, .context = norm, .out = y, .in = {x}};
+    return run_rows(&j, dtype);
+}
+
+struct norm_job {
+    struct row_job rows; /* g and x to dx */
+    const fl_layer_norm *norm;
+    size_t item;                  /* of a sum */
+    int64_t count, block, blocks; /* of rows; rows of a block; number of blocks */
+    char *partial;                /* [blocks][2][n]: sums for dweight and dbias */
+    char *sums;                   /* [2][n] */
+};
+
+struct norm_block {
+    const fl_layer_norm *norm;
+    char *dweight, *dbias;
+};
+
+static void norm_backward_body(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
+                               const void *const *in)
+{
+    const struct norm_block *block = context;
+    kernels->layer_norm_backward(block->norm, row, rows, out, in[0], in[1], block->dweight, block->dbias);
 }
 
 static void norm_blocks(void *context, int64_t begin, int64_t end)
 {
     struct norm_job *j = context;
-    size_t row_bytes = (size_t)j->a->n * j->item;
+    size_t row_bytes = (size_t)j->norm->n * j->item;
     for (int64_t b = begin; b < end; b++) {
-        int64_t first = b * j->block, rows = j->rows - first < j->block ? j->rows - first : j->block;
         char *sums = j->partial + (size_t)b * 2 * row_bytes;
-        j->kernels->layer_norm_backward(j->a, first, rows, sums, sums + row_bytes);
+        int64_t first = b * j->block, last = first + j->block < j->count ? first + j->block : j->count;
+        struct norm_block block = {j->norm, sums, sums + row_bytes};
+        struct row_job rows = j->rows;
+        rows.context = &block;
+        memset(sums, 0, 2 * row_bytes);
+        contiguous_rows(&rows, first, last);
+        if (rows.failed) __atomic_store_n(&j->rows.failed, 1, __ATOMIC_RELAXED);
     }
 }
 
@@ -247,26 +311,32 @@ enum { SUM_COLUMNS = 64 };
 static void norm_sums(void *context, int64_t begin, int64_t end)
 {
     struct norm_job *j = context;
-    int64_t columns = 2 * j->a->n, from = begin * SUM_COLUMNS,
+    int64_t columns = 2 * j->norm->n, from = begin * SUM_COLUMNS,
             to = end * SUM_COLUMNS < columns ? end * SUM_COLUMNS : columns;
     size_t skip = (size_t)from * j->item;
-    j->kernels->sum_rows(j->sums + skip, j->partial + skip, j->blocks, columns, to - from);
+    j->rows.kernels->sum_rows(j->sums + skip, j->partial + skip, j->blocks, columns, to - from);
 }
 
-fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dweight,
-                                     void *dbias)
+fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dx, const void *g,
+                                     const void *x, void *dweight, void *dbias)
 {
-    struct norm_job j = {.kernels = fl_row_kernels_of(dtype), .a = norm, .item = fl_dtype_size(dtype), .rows = rows};
-    j.block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64;
+    struct norm_job j = {
+        .rows = {.shape = {rows, norm->n, 1}, .body = norm_backward_body, .out = dx, .in = {g, x}},
+        .norm = norm,
+        .item = fl_dtype_size(fl_dtype_compute(dtype)),
+        .count = rows,
+        .block = (rows + 63) / 64 < 32 ? 32 : (rows + 63) / 64,
+    };
     j.blocks = (rows + j.block - 1) / j.block;
     size_t row_bytes = (size_t)norm->n * j.item;
     if (row_bytes == 0) return FL_OK;
     j.sums = fl_scratch(FL_KERNEL_SCRATCH, (size_t)(j.blocks + 1) * 2 * row_bytes + 64);
     if (!j.sums) return fl_fail(FL_ERR_MEMORY, "layer_norm: out of memory for scratch space");
     j.partial = j.sums + 2 * row_bytes;
+    row_job_open(&j.rows, dtype);
     fl_team_for(j.blocks, (double)(j.block * norm->n) * NS_PER_ELEMENT, norm_blocks, &j);
     fl_team_for((2 * norm->n + SUM_COLUMNS - 1) / SUM_COLUMNS, (double)(j.blocks * SUM_COLUMNS) * 0.1, norm_sums, &j);
     memcpy(dweight, j.sums, row_bytes);
     memcpy(dbias, j.sums + row_bytes, row_bytes);
-    return FL_OK;
+    return row_job_close(&j.rows);
 }

@@ -40,11 +40,9 @@ typedef struct fl_nll {
 typedef struct fl_layer_norm {
     int64_t n;
     double eps;
-    const void *x, *weight, *bias; /* weight, bias: [n] or NULL */
-    void *y, *mean, *rstd;
-    /* backward */
-    const void *g, *mean_in, *rstd_in;
-    void *dx;
+    const void *weight, *bias;     /* [n] or NULL */
+    void *mean, *rstd;             /* [rows]: forward out */
+    const void *mean_in, *rstd_in; /* [rows]: backward in */
 } fl_layer_norm;
 
 /* Of one level and type; `row` is the first of `rows` rows, arrays of one value per row are whole. */
@@ -57,8 +55,10 @@ typedef struct fl_row_kernels {
                                      bool logs);
     void (*nll)(const fl_nll *nll, int64_t row, int64_t rows, const void *x);
     void (*nll_backward)(const fl_nll *nll, int64_t row, int64_t rows, void *dx, const void *x);
-    void (*layer_norm)(const fl_layer_norm *norm, int64_t row, int64_t rows);
-    void (*layer_norm_backward)(const fl_layer_norm *norm, int64_t row, int64_t rows, void *dweight, void *dbias);
+    void (*layer_norm)(const fl_layer_norm *norm, int64_t row, int64_t rows, void *y, const void *x);
+    /* dweight and dbias [n] are added to */
+    void (*layer_norm_backward)(const fl_layer_norm *norm, int64_t row, int64_t rows, void *dx, const void *g,
+                                const void *x, void *dweight, void *dbias);
     void (*sum_rows)(void *out, const void *x, int64_t rows, int64_t stride, int64_t n);
     void (*add)(void *y, const void *x, int64_t n); /* y[0..n) += x[0..n) */
     /* rows [lane][n] from or to `lanes` neighbouring strided rows */
@@ -69,7 +69,8 @@ typedef struct fl_row_kernels {
 FL_DECLARE_LEVELS(const fl_row_kernels, fl_row_kernels_f32);
 FL_DECLARE_LEVELS(const fl_row_kernels, fl_row_kernels_f64);
 
-/* dtype is float32 or float64 in all of these. */
+/* dtype, of x, y, g and dx: float32 or float64; float16 and bfloat16, which are converted a few rows at a time, where
+** inner is 1. What there is per row, column or class is then float32. */
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs);
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape,
@@ -79,9 +80,9 @@ double fl_cpu_nll_weights(fl_dtype dtype, const void *weight, int64_t classes);
 fl_status fl_cpu_nll(fl_dtype dtype, const fl_nll *nll, const void *x, fl_row_shape shape);
 /* x is NULL without lse. */
 fl_status fl_cpu_nll_backward(fl_dtype dtype, const fl_nll *nll, void *dx, const void *x, fl_row_shape shape);
-void fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows);
+fl_status fl_cpu_layer_norm(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *y, const void *x);
 /* dweight and dbias are summed over blocks of rows whose size depends on `rows` alone. */
-fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dweight,
-                                     void *dbias);
+fl_status fl_cpu_layer_norm_backward(fl_dtype dtype, const fl_layer_norm *norm, int64_t rows, void *dx, const void *g,
+                                     const void *x, void *dweight, void *dbias);
 
 #endif

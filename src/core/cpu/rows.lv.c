@@ -7,7 +7,10 @@
 #include "rows.h"
 #include "simd.h"
 
-enum { COLUMN_VECTORS = 4 }; /* that softmax takes side by side */
+enum {
+    COLUMN_VECTORS = 4, /* that softmax takes side by side */
+    MOMENTS = 2048      /* elements whose mean and deviations are taken together */
+};
 
 #define T float
 #define FL_T(name) name##_f32

@@ -31,7 +31,8 @@ fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
     for (int i = 0; i < kernel->nin; i++)
         if (!(as_is >> i & 1u)) bytes += staged_bytes(&kernel->in[i], staged_dtype(kernel->in[i].dtype, stage->dtype));
     for (int i = 0; i < kernel->nout; i++)
-        bytes += staged_bytes(&kernel->out[i], staged_dtype(kernel->out[i].dtype, stage->dtype));
+        if (!(as_is & FL_STAGE_RESULT(i)))
+            bytes += staged_bytes(&kernel->out[i], staged_dtype(kernel->out[i].dtype, stage->dtype));
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
     if (bytes && !scratch)
         return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", kernel->name, bytes);
@@ -48,10 +49,24 @@ fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
     }
     for (int i = 0; i < kernel->nout; i++) {
         fl_dtype dtype = staged_dtype(kernel->out[i].dtype, stage->dtype);
-        stage->out[i] = fits(&kernel->out[i], dtype) ? kernel->out[i].data : scratch;
+        stage->out[i] = kernel->out[i].data;
+        if (as_is & FL_STAGE_RESULT(i) || fits(&kernel->out[i], dtype)) continue;
+        stage->out[i] = scratch;
         scratch += staged_bytes(&kernel->out[i], dtype);
     }
     return FL_OK;
+}
+
+uint32_t fl_stage_narrow(const fl_kernel *kernel, uint32_t mask)
+{
+    fl_dtype dtype = kernel->out[0].dtype;
+    bool all = dtype == FL_FLOAT16 || dtype == FL_BFLOAT16;
+    for (int i = 0; i < kernel->nin + kernel->nout && all; i++) {
+        int result = i - kernel->nin;
+        const fl_view *v = result < 0 ? &kernel->in[i] : &kernel->out[result];
+        if (mask & (result < 0 ? 1u << i : FL_STAGE_RESULT(result))) all = v->contiguous && v->dtype == dtype;
+    }
+    return all ? mask : 0;
 }
 
 void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i)

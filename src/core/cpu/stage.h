@@ -20,9 +20,16 @@ typedef struct fl_stage {
     void *out[FL_MAX_OUT];
 } fl_stage;
 
-/* Floats become the compute dtype of out[0]'s dtype, integers int64, bools stay. Operands of the mask as_is are
-** not touched: their views tell where they are. */
+/* Result i in a mask of operands. */
+#define FL_STAGE_RESULT(i) (1u << (FL_STAGE_OPERANDS + (i)))
+
+/* Floats become the compute dtype of out[0]'s dtype, integers int64, bools stay. Operands and results of the mask as_is
+** are not touched: their views tell where they are. */
 FL_EXPORT fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is);
+
+/* `mask` where all that it names is contiguous and of out[0]'s dtype, a float of 16 bits: what a kernel can convert row
+** by row. Else 0. */
+uint32_t fl_stage_narrow(const fl_kernel *kernel, uint32_t mask);
 
 /* Strides of operand i after staging, in elements. */
 FL_EXPORT void fl_stage_strides(int64_t *strides, const fl_stage *stage, int i);

@@ -90,16 +90,16 @@ static fl_status kernel_rows(fl_kernel *kernel)
     const fl_view *x = &kernel->in[FL_LAYER_NORM_X];
     int leading = x->ndim - (int)kernel->attrs->at[FL_LAYER_NORM_AXES].integer;
     fl_stage s;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
+    uint32_t narrow = fl_stage_narrow(kernel, 1u << FL_LAYER_NORM_X | FL_STAGE_RESULT(FL_LAYER_NORM_Y));
+    FL_TRY(fl_stage_open(&s, kernel, narrow));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
                        .eps = kernel->attrs->at[FL_LAYER_NORM_EPS].number,
-                       .x = s.in[FL_LAYER_NORM_X],
                        .weight = s.in[FL_LAYER_NORM_WEIGHT],
                        .bias = s.in[FL_LAYER_NORM_BIAS],
-                       .y = s.out[FL_LAYER_NORM_Y],
                        .mean = s.out[FL_LAYER_NORM_MEAN],
                        .rstd = s.out[FL_LAYER_NORM_RSTD]};
-    fl_cpu_layer_norm(s.dtype, &a, kernel->out[FL_LAYER_NORM_MEAN].numel);
+    FL_TRY(fl_cpu_layer_norm(narrow ? x->dtype : s.dtype, &a, kernel->out[FL_LAYER_NORM_MEAN].numel,
+                             s.out[FL_LAYER_NORM_Y], s.in[FL_LAYER_NORM_X]));
     return fl_stage_close(&s);
 }
 
@@ -108,16 +108,17 @@ static fl_status kernel_backward(fl_kernel *kernel)
     const fl_view *x = &kernel->in[FL_LAYER_NORM_BACK_X];
     int leading = x->ndim - (int)kernel->attrs->at[FL_LAYER_NORM_AXES].integer;
     fl_stage s;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
+    uint32_t narrow = fl_stage_narrow(
+        kernel, 1u << FL_LAYER_NORM_BACK_DY | 1u << FL_LAYER_NORM_BACK_X | FL_STAGE_RESULT(FL_LAYER_NORM_BACK_DX));
+    FL_TRY(fl_stage_open(&s, kernel, narrow));
     fl_layer_norm a = {.n = row_length(x->size, x->ndim, leading),
-                       .g = s.in[FL_LAYER_NORM_BACK_DY],
-                       .x = s.in[FL_LAYER_NORM_BACK_X],
                        .mean_in = s.in[FL_LAYER_NORM_BACK_MEAN],
                        .rstd_in = s.in[FL_LAYER_NORM_BACK_RSTD],
-                       .weight = s.in[FL_LAYER_NORM_BACK_WEIGHT],
-                       .dx = s.out[FL_LAYER_NORM_BACK_DX]};
-    FL_TRY(fl_cpu_layer_norm_backward(s.dtype, &a, kernel->in[FL_LAYER_NORM_BACK_MEAN].numel,
-                                      s.out[FL_LAYER_NORM_BACK_DWEIGHT], s.out[FL_LAYER_NORM_BACK_DBIAS]));
+                       .weight = s.in[FL_LAYER_NORM_BACK_WEIGHT]};
+    FL_TRY(fl_cpu_layer_norm_backward(narrow ? x->dtype : s.dtype, &a, kernel->in[FL_LAYER_NORM_BACK_MEAN].numel,
+                                      s.out[FL_LAYER_NORM_BACK_DX], s.in[FL_LAYER_NORM_BACK_DY],
+                                      s.in[FL_LAYER_NORM_BACK_X], s.out[FL_LAYER_NORM_BACK_DWEIGHT],
+                                      s.out[FL_LAYER_NORM_BACK_DBIAS]));
     return fl_stage_close(&s);
 }
 

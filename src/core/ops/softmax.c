@@ -37,8 +37,11 @@ static fl_status kernel_softmax(fl_kernel *kernel)
 {
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(fl_cpu_softmax(s.dtype, s.out[0], s.in[0], rows_of(kernel), kernel->op->variant == FL_SOFTMAX_LOGS));
+    fl_row_shape rows = rows_of(kernel);
+    uint32_t narrow = rows.inner == 1 ? fl_stage_narrow(kernel, 1u << 0 | FL_STAGE_RESULT(0)) : 0;
+    FL_TRY(fl_stage_open(&s, kernel, narrow));
+    FL_TRY(fl_cpu_softmax(narrow ? kernel->out[0].dtype : s.dtype, s.out[0], s.in[0], rows,
+                          kernel->op->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
 
@@ -46,9 +49,12 @@ static fl_status kernel_backward(fl_kernel *kernel)
 {
     fl_stage s;
     if (kernel->out[0].numel == 0) return FL_OK;
-    FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(fl_cpu_softmax_backward(s.dtype, s.out[0], s.in[FL_SOFTMAX_DY], s.in[FL_SOFTMAX_Y], rows_of(kernel),
-                                   kernel->op->variant == FL_SOFTMAX_LOGS));
+    fl_row_shape rows = rows_of(kernel);
+    uint32_t all = 1u << FL_SOFTMAX_DY | 1u << FL_SOFTMAX_Y | FL_STAGE_RESULT(0);
+    uint32_t narrow = rows.inner == 1 ? fl_stage_narrow(kernel, all) : 0;
+    FL_TRY(fl_stage_open(&s, kernel, narrow));
+    FL_TRY(fl_cpu_softmax_backward(narrow ? kernel->out[0].dtype : s.dtype, s.out[0], s.in[FL_SOFTMAX_DY],
+                                   s.in[FL_SOFTMAX_Y], rows, kernel->op->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
 
