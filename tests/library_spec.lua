@@ -30,10 +30,12 @@ describe("libflow", function()
     teardown(function() os.execute("rm -rf " .. folder) end)
 
     for _, linked in ipairs {{"libflow.so", shared}, {"libflow.a", static}} do
-        with(nil, "trains a layer, and uses a host's buffer: " .. linked[1], function()
+        with(nil, "trains a layer, uses a host's buffer and its functions: " .. linked[1], function()
             assert.are.equal("y = 2.00 x -1.00\n", (process.output(compile("examples/c/train.c", linked[2]))))
             assert.are.equal("mean colour 63 70 75, last byte of a row 100\nthe picture is free again\n",
                 (process.output(compile("examples/c/buffers.c", linked[2]))))
+            assert.are.equal("chunk 1: 0.5\nchunk 2: 1.5\nchunk 3: 2.5\n3 chunks, no more\nrecord: the signal is over\n",
+                (process.output(compile("examples/c/tasks.c", linked[2]))))
         end)
     end
 
