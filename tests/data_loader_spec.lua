@@ -5,6 +5,76 @@ local loaders = require "tests.loaders"
 
 local fails, items, squares, all = loaders.fails, loaders.items, loaders.squares, loaders.all
 
+describe("a loader with a batch_sampler", function()
+    -- The labels of the batches that a loop gives, as text.
+    local function labels(loader)
+        local list = {}
+        for batch in loader do list[#list + 1] = table.concat(batch.label:totable(), " ") end
+        return table.concat(list, ", ")
+    end
+    local function by_epoch(epoch) return {{epoch}, {epoch + 1, epoch + 2}, {0, 0, 9}} end
+
+    it("gives its batches, of any number of items", function()
+        local lists = {{3, 1}, flow.tensor {0, 9, 9}, {5}, flow.tensor({2, 4}, {dtype = "int32"})}
+        for _, options in ipairs {{}, {workers = 2, transform = function(item) return item end}, {prefetch = 3}} do
+            options.batch_sampler = lists
+            local loader = data.loader(squares(10), options)
+            assert.are.equal(4, #loader)
+            for _ = 1, 2 do assert.are.equal("3 1, 0 9 9, 5, 2 4", labels(loader)) end
+        end
+        local whole = data.loader(data.tensors(flow.arange(10)), {batch_sampler = lists})
+        assert.are.same({3, 1, 0, 9, 9, 5, 2, 4}, all(whole, 1))
+        assert.are.equal("loader: 10 items in batches of batch_sampler; at epoch 1, item 0", tostring(whole))
+        assert.are.equal("", labels(data.loader(squares(10), {batch_sampler = {}})))
+    end)
+
+    it("asks a function for those of each epoch", function()
+        local asked = {}
+        local loader = data.loader(squares(10), {batch_sampler = function(epoch)
+            asked[#asked + 1] = epoch
+            return by_epoch(epoch)
+        end})
+        assert.are.equal(3, #loader)
+        assert.are.equal("0, 1 2, 0 0 9", labels(loader))
+        assert.are.equal("1, 2 3, 0 0 9", labels(loader))
+        assert.are.equal("2", tostring(loader:next().label:item()))
+        assert.are.same({0, 1, 2}, asked)
+    end)
+
+    it("goes on where its state was taken", function()
+        for given = 0, 7 do
+            local first, second = data.loader(squares(12), {batch_sampler = by_epoch}), data.loader(squares(12), {batch_sampler = by_epoch})
+            for _ = 1, given do first:next() end
+            second:load_state(first:state())
+            for _ = 1, 8 do assert.are.same(first:next().label:totable(), second:next().label:totable()) end
+        end
+        fails("load_state: the state stands at batch 4 of an epoch; batch_sampler has 3", function()
+            data.loader(squares(12), {batch_sampler = by_epoch}):load_state {epoch = 0, position = 4, seed = 0}
+        end)
+    end)
+
+    it("gives each rank its rows", function()
+        local loader = data.loader(data.tensors(flow.arange(10)), {batch_sampler = {{3, 1}, {0, 9, 9}}, placement = flow.placement("cpu", {0}), sbp = "S(0)"})
+        assert.are.same({3, 1, 0, 9, 9}, all(loader, 1))
+    end)
+
+    it("refuses other batches and options", function()
+        for name, value in pairs {batch_size = 4, shuffle = true, drop_last = true, pad_last = true} do
+            fails("loader: batch_sampler says what items a batch has; leave out " .. name, data.loader, squares(5), {batch_sampler = {}, [name] = value})
+        end
+        local function next_of(sampler) return data.loader(squares(5), {batch_sampler = sampler}):next() end
+        fails("loader: batch_sampler must give a list of batches, got 3", next_of, function() return 3 end)
+        for shown, batch in pairs {table = {}, ["3"] = 3, ["float32 tensor"] = flow.ones(2)} do
+            fails("loader: batch 2 of batch_sampler must be a list of positions, whole numbers from 0, got " .. shown, function()
+                local loader = data.loader(squares(5), {batch_sampler = {{1}, batch}})
+                loader:next()
+                loader:next()
+            end)
+        end
+        fails("loader: batch 1 of batch_sampler must be a list of positions, whole numbers from 0, got table", next_of, {{1, "2"}})
+    end)
+end)
+
 describe("a loader of single items", function()
     it("stacks tensors, makes tensors of numbers and booleans, and lists of strings", function()
         local set = items(3, function(_, i) return {flow.full({2}, i), i, i / 2, i > 1, "s" .. i} end)

@@ -48,8 +48,15 @@ local function check_size(dataset)
     check.fail("loader: the size of a dataset, #dataset, must be a whole number >= 0, got %s", check.got(size))
 end
 
+local function check_sampler(o)
+    for _, name in ipairs(o.batch_sampler and {"batch_size", "shuffle", "drop_last", "pad_last"} or {}) do
+        if o[name] then check.fail("loader: batch_sampler says what items a batch has; leave out %s", name) end
+    end
+end
+
 local function check_options(o)
     check_places(o)
+    check_sampler(o)
     local ok, message = pcall(flow.empty, 0, {device = o.device})
     if not ok then check.fail("loader: %s", (message:gsub("^.-empty: ", "", 1))) end
     if o.drop_last and o.pad_last then
@@ -111,10 +118,13 @@ end
 ---script around it; the default is 0, the script itself. What it draws from `random` depends on seed, epoch and
 ---position alone. Items are stacked, or `collate(items)` makes the batch; with skip_errors those that fail are left out
 ---and counted in loader.skipped. The last batch may be short; drop_last leaves it out, pad_last fills it up from the
----epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty.
+---epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty. `batch_sampler`
+---says instead what items a batch has, of any number: a list of lists (or tensors) of positions, or a function that
+---gives one for an epoch, from 0.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, pad_last: boolean,
----prefetch: integer, workers: integer, transform: function, args: list, collate: function, skip_errors: boolean,
+---batch_sampler: any, prefetch: integer, workers: integer, transform: function, args: list, collate: function,
+---skip_errors: boolean,
 ---device: string, placement: any, sbp: any}?
 function loaders.loader(dataset, opts)
     check_options(opts)
@@ -135,8 +145,11 @@ function loaders.loader(dataset, opts)
         resumed = false,                                -- is `pass` for the next loop to go on with?
         passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
     }
-    for _, name in ipairs {"seed", "collate", "placement", "sbp"} do self[name] = opts[name] or false end
-    for _, name in ipairs {"batch_size", "shuffle", "drop_last", "pad_last", "skip_errors", "workers"} do
+    for _, name in ipairs {"seed", "collate", "placement", "sbp", "batch_sampler"} do
+        self[name] = opts[name] or false
+    end
+    self.batch_size, self.sampled = opts.batch_size or 1, false
+    for _, name in ipairs {"shuffle", "drop_last", "pad_last", "skip_errors", "workers"} do
         self[name] = opts[name]
     end
     local copies = device and device ~= "cpu"
@@ -144,10 +157,39 @@ function loaders.loader(dataset, opts)
     self.at_once = self.prefetch == 0 and self.kind == "batch" and not (crew or device or self.placement)
     setmetatable(self, Loader)
     local size = #dataset                           -- 0, as a rank's part may be: its loops are empty
-    if size > 0 and #self == 0 then
-        check.fail("loader: %d items are too few for a batch of %d; leave out drop_last", size, opts.batch_size)
+    if size > 0 and opts.drop_last and #self == 0 then
+        check.fail("loader: %d items are too few for a batch of %d; leave out drop_last", size, self.batch_size)
     end
     return self
+end
+
+-- What batch_sampler says for an epoch: a list of lists of positions. The last one is kept.
+local function sampled(self, epoch)
+    local kept, sampler = self.sampled, self.batch_sampler
+    if kept and kept.epoch == epoch then return kept.batches end
+    local list = sampler
+    if check.is("function", sampler) then list = sampler(epoch) end
+    if not check.is("list", list) then
+        check.fail("loader: batch_sampler must give a list of batches, got %s", check.got(list))
+    end
+    self.sampled = {epoch = epoch, batches = list}
+    return list
+end
+
+-- Batch `number` of them, from 1, as a tensor of positions.
+local function sampled_positions(list, number)
+    local batch = list[number]
+    if check.is_tensor(batch) then batch = batch.ndim == 1 and batch.dtype:find "int" and batch:to "int64"
+    elseif check.is("list", batch) then
+        local whole = #batch > 0
+        for _, position in ipairs(batch) do whole = whole and math.type(position) == "integer" end
+        batch = whole and flow.tensor(batch)
+    else batch = false end
+    if not batch or #batch == 0 then
+        check.fail("loader: batch %d of batch_sampler must be a list of positions, whole numbers from 0, got %s",
+            number, check.got(list[number]))
+    end
+    return batch
 end
 
 -- Batches that `items` fill, the last one perhaps in part.
@@ -155,6 +197,7 @@ local function batches_of(self, items) return -(-items // self.batch_size) end
 
 ---Batches of one epoch.
 function Loader:__len()
+    if self.batch_sampler then return #sampled(self, self.epoch) end
     local count = #self.dataset
     return self.drop_last and count // self.batch_size or batches_of(self, count)
 end
@@ -190,6 +233,14 @@ end
 
 -- Rows of the next batch of the pass that are its own, and the positions of all its rows; nil at the end.
 local function next_rows(self, pass)
+    if self.batch_sampler then
+        pass.batches = pass.batches or sampled(self, pass.epoch)
+        local number = pass.position + #pass.ahead + 1
+        if number > #pass.batches then return nil end
+        local positions = sampled_positions(pass.batches, number)
+        pass.draws = pass.draws or {seed = seed_of(self), epoch = pass.epoch}
+        return #positions, positions
+    end
     local total = #self.dataset                     -- of a dataset that grows or shrinks, as it is now
     local real = math.min(self.batch_size, total - pass.asked)
     if real <= 0 or self.drop_last and real < self.batch_size then return nil end
@@ -311,8 +362,8 @@ end
 
 -- In words, with the place of the pass that gave the last batch.
 function Loader:__tostring()
-    local text = ("loader: %d items in batches of %d%s"):format(#self.dataset, self.batch_size,
-        self.shuffle and ", shuffled" or "")
+    local text = ("loader: %d items in batches of %s%s"):format(#self.dataset,
+        self.batch_sampler and "batch_sampler" or ("%d"):format(self.batch_size), self.shuffle and ", shuffled" or "")
     return ("%s; at epoch %d, item %d"):format(text, self.epoch, self.items)
 end
 
@@ -334,10 +385,16 @@ function Loader:load_state(state)
     local size = o.size and check.integer("load_state", "size", o.size, 0)
     if size and size ~= #self.dataset and self.shuffle then
         check.fail("load_state: the state is of an order of %d items; this dataset has %d", size, #self.dataset)
-    elseif items and items > #self.dataset then
+    elseif items and items > #self.dataset and not self.batch_sampler then
         check.fail("load_state: the state stands at item %d of a dataset; this one has %d", items, #self.dataset)
     end
-    if items then
+    if self.batch_sampler then
+        local count = #sampled(self, epoch)
+        if position > count then
+            check.fail("load_state: the state stands at batch %d of an epoch; batch_sampler has %d", position, count)
+        end
+        items = items or 0
+    elseif items then
         position = batches_of(self, items)
     elseif position > batches_of(self, #self.dataset) then
         check.fail("load_state: the state stands at batch %d of an epoch; this loader's have %d", position, #self)
@@ -350,9 +407,9 @@ function Loader:load_state(state)
 end
 
 check.takes(loaders, {
-    [[loader(dataset: any, {batch_size: integer >= 1 = 1, shuffle: boolean = false, seed: integer?,
-        drop_last: boolean = false, pad_last: boolean = false, prefetch: integer >= 0?,
-        workers: integer 0..256 = 0, transform: function?, args: list?, collate: function?,
+    [[loader(dataset: any, {batch_size: integer >= 1?, shuffle: boolean = false, seed: integer?,
+        drop_last: boolean = false, pad_last: boolean = false, batch_sampler: list or function?,
+        prefetch: integer >= 0?, workers: integer 0..256 = 0, transform: function?, args: list?, collate: function?,
         skip_errors: boolean = false, device: string?, placement: placement?, sbp: any?})]],
 })
 check.methods(Loader, "loader", {"next()", "state()", "load_state(state: list)"})
