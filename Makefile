@@ -295,6 +295,7 @@ define FLOW_PC
 prefix=$(PREFIX)
 libdir=$${prefix}/lib
 includedir=$${prefix}/include
+opsdir=$${includedir}/flowlua
 
 Name: flow
 Description: tensors with gradients, on one rank or many

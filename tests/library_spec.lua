@@ -273,6 +273,8 @@ int main() {
         program = compile("examples/c/train.c",
             ("$(PKG_CONFIG_PATH=%s/lib/pkgconfig pkg-config --cflags --libs flow-static)"):format(prefix))
         assert.are.equal("y = 2.00 x -1.00\n", (process.output(program))) -- finds no libflow.so
+        compile("examples/ops/rms.c", ('-shared -fPIC -I"$(PKG_CONFIG_PATH=%s/lib/pkgconfig pkg-config --variable=opsdir flow)"'):format(
+            prefix), "cc -std=gnu11 -Wno-unused-parameter")
     end)
 
     with(nil, "shares memory with NumPy and PyTorch", function()

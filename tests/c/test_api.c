@@ -98,6 +98,9 @@ static void test_bad_specs(void)
         "flow_empty: rank 3 does not exist: the world has 1 rank; flow_join joins others, and \"cpu\" alone means all");
     CHECK(flow_empty(&t, &(flow_spec){.placement = "cpu", .sbp = "B, B"}) != FLOW_OK);
     FAILS(flow_empty(&t, NULL), FLOW_ERR_VALUE, "flow_empty: spec is NULL");
+    static const int64_t large[] = {INT64_C(1) << 50};
+    CHECK(flow_empty(&t, &(flow_spec){.ndim = 1, .shape = large}) == FLOW_ERR_MEMORY);
+    CHECK(strncmp(flow_error(), "flow_empty: out of memory: ", 27) == 0);
     FAILS(flow_empty(NULL, &matrix), FLOW_ERR_VALUE, "flow_empty: out is NULL");
     CHECK(t == NULL && flow_tensor_count() == 0);
 }

@@ -143,7 +143,7 @@ FLOW_API const char *flow_describe(char *buffer, size_t size, const flow_tensor 
 
 /* The whole value, row-major, `bytes` of it exactly. Of a global tensor every rank gets the whole, and calls this. */
 FLOW_API flow_status flow_read(const flow_tensor *tensor, void *buffer, size_t bytes);
-/* The value of a tensor of one element; of a global one every rank calls this. */
+/* The value of a tensor of one element, an integer beyond 2^53 rounded; of a global one every rank calls this. */
 FLOW_API flow_status flow_item(double *value, const flow_tensor *tensor);
 
 /* This rank's part in place, on the CPU (strides: flow_strides). FLOW_WRITE waits for all that still uses it, and until

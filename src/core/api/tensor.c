@@ -51,6 +51,7 @@ flow_status flow_empty(flow_tensor **out, const flow_spec *spec)
     fl_status status = fl_tensor_empty(&made, meta);
     fl_meta_unref(meta);
     if (status == FL_OK) *out = fl_api_out(made);
+    else if (status == FL_ERR_MEMORY) fl_fail_prefix(status, "flow_empty: ");
     return fl_api_leave(status);
 }
 
@@ -78,6 +79,7 @@ flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *d
     fl_status status = copy_in(&made, meta, data);
     fl_meta_unref(meta);
     if (status == FL_OK) *out = fl_api_out(made);
+    else if (status == FL_ERR_MEMORY) fl_fail_prefix(status, "flow_copy_in: ");
     return fl_api_leave(status);
 }
 
