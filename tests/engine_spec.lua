@@ -92,6 +92,7 @@ describe("a queued op that fails", function()
         {"floor_divide", "flow.tensor {1, 2} // flow.tensor {1, 0}", "floor_divide (test.lua:2): division by zero"},
         {"remainder", "flow.tensor {1, 2} % flow.tensor {1, 0}", "remainder (test.lua:2): division by zero"},
         {"pow", "flow.tensor {1, 2} ^ flow.tensor {1, -1}", "pow (test.lua:2): integers to negative integer powers are not allowed"},
+        {"linalg.inv", "flow.linalg.inv(flow.zeros(2, 2))", "linalg.inv (test.lua:2): the matrix is singular: pivot 1 of its LU factors is 0"},
         {"gather", "flow.ones(2, 2):gather(0, flow.tensor {{0, 2}})", nil},
         {"index_select", "flow.ones(2, 2):index_select(0, flow.tensor {0, -3})", nil},
     }

@@ -125,8 +125,8 @@ local function outcome(f)
     pcall(flow.sync)
     local message = tostring(results)
     for _ = 1, 3 do
-        message = message:gsub("^[^\n:]-:%d+: ", ""):gsub("^([%w_]+) %([^()]*:?%d*%): ", "%1: ")
-            :gsub("^([%w_]+): [%w_]+ %([^()]*:%d+%): ", "%1: ")
+        message = message:gsub("^[^\n:]-:%d+: ", ""):gsub("^([%w_.]+) %([^()]*:?%d*%): ", "%1: ")
+            :gsub("^([%w_.]+): [%w_.]+ %([^()]*:%d+%): ", "%1: ")
     end
     return false, message
 end

@@ -78,6 +78,7 @@ fl_status fl_call_run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op
     bool opened = fl_trace_open(op, own);
     fl_status status;
     if (FL_UNLIKELY(op->compute != NULL)) status = fl_call_compute(plan, out, in, nin, attrs, opened);
+    else if (FL_UNLIKELY(plan && plan->on_host)) status = fl_call_on_host(plan, out, in, nin, attrs);
     else
         status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs)
                                      : (plan ? plan->body : op->body)(out, in, nin, attrs);

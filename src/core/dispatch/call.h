@@ -107,4 +107,8 @@ static inline void fl_call_note(const fl_call *call, bool watched)
 fl_status fl_call_compute(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs,
                           bool as_ops);
 
+/* on_host.c: runs an op that only the CPU has a kernel for on a device's operands: they are copied there, and the
+** results back to where the plan has them. */
+fl_status fl_call_on_host(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
+
 #endif

@@ -42,11 +42,11 @@ void fl_poison_unref(fl_poison *poison)
     }
 }
 
-/* Length of the name that the message begins with ("cross_entropy: target[3] is 10": 13), 0 when there is none. A
+/* Length of the name that the message begins with ("linalg.eig: the matrix has ...": 10), 0 when there is none. A
 ** kernel may serve several ops; its message has the name of the one called. */
 static size_t name_length(const char *message)
 {
-    size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_0123456789");
+    size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_0123456789.");
     return n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
 }
 

@@ -332,10 +332,11 @@ bool fl_plan_may_fuse(const fl_plan *plan)
         && plan->out[0]->local_numel >= fl_infer_defers_from(plan->device != NULL);
 }
 
-/* Stands for op->compute in a plan, where a body is called for: dispatch knows it by the op. */
-static fl_status computed(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
+/* Stands where a plan has a body that needs to know the op: op->compute, or the op itself on the CPU (plan->on_host).
+** Dispatch knows them. */
+static fl_status body_of_op(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return fl_fail(FL_ERR_STATE, "an op written by the host was called as a body");
+    return fl_fail(FL_ERR_STATE, "a body was called without its op");
 }
 
 /* A formula of results that may wait, in a dtype that its rows compute in, is left to the chains. */
@@ -357,7 +358,7 @@ static bool waits_as_ops(const struct build *build)
 static fl_status choose_kernel(fl_plan *plan, const struct build *build)
 {
     plan->body = build->choice.body ? build->choice.body : build->op->body;
-    if (build->op->compute && (!build->op->formula || build->c.as_ops || waits_as_ops(build))) plan->body = computed;
+    if (build->op->compute && (!build->op->formula || build->c.as_ops || waits_as_ops(build))) plan->body = body_of_op;
     if (build->c.as_ops && build->in_place)
         return fl_fail(FL_ERR_VALUE, "%s: a formula of integers has no loop in place; write x:copy_(%s(x))",
                        build->name, build->op->name);
@@ -370,6 +371,9 @@ static fl_status choose_kernel(fl_plan *plan, const struct build *build)
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
     plan->kernel = build->op->on_device ? build->op->on_device : plan->device->kernel(build->op);
     if (plan->kernel || build->op->view) return FL_OK;
+    plan->on_host = build->op->flags & FL_OP_HOST_ONLY && !build->op->mutates && !build->in_place;
+    if (plan->on_host) plan->body = body_of_op;
+    if (plan->on_host) return FL_OK;
     return fl_fail(FL_ERR_MISSING, "%s: it has no %s kernel; move the operands to the CPU: x:to(\"cpu\")", build->name,
                    plan->device->name);
 }

@@ -35,6 +35,7 @@ typedef struct fl_plan {
     bool boxes;                     /* some input must be boxed */
     bool defers;                    /* its result may be computed later, with others (dispatch/chain.h) */
     bool folds;                     /* its kernel takes its operand while that is not computed yet */
+    bool on_host;                   /* a device's operands, of an op that only the CPU has a kernel for */
     bool runs;                      /* there is something to compute here: this rank holds a part, not on FL_META */
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
     fl_box_plan **boxings;          /* owned: how each input becomes that, as it was priced; NULL: it is that */

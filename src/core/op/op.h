@@ -189,14 +189,16 @@ enum {
     FL_OP_REGROUPS = 4096,
     /* elementwise, but the result is no new value of operand 0: bool of numbers, or a choice by it */
     FL_OP_NEW_KIND = 8192,
-    FL_OP_PER_PART = 131072,  /* an operand has a row for each part of others: splits are not in proportion */
-    FL_OP_CASTS = 65536,      /* the elements of operand 0 in another dtype */
-    FL_OP_FOLDS = 32768,      /* its CPU kernel takes operand 0 also as a fl_source */
-    FL_OP_HOST_ONLY = 262144, /* no kernel for devices: LAPACK computes it, or it adds to a sum */
-    FL_OP_LOW = 524288,       /* under flow.autocast its operands are cast to the lower dtype: products */
-    FL_OP_WIDE = 1048576,     /* they are cast to float32: sums, norms, losses, exponentials */
-    FL_OP_UNSET = 2097152,    /* the result has no values yet */
-    FL_OP_ZEROS = 16384       /* the result is zeros, which a script may ask for as a partial sum */
+    FL_OP_PER_PART = 131072, /* an operand has a row for each part of others: splits are not in proportion */
+    FL_OP_CASTS = 65536,     /* the elements of operand 0 in another dtype */
+    FL_OP_FOLDS = 32768,     /* its CPU kernel takes operand 0 also as a fl_source */
+    /* no kernel for devices: LAPACK computes it, or it adds to a sum. What writes no operand is computed on the CPU for
+    ** tensors of a device too (dispatch/on_host.c) */
+    FL_OP_HOST_ONLY = 262144,
+    FL_OP_LOW = 524288,    /* under flow.autocast its operands are cast to the lower dtype: products */
+    FL_OP_WIDE = 1048576,  /* they are cast to float32: sums, norms, losses, exponentials */
+    FL_OP_UNSET = 2097152, /* the result has no values yet */
+    FL_OP_ZEROS = 16384    /* the result is zeros, which a script may ask for as a partial sum */
 };
 
 struct fl_draw;
