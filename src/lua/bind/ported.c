@@ -151,6 +151,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
      "write net:to_global {placement = flow.placement.all(\"cpu\"), sbp = \"B\"}; "
      "the gradients are summed over the ranks"},
     IN_FLOW("Swish", "nn.SiLU()"),
+    IN_FLOW("LinearCrossEntropyOptions", "nn.LinearCrossEntropyLoss(inputs, classes, {batch_chunk_size = 256})"),
     IN_FLOW("NLLLoss2d", "nn.NLLLoss()"),
     IN_FLOW("CrossMapLRN2d", "nn.LocalResponseNorm(size)"),
     {"nn.utils", "skip_init", "write flow.with_device(\"meta\", nn.Linear, 4, 2):to_empty(\"cpu\")"},
