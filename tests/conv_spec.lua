@@ -296,10 +296,17 @@ local poolings = {
     {x = {1, 1, 3, 275}, kernel = 3, stride = 1, padding = 1},
     {x = {1, 1, 2, 1300}, kernel = {2, 3}, stride = 1, padding = 1},
     {x = {1, 1, 2, 400}, kernel = 2, stride = 3},
+    {x = {2, 1, 4, 256}, kernel = {2, 3}, stride = {1, 3}}, -- windows three apart, whose elements are dealt out
+    {x = {1, 1, 3, 385}, kernel = 3},
+    {x = {1, 1, 2, 130}, kernel = {2, 5}, stride = 3, padding = {0, 2}, ceil_mode = true},
+    {x = {1, 1, 2, 130}, kernel = 2, stride = 4, padding = 1},
+    {x = {1, 1, 3, 200}, kernel = 3, stride = 1, padding = 1}, -- a line that is taken at once
+    {x = {1, 1, 2, 367}, kernel = {1, 17}, stride = 1, padding = {0, 8}},
 }
 local dilated = {
     {x = {2, 2, 9, 12}, kernel = 2, dilation = 3},
     {x = {2, 2, 9, 12}, kernel = {3, 2}, stride = 2, padding = 1, dilation = {2, 4}, ceil_mode = true},
+    {x = {1, 1, 3, 140}, kernel = {1, 4}, stride = {1, 3}, padding = {0, 2}, dilation = {1, 5}},
 }
 
 local function options_of(case, more)

@@ -7,7 +7,7 @@
 
 /* The maximum is taken of so many windows at a time, in vectors without a rest: of parts of lines that are filled up,
 ** or of longer ones in place. */
-enum { LANES = 16, BLOCK = 128, LONG_BLOCK = 1024, SEEN = 3 * BLOCK };
+enum { LANES = 16, BLOCK = 128, LONG_BLOCK = 1024, MOST_APART = 3, SEEN = MOST_APART * BLOCK };
 
 /* What compilers make of memcpy, where few bytes are copied, begins too slowly. They are a multiple of 4. */
 FL_INLINE void copy(void *out, const void *x, size_t bytes)
