@@ -326,6 +326,24 @@ describe("in place", function()
     end)
 end)
 
+describe("detach_", function()
+    it("makes a result a leaf, and leaves what was computed from it as it was", function()
+        local w = leaf {1, 2}
+        local h = w * 2
+        local y = (h * h):sum()
+        assert.is_true(rawequal(h, h:detach_()))
+        assert.is_true(h.is_leaf and not h.requires_grad)
+        y:backward()
+        assert.are.same({8, 16}, list(w.grad))
+        h.requires_grad = true;
+        (h * 3):sum():backward()
+        assert.are.same({3, 3}, list(h.grad))
+        assert.is_false(w:detach_().requires_grad)
+        assert.are.equal("detach_: this is a view, which stays what its base is; write x = x:detach()",
+            message_of(function() (leaf {1} * 2):view(1, 1):detach_() end))
+    end)
+end)
+
 describe("hooks", function()
     it("see the gradient and may replace it", function()
         local x = leaf {1, 2}

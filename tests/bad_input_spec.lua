@@ -248,6 +248,7 @@ describe("one argument too many is refused by", function()
         {"to_local", "x:to_local{grad_sbp =}", x.to_local, x, {}}, {"item", "x:item()", x.item, x},
         {"totable", "x:totable()", x.totable, x}, {"detach", "x:detach()", x.detach, x},
         {"retain_grad", "x:retain_grad()", x.retain_grad, x}, {"cpu", "x:cpu()", x.cpu, x},
+        {"detach_", "x:detach_()", x.detach_, x}, {"storage_offset", "x:storage_offset()", x.storage_offset, x},
         {"cuda", "x:cuda(index, {non_blocking =})", x.cuda, x, 0, {}}, {"requires_grad_", "x:requires_grad_(on)", x.requires_grad_, x, true},
         {"register_hook", "x:register_hook(f)", x.register_hook, x, print},
         {"register_post_accumulate_grad_hook", "x:register_post_accumulate_grad_hook(f)", x.register_post_accumulate_grad_hook, x, print},

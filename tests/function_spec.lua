@@ -314,6 +314,14 @@ describe("flow.detect_anomaly", function()
         end
         fails("the gradient of bad (", step)
         fails("detect_anomaly: takes a function, or nothing", flow.detect_anomaly, 1)
+        local function infinite() leaf(0.0):log():backward() end
+        flow.autograd.set_detect_anomaly(true)
+        fails("the gradient of log", infinite)
+        flow.set_detect_anomaly(false, infinite)
+        fails("the gradient of log", infinite)
+        flow.set_detect_anomaly(false)
+        infinite()
+        fails("set_detect_anomaly: mode must be true or false, got number", flow.set_detect_anomaly, 1)
     end)
 
     it("says that a captured step cannot be watched", function()

@@ -146,6 +146,13 @@ describe("modules", function()
         assert.are.equal(2, #net:clone():buffers())
     end)
 
+    it("are printed with what extra or extra_repr says", function()
+        local One, Two = nn.Module:extend("One"), nn.Module:extend("Two")
+        function One.extra() return "one" end
+        function Two.extra_repr() return "two" end
+        assert.are.equal("One(one) Two(two)", tostring(One()) .. " " .. tostring(Two()))
+    end)
+
     it("have the buffers that nn.Buffer gave them", function()
         local net, source = nn.Linear(2, 2), flow.ones(3):requires_grad_()
         net.kept = nn.Buffer(source)

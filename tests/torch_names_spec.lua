@@ -74,6 +74,15 @@ describe("other names", function()
         assert.are.same({{1, 0}, {1, 1}}, flow.ones(2, 2):tril_():totable())
     end)
 
+    it("are methods, too", function()
+        local A, b = doubles {{4, 1}, {2, 3}}, doubles {{1}, {2}}
+        local LU, pivots = A:lu()
+        near({{0.1}, {0.6}}, b:lu_solve(LU, pivots))
+        assert.is_true(rawequal(A, A:positive()) and rawequal(A, A:conj()))
+        local w = flow.ones(1):requires_grad_()
+        assert.is_false(flow.inference_mode(function() return (w * 2).requires_grad end))
+    end)
+
     it("keep gradients in place", function()
         local x = doubles {2, 3}:requires_grad_()
         x:clone():cumprod_(0):sum():backward()

@@ -26,6 +26,14 @@ local function permutations(n)
     return list
 end
 
+describe("storage_offset", function()
+    it("is where a view begins in the memory of its base", function()
+        local x = flow.arange(24):view(2, 3, 4)
+        assert.are.same({0, 12, 20, 22}, {x:storage_offset(), x[1]:storage_offset(), x[{1, 2}]:storage_offset(), x[{1, 2, {2, 4}}]:storage_offset()})
+        assert.are.same(x[{1, 2}]:totable(), x:as_strided({4}, {1}, x[{1, 2}]:storage_offset()):totable())
+    end)
+end)
+
 describe("permute to contiguous:", function()
     for _, shape in ipairs {{3, 4, 5}, {1, 7, 1}, {17, 2, 33}, {2, 1, 3, 2}, {3, 16, 16}, {2, 3, 4, 5}, {2, 2, 3, 2, 2}} do
         it(text(shape), function()

@@ -36,6 +36,7 @@ bool fl_autograd_is_leaf(const fl_tensor *tensor);
 fl_tensor *fl_autograd_grad_of(const fl_tensor *tensor);            /* borrowed; NULL when there is none */
 fl_status fl_autograd_set_grad(fl_tensor *tensor, fl_tensor *grad); /* NULL clears; else same meta */
 fl_status fl_autograd_retain(fl_tensor *tensor);                    /* keep .grad of a non-leaf */
+fl_status fl_autograd_forget(fl_tensor *tensor); /* becomes a leaf that requires no grad; no view can */
 fl_status fl_autograd_add_hook(fl_tensor *tensor, fl_hook hook, void *context, void (*release)(void *));
 
 /* The hook is called with the leaf itself, whenever backward has added to its .grad; it leaves *out NULL. */

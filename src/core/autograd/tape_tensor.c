@@ -144,6 +144,18 @@ fl_status fl_autograd_retain(fl_tensor *tensor)
     return FL_OK;
 }
 
+fl_status fl_autograd_forget(fl_tensor *tensor)
+{
+    FL_TRY(fl_answer_stop());
+    if (fl_autograd_is_leaf(tensor)) return fl_autograd_set_requires_grad(tensor, false);
+    if (tensor->autograd->base)
+        return fl_fail(FL_ERR_STATE, "detach_: this is a view, which stays what its base is; write x = x:detach()");
+    fl_tape_release_record(tensor->autograd);
+    tensor->autograd = NULL;
+    tensor->requires_grad = false;
+    return FL_OK;
+}
+
 /* Hooks are called in the order in which they came. */
 static void append(tape_hook **list, tape_hook *hook)
 {

@@ -155,6 +155,14 @@ static int tensor_detach(lua_State *L)
     return 1;
 }
 
+static int tensor_detach_in_place(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "detach_", "x");
+    fl_lua_check_count(L, 1, "detach_", "x:detach_()");
+    FL_CHECK(L, fl_autograd_forget(x));
+    return 1;
+}
+
 static int tensor_requires_grad(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "requires_grad_", "x");
@@ -226,6 +234,7 @@ static int with_setting(lua_State *L, int which, uintptr_t value, const char *wh
 }
 
 static int flow_no_grad(lua_State *L) { return with_setting(L, FL_SETTING_RECORDING, false, "no_grad"); }
+static int flow_inference_mode(lua_State *L) { return with_setting(L, FL_SETTING_RECORDING, false, "inference_mode"); }
 static int flow_enable_grad(lua_State *L) { return with_setting(L, FL_SETTING_RECORDING, true, "enable_grad"); }
 static int flow_no_sync(lua_State *L) { return with_setting(L, FL_SETTING_SYNCING, false, "no_sync"); }
 
@@ -252,6 +261,16 @@ static int flow_set_grad_enabled(lua_State *L)
     bool enabled = lua_toboolean(L, 1);
     lua_remove(L, 1);
     return with_setting(L, FL_SETTING_RECORDING, enabled, "set_grad_enabled");
+}
+
+/* set_detect_anomaly(mode [, f, ...]): as set_grad_enabled */
+static int flow_set_detect_anomaly(lua_State *L)
+{
+    if (!lua_isboolean(L, 1))
+        FL_RAISE(L, "set_detect_anomaly: mode must be true or false, got %s", fl_lua_type_name(L, 1));
+    bool mode = lua_toboolean(L, 1);
+    lua_remove(L, 1);
+    return with_setting(L, FL_SETTING_ANOMALY, mode, "set_detect_anomaly");
 }
 
 static int flow_autocast_dtype(lua_State *L)
@@ -426,6 +445,7 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
 {
     static const luaL_Reg functions[] = {{"grad", flow_grad},
                                          {"no_grad", flow_no_grad},
+                                         {"inference_mode", flow_inference_mode},
                                          {"enable_grad", flow_enable_grad},
                                          {"autocast", flow_autocast},
                                          {"autocast_dtype", flow_autocast_dtype},
@@ -433,10 +453,12 @@ void fl_lua_open_grad(lua_State *L, int flow, int methods)
                                          {"is_grad_enabled", flow_is_grad_enabled},
                                          {"set_grad_enabled", flow_set_grad_enabled},
                                          {"detect_anomaly", flow_detect_anomaly},
+                                         {"set_detect_anomaly", flow_set_detect_anomaly},
                                          {"_with_grad", flow_with_grad},
                                          {NULL, NULL}};
     static const luaL_Reg method_functions[] = {{"backward", tensor_backward},
                                                 {"detach", tensor_detach},
+                                                {"detach_", tensor_detach_in_place},
                                                 {"requires_grad_", tensor_requires_grad},
                                                 {"retain_grad", tensor_retain_grad},
                                                 {"register_hook", tensor_register_hook},

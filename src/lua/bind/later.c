@@ -22,7 +22,8 @@ static const struct {
      "polygamma_ tril_ triu_ fill_diagonal_ clamp_min clamp_max clamp_min_ clamp_max_ frexp dist histogram "
      "element_size is_signed is_same_size is_nonzero "
      "sum_to_size"},
-    {"linalg_names", "geqrf orgqr ormqr"},
+    {"linalg_names", "geqrf orgqr ormqr lu lu_solve"},
+    {"array_api", "positive conj"},
 };
 enum { MODULES = sizeof later / sizeof *later };
 

@@ -113,6 +113,15 @@ static int tensor_equal(lua_State *L)
     return 1;
 }
 
+/* x:storage_offset(): where the elements that this rank holds begin in their memory, in elements */
+static int tensor_storage_offset(lua_State *L)
+{
+    fl_tensor *x = fl_lua_check_tensor(L, 1, "storage_offset", "x");
+    fl_lua_check_count(L, 1, "storage_offset", "x:storage_offset()");
+    lua_pushinteger(L, x->offset);
+    return 1;
+}
+
 /* ---- to ---- */
 
 struct target {
@@ -395,6 +404,7 @@ void fl_lua_open_methods(lua_State *L, int flow, int methods)
                                          {"split", tensor_split},
                                          {"cpu", tensor_cpu},
                                          {"cuda", tensor_cuda},
+                                         {"storage_offset", tensor_storage_offset},
                                          {NULL, NULL}};
     static const luaL_Reg both[] = {{"chunk", tensor_chunk}, {"split", tensor_split}, {NULL, NULL}};
     fl_lua_set_functions(L, methods, functions);

@@ -37,7 +37,7 @@ static const struct { const char *word, *name; } renamed[] = {
     {"copy", "clone"},
     {"from_numpy", "tensor"}, {"Tensor", "tensor"},
     {"array", "tensor"}, {"frombuffer", "frombytes"}, {"fromstring", "frombytes"},
-    {"set_seed", "manual_seed"}, {"seed", "manual_seed"}, {"inference_mode", "no_grad"},
+    {"set_seed", "manual_seed"}, {"seed", "manual_seed"},
     {"get_rank", "rank"}, {"get_world_size", "world_size"}, {"synchronize", "sync"}, {"expit", "sigmoid"},
     /* modules and what belongs to them */
     {"read_csv", "csv"}, {"loadtxt", "csv"}, {"genfromtxt", "csv"}, {"load_npy", "npy"}, {"load_npz", "npz"},

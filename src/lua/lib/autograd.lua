@@ -6,7 +6,8 @@ local func = require "flow.func"
 
 local M = {
     grad = flow.grad, no_grad = flow.no_grad, enable_grad = flow.enable_grad, detect_anomaly = flow.detect_anomaly,
-    set_grad_enabled = flow.set_grad_enabled, inference_mode = flow.no_grad, gradcheck = flow.gradcheck,
+    set_grad_enabled = flow.set_grad_enabled, inference_mode = flow.inference_mode, gradcheck = flow.gradcheck,
+    set_detect_anomaly = flow.set_detect_anomaly,
 }
 
 ---gradcheck, and the gradients of the gradients as well.

@@ -76,6 +76,7 @@ local list = {
         "p(x, y) runs it, p:infer{x = {128, 784}} is the same for other shapes, p:backward() the program of its " ..
         "gradients; p:memory(), p:profile(n), p:dot(), p:svg(path), p:save(path)."},
     {"program(path, options)", "Reads a program with its weights that p:save(path) wrote. Options: device."},
+    {"inference_mode(f, ...)", "no_grad by another name of PyTorch's."},
     {"enable_grad(f, ...)", "Calls f with gradients recorded, also inside no_grad; without f: a value for `<close>`."},
     {"checkpoint(f, ...)", "Calls f (a function or a module) with the arguments after it, and keeps none of the " ..
         "values that f computes for backward: this calls f once more, with the same random numbers. Less memory for " ..
@@ -85,6 +86,7 @@ local list = {
         "'float16', and sums, norms, losses and exponentials in float32: operands are cast, parameters once. " ..
         "autocast(false, f) casts nothing in f. Without f: `local _ <close> = flow.autocast('bfloat16')`."},
     {"autocast_dtype()", "The dtype of flow.autocast here, or nothing."},
+    {"set_detect_anomaly(mode, f, ...)", "Switches on or off what detect_anomaly does: for f, or from here on."},
     {"detect_anomaly(f, ...)", "Calls f; backward inside f reads every gradient, and the first NaN or infinity is " ..
         "an error that names the op and the line of the script that called it. Slow. Without f: `local _ <close> = " ..
         "flow.detect_anomaly()`."},
@@ -129,6 +131,8 @@ local list = {
 
     {"x:backward(grad, options)", "Adds the gradients of x to the .grad of the leaves it was computed from. grad " ..
         "may be omitted if x has one element. Options: retain_graph, create_graph."},
+    {"x:detach_()", "x without its history: a tensor that was computed becomes one that requires no grad."},
+    {"x:storage_offset()", "Where the first element lies in the memory that x shares with its views, in elements."},
     {"x:detach()", "A view of the same elements, without history: no gradient passes through it."},
     {"x:requires_grad_(flag)", "Sets requires_grad (default true) and returns x."},
     {"x:retain_grad()", "Makes backward keep .grad of a tensor that is no leaf."},

@@ -558,9 +558,13 @@ end
 
 -- ---- printing ----
 
----The text between the parentheses of a module's line; modules may override it.
+---The text between the parentheses of a module's line; modules may override it, or extra_repr, PyTorch's name.
 ---@return string
-function Module:extra() return "" end  -- luacheck: ignore self
+function Module:extra() return self:extra_repr() end
+
+---The same by PyTorch's name.
+---@return string
+function Module:extra_repr() return "" end  -- luacheck: ignore self
 
 ---The tree as text, as PyTorch prints it.
 ---@return string
@@ -605,7 +609,8 @@ check.methods(Module, "net", {
     "train(on: boolean = true)", "eval()", "requires_grad_(on: boolean = true)",
     "zero_grad(set_to_none: boolean = true)",
     "state_dict()", "get_extra_state()", "set_extra_state(extra: any)",
-    "load_state_dict(state: state, {strict: boolean = true})", "extra()", "describe()", "is(class: table)",
+    "load_state_dict(state: state, {strict: boolean = true})", "extra()", "extra_repr()", "describe()",
+    "is(class: table)",
     "register_forward_hook(f: function)", "register_forward_pre_hook(f: function)",
     "register_full_backward_hook(f: function)", "register_full_backward_pre_hook(f: function)",
 }, M.is_module)
