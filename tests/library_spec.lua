@@ -125,7 +125,7 @@ int main() {
 ]])
         for _, compiler in ipairs {"c++", "clang++"} do
             if process.has(compiler) then
-                assert.are.equal(0, select(2, process.output(compile(source, "-std=c++11 -pedantic " .. shared, compiler))))
+                assert.are.equal(0, select(2, process.output(compile(source, "-std=c++11 -pedantic -Wold-style-cast -Wconversion " .. shared, compiler))))
             end
         end
     end)

@@ -2,7 +2,9 @@
 ** test_api_host.c -- the C interface and its host: mapped memory, other threads, the host's tasks, DLPack.
 */
 #include "api.h"
+#include "core/engine/team.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -423,6 +425,40 @@ static void test_dlpack(void)
     CHECK(flow_from_dlpack(&t, NULL) == FLOW_ERR_VALUE && deleted == 3);
 }
 
+/* ---- the end ---- */
+
+static int threads_here(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/task");
+    for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
+    if (folder) closedir(folder);
+    return n;
+}
+
+/* Nothing of libflow's runs after flow_close, and the next host does not get the threads of this one. */
+static void test_threads_end(void)
+{
+    const int64_t large[] = {1000, 1000};
+    flow_task task = {.name = "turn", .run = note_turn, .context = "g"};
+    int before = fl_team_size();
+    for (int i = 0; i < 3; i++) {
+        flow_tensor *x, *y;
+        OK(flow_open(&(flow_config){.threads = 3}));
+        OK(flow_call(&x, 1, "ones", FLOW_ARGS(flow_ints(large, 2))));
+        OK(flow_call(&y, 1, "exp", FLOW_ARGS(flow_of(x))));
+        order[0] = '\0';
+        OK(flow_push(&task));
+        OK(flow_sync());
+        CHECK(threads_here() > 2 && fl_team_size() == 3);
+        flow_unref(x);
+        flow_unref(y);
+        OK(flow_close());
+        for (int k = 0; k < 2000 && threads_here() > 1; k++) usleep(1000); /* a thread is listed a moment longer */
+        CHECK(threads_here() == 1 && fl_team_size() == before);
+    }
+}
+
 int main(void)
 {
     OK(flow_open(NULL));
@@ -434,5 +470,6 @@ int main(void)
     RUN(test_dlpack);
     RUN(test_dlpack_unversioned);
     OK(flow_close());
+    RUN(test_threads_end);
     return finish();
 }

@@ -412,7 +412,7 @@ FLOW_API void flow_lua_push(struct lua_State *L, flow_tensor *tensor);
 template<size_t n>
 flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg (&args)[n])
 {
-    return flow_call(out, count, op, args, (int)n);
+    return flow_call(out, count, op, args, static_cast<int>(n));
 }
 #endif
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 static flow_config config;
+static int threads_before; /* of the team, without this host's config */
 
 _Static_assert((int)FLOW_ERR_INTERRUPTED == (int)FL_ERR_INTERRUPTED && (int)FLOW_ERR_COMM == (int)FL_ERR_COMM,
                "a status means the same outside");
@@ -52,6 +53,7 @@ static fl_status open_core(const flow_config *wanted)
     config = wanted ? *wanted : (flow_config){0};
     config.plugins = NULL; /* it was copied */
     fl_warn_to(config.warn, config.context);
+    threads_before = fl_team_size();
     if (config.threads) fl_team_set_size(config.threads);
     return FL_OK;
 }
@@ -88,8 +90,10 @@ flow_status flow_close(void)
     snprintf(message, sizeof message, "%s", status == FL_OK ? "" : fl_message());
     fl_launch_leave_host();
     if (fl_comm_get()) fl_world_set_dry(1, 0); /* a world of one is real */
-    if (!fl_engine_stop() && status == FL_OK)
-        return (flow_status)fl_fail(FL_ERR_STATE, "flow_close: a task is still running");
+    bool stopped = fl_engine_stop();
+    if (!stopped && status == FL_OK) return (flow_status)fl_fail(FL_ERR_STATE, "flow_close: a task is still running");
+    if (stopped) fl_team_stop();
+    fl_team_set_size(threads_before);
     fl_tensors_reclaim();
     fl_storage_trim();
     fl_owner_drop();

@@ -36,6 +36,9 @@ fl_status fl_engine_end(bool wait);
 ** are torn down by exit before its handlers come to the engine, so the caller of exit stops the engine first. */
 bool fl_engine_stop(void);
 
+/* Ends the threads of parallel loops (team.h), after the engine's; the next loop starts them again. */
+void fl_team_stop(void);
+
 /* True while it does so: a long op may ask, on any thread, and end with an error. */
 bool fl_engine_is_stopping(void);
 

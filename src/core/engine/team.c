@@ -11,6 +11,7 @@
 #include "team.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "control.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -47,12 +48,14 @@ static struct {
 struct worker {
     _Alignas(64) uint32_t call; /* generation of the job it is called for */
     uint32_t asleep;            /* it sleeps on `call` */
+    pthread_t thread;
 };
 
 static struct worker workers[MAX_THREADS]; /* 0 is the caller and unused */
 static int started = 1;                    /* threads that exist, the caller included */
 static int team_size;                      /* 0: not read yet */
 static bool taken;                         /* a loop is running on the team */
+static bool stopping;                      /* a worker that is called ends */
 static uint32_t generation;
 
 /* ---- waiting ---- */
@@ -129,11 +132,11 @@ static void *work(void *argument)
     for (uint32_t seen = 0;;) {
         wait_change(&w->call, seen, &w->asleep);
         seen = __atomic_load_n(&w->call, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&stopping, __ATOMIC_RELAXED)) return NULL;
         if (!join_job(seen)) continue;
         take_shares((int)(w - workers));
         leave_job();
     }
-    return NULL;
 }
 
 /* Starts threads until there are `wanted`; fewer when the system refuses. */
@@ -144,13 +147,24 @@ static void start(int wanted)
     sigdelset(&all, SIGBUS); /* their own: of a mapped file that has become shorter (file/mapping.h) */
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the script's: Ctrl-C goes to the thread that runs Lua */
     while (started < wanted) {
-        pthread_t thread;
-        workers[started] = (struct worker){.call = 0};
-        if (pthread_create(&thread, NULL, work, &workers[started]) != 0) break;
-        pthread_detach(thread);
+        struct worker *w = &workers[started];
+        *w = (struct worker){.call = 0};
+        if (pthread_create(&w->thread, NULL, work, w) != 0) break;
         started++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void fl_team_stop(void)
+{
+    while (__atomic_test_and_set(&taken, __ATOMIC_ACQUIRE)) sched_yield();
+    __atomic_store_n(&stopping, true, __ATOMIC_RELAXED);
+    if (++generation == 0) generation = 1;
+    for (int i = 1; i < started; i++) change(&workers[i].call, generation, &workers[i].asleep);
+    for (int i = 1; i < started; i++) pthread_join(workers[i].thread, NULL);
+    started = 1;
+    __atomic_store_n(&stopping, false, __ATOMIC_RELAXED);
+    __atomic_clear(&taken, __ATOMIC_RELEASE);
 }
 
 /* A forked child has none of the threads: it works alone. */
@@ -159,6 +173,7 @@ static void after_fork(void)
     started = 1;
     team_size = 1;
     taken = false;
+    stopping = false;
 }
 
 /* ---- size ---- */

@@ -199,7 +199,10 @@ void fl_lua_instance_unref(fl_lua_instance *instance)
 static void end_engine(void)
 {
     if (fl_engine_end(false) != FL_OK) fl_warn("an error that nobody has met: %s", fl_message());
-    if (fl_engine_stop()) fl_lua_worker_close();
+    if (fl_engine_stop()) {
+        fl_lua_worker_close();
+        fl_team_stop();
+    }
     fl_engine_end(false); /* what was cancelled is no news for the next state */
 }
 
