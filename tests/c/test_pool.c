@@ -122,6 +122,16 @@ static void a_child_has_a_pool_of_its_own(void)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+static void threads_end(void)
+{
+    for (int turn = 0; turn < 3; turn++) {
+        struct work w = {.bad = -1, .worse = -1};
+        fl_pool_stop();
+        CHECK(fl_pool_threads() == 0);
+        CHECK(fl_pool_run(ITEMS, 4, work_item, &w) == FL_OK && fl_pool_threads() == 3 && !w.busy_twice);
+    }
+}
+
 static void files_are_a_source(void)
 {
     char folder[] = "/tmp/flowlua-source-XXXXXX", path[64];
@@ -158,6 +168,7 @@ int main(void)
     RUN(jobs_at_the_same_time);
     RUN(a_stop_cancels);
     RUN(a_child_has_a_pool_of_its_own);
+    RUN(threads_end);
     RUN(files_are_a_source);
     return finish();
 }

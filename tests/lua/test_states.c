@@ -8,10 +8,12 @@
 #include "lua/bind/modules.h"
 #include "lua/bind/state.h"
 
+#include <dirent.h>
 #include <lauxlib.h>
 #include <lualib.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ---- states ---- */
 
@@ -383,6 +385,38 @@ static void test_one_thread_calls(void)
     lua_close(L);
 }
 
+static int threads_here(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/proc/self/task");
+    for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
+    if (folder) closedir(folder);
+    return n;
+}
+
+/* Those of loops, of jobs and of batches. */
+static void test_threads_end_with_the_last_state(void)
+{
+    for (int turn = 0; turn < 2; turn++) {
+        lua_State *L = state_new(), *second = state_new();
+        CHECK_TEXT(
+            run(L,
+                "flow.set_num_threads(3)\n"
+                "local x, batches = flow.ones(1000, 1000):exp(), 0\n"
+                "for batch in flow.data.loader(flow.data.tensors(flow.ones(64, 4)), {batch_size = 8, workers = 3}) do\n"
+                "    batches = batches + 1\n"
+                "end\n"
+                "return flow.engine.push{run = function() return 7 end}:wait() + batches"),
+            "15");
+        CHECK(threads_here() > 3);
+        lua_close(L);
+        CHECK_TEXT(run(second, "return flow.ones(3):sum():item()"), "3.0");
+        lua_close(second);
+        for (int k = 0; k < 2000 && threads_here() > 1; k++) usleep(1000); /* a thread is listed a moment longer */
+        CHECK(threads_here() == 1);
+    }
+}
+
 int main(void)
 {
     RUN(test_one_after_the_other);
@@ -400,5 +434,6 @@ int main(void)
     RUN(test_finalizers_at_the_end);
     RUN(test_jobs_at_the_end);
     RUN(test_one_thread_calls);
+    RUN(test_threads_end_with_the_last_state);
     return finish();
 }

@@ -34,8 +34,9 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t work, left; /* there is a job; a thread has left one */
     struct job *jobs;          /* that may have items left, oldest first */
+    pthread_t each[FL_POOL_MOST];
     int threads;
-    bool watches_forks;
+    bool stopping, watches_forks;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .left = PTHREAD_COND_INITIALIZER};
 
 /* ---- items ---- */
@@ -83,7 +84,7 @@ static void *thread_main(void *unused)
 {
     fl_owner_never();
     pthread_mutex_lock(&pool.lock);
-    for (;;) {
+    while (!pool.stopping) {
         struct job *job = find_job();
         if (!job) {
             pthread_cond_wait(&pool.work, &pool.lock);
@@ -96,6 +97,7 @@ static void *thread_main(void *unused)
         pthread_mutex_lock(&pool.lock);
         if (--job->inside == 0) pthread_cond_broadcast(&pool.left);
     }
+    pthread_mutex_unlock(&pool.lock);
     return NULL;
 }
 
@@ -107,6 +109,7 @@ static void after_fork(void)
     pthread_cond_init(&pool.left, NULL);
     pool.jobs = NULL;
     pool.threads = 0;
+    pool.stopping = false;
 }
 
 /* With the lock held: starts threads until there are `wanted`; fewer when the system refuses. Signals are the
@@ -121,13 +124,24 @@ static void start_threads(int wanted)
     sigdelset(&all, SIGBUS); /* their own: of a mapped file that has become shorter (file/mapping.h) */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (pool.threads < wanted) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, thread_main, NULL) != 0) break;
-        pthread_setname_np(thread, "pool");
-        pthread_detach(thread);
+        pthread_t *thread = &pool.each[pool.threads];
+        if (pthread_create(thread, NULL, thread_main, NULL) != 0) break;
+        pthread_setname_np(*thread, "pool");
         pool.threads++;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void fl_pool_stop(void)
+{
+    pthread_mutex_lock(&pool.lock);
+    int threads = pool.threads;
+    pool.stopping = true;
+    pthread_cond_broadcast(&pool.work);
+    pthread_mutex_unlock(&pool.lock);
+    for (int i = 0; i < threads; i++) pthread_join(pool.each[i], NULL);
+    pool.threads = 0;
+    pool.stopping = false;
 }
 
 int fl_pool_threads(void)

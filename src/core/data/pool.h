@@ -48,4 +48,7 @@ fl_status fl_pool_lane(int *lane);
 /* Threads that the pool has started (tests). */
 int fl_pool_threads(void);
 
+/* Ends them, after the engine (fl_engine_stop): no job may be there. The next job starts others. */
+void fl_pool_stop(void);
+
 #endif

@@ -201,6 +201,7 @@ static void end_engine(void)
     if (fl_engine_end(false) != FL_OK) fl_warn("an error that nobody has met: %s", fl_message());
     if (fl_engine_stop()) {
         fl_lua_worker_close();
+        fl_pool_stop();
         fl_team_stop();
     }
     fl_engine_end(false); /* what was cancelled is no news for the next state */
