@@ -88,6 +88,24 @@ describe("the CUDA runtime", function()
         assert.are.equal("0\t4000\n", run("FLOW_CUDA_EMULATED=1 OMPI_COMM_WORLD_LOCAL_RANK=3", code))
     end)
 
+    with_emulation("answers what scripts ask torch.cuda for", function()
+        local code = [[
+            local cuda = flow.cuda
+            local before = cuda.memory_allocated()
+            local x = flow.ones(1000):cuda(0)
+            do local _ = x + x:exp() cuda.synchronize() end
+            print(cuda.is_available(), cuda.device_count(), cuda.memory_allocated(0) - before >= 4000)
+            print(cuda.max_memory_allocated "cuda:0" >= cuda.memory_allocated(), cuda.memory_reserved() >= cuda.memory_allocated())
+            cuda.manual_seed_all(3)
+            local first = flow.randn({4}, {device = "cuda"})
+            cuda.manual_seed(3)
+            print(flow.equal(first, flow.randn({4}, {device = "cuda"})))
+            cuda.reset_peak_memory_stats()
+            print(pcall(cuda.memory_allocated, 5))]]
+        assert.matches("^true\t1\ttrue\ntrue\ttrue\ntrue\nfalse\t[^\n]*there is no cuda:5\n",
+            run("FLOW_CUDA_EMULATED=1 FLOW_CUDA_EMULATED_DEVICES=1", code))
+    end)
+
     with_emulation("counts its memory and uses it again", function()
         local output = run("FLOW_CUDA_EMULATED=1", [[
             local function now() return flow.memory{device = "cuda"} end

@@ -59,6 +59,8 @@ describe("the CUDA plug-in", function()
         else
             assert.is_truthy(line:find("cuda: no GPU: CUDA_VISIBLE_DEVICES= hides them, or there is none; use device \"cpu\"", 1, true), text)
         end
+        assert.are.equal("false\t0\tfalse\n", run("CUDA_VISIBLE_DEVICES= FLOW_CUDA_EMULATED=",
+            "local c = flow.cuda c.synchronize() c.manual_seed_all(1) print(c.is_available(), c.device_count(), c.is_bf16_supported())"))
         local same = [[local function why(f, ...) return (select(2, pcall(f, ...)):gsub("^[^ ]* ", "")) end
             local x, net = flow.ones(2), flow.nn.Linear(2, 2)
             print(why(x.to, x, "cuda") == why(x.cuda, x), why(x.to, x, "cuda:1") == why(x.cuda, x, 1), why(net.to, net, "cuda") == why(net.cuda, net))]]

@@ -142,6 +142,7 @@ static const struct {
 #define PUBLIC(X)    \
     X(autograd)      \
     X(cli)           \
+    X(cuda)          \
     X(data)          \
     X(distributions) \
     X(fft) X(func) X(json) X(kvstore) X(linalg) X(nn) X(optim) X(progress) X(signal) X(special) X(testing)

@@ -103,7 +103,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"flow", "LongTensor", "write flow.tensor(data, {dtype = \"int64\"})"},
     {"flow", "DoubleTensor", "write flow.tensor(data, {dtype = \"float64\"})"},
     {"flow", "device", "a device is a string: \"cpu\", \"cuda\", \"cuda:1\""},
-    {"flow", "cuda", "write x:cuda(); flow.device_count(\"cuda\") says how many GPUs there are"},
     {"flow", "functional", "functions are flow's own: flow.relu(x), flow.cross_entropy(x, y)"},
     {"flow", "utils", "write flow.data.loader(dataset, {batch_size = 64})"},
     {"flow", "DataLoader", "write flow.data.loader(dataset, {batch_size = 64})"},
@@ -195,6 +194,14 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"data", "default_collate", "a loader without the option collate stacks items"},
     {"data", "default_convert", "a loader without the option collate stacks items"},
 
+    {"cuda", "empty_cache", "memory that tensors leave is used again as it is; leave it out"},
+    {"cuda", "set_device", "write flow.set_default_device(\"cuda:1\"), or x:cuda(1)"},
+    {"cuda", "current_device", "x.device says where x is, flow.get_default_device() where new tensors are made"},
+    {"cuda", "get_device_name", "flowlua --doctor lists the GPUs"},
+    {"cuda", "get_device_properties", "flowlua --doctor lists the GPUs"},
+    {"cuda", "amp", "write flow.autocast(\"float16\", f) and flow.GradScaler()"},
+    {"cuda", "Stream", "a GPU's ops and copies run beside the script and each other as they are; leave it out"},
+    {"cuda", "Event", "write flow.sync() before a clock is read, or flowlua --trace trace.json script.lua"},
     {"linalg", "LinAlgError", "errors are messages; pcall returns them"},
 };
 /* clang-format on */
