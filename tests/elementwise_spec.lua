@@ -674,6 +674,33 @@ describe("x ^ -0.5", function()
     end)
 end)
 
+describe("rows beside what is broadcast to them", function()
+    -- One op on rows as they lie (tiles.c, run_flat_rows): an operand of one element a row is repeated.
+    it("give the same bits as beside the expanded operand", function()
+        flow.manual_seed(8)
+        for _, dtype in ipairs {"float32", "float64", "bfloat16", "int64"} do
+            for _, shape in ipairs {{70, 128}, {9, 1000}, {3, 5, 600}, {4, 3000}, {2, 3, 4, 700}} do
+                local x = (flow.randn(shape) * 9):to(dtype)
+                local others = {}
+                for mask = 1, (1 << #shape) - 1 do
+                    local small = {}
+                    for i, size in ipairs(shape) do small[i] = mask >> (i - 1) & 1 == 1 and 1 or size end
+                    others[mask] = (flow.randn(small) * 9):to(dtype)
+                end
+                for _, y in ipairs(others) do
+                    local full = y:expand(shape):contiguous()
+                    assert.is_true((x - y):equal(x - full))
+                    assert.is_true((y - x):equal(full - x))
+                    assert.is_true(x:lt(y):equal(x:lt(full)))
+                    assert.is_true(flow.where(y:gt(0), x, y):equal(flow.where(full:gt(0), x, full)))
+                    assert.is_true(x:clone():mul_(y):equal(x * full))
+                    assert.is_true(y:float():pow(2):add(x:float()):equal(full:float():pow(2):add(x:float())))
+                end
+            end
+        end
+    end)
+end)
+
 describe("few elements", function()
     -- They take a shorter way (infer.c, choose_flat).
     it("give the same bits beside a number as beside a tensor of it", function()

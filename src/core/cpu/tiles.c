@@ -442,10 +442,79 @@ static void run_flat(fl_tiles *tiles, int64_t begin, int64_t end)
     if (bad) __atomic_fetch_or(&tiles->bad, bad, __ATOMIC_RELAXED);
 }
 
+/* An operand of the one step, or its result, in the row at hand. */
+struct row_part {
+    char *at;     /* its first element in memory */
+    int64_t down; /* bytes from there to the next row, where no axis but the last two moves on */
+    int64_t size; /* of an element, in bytes */
+    char
+        *repeated; /* room for one element of a row as often as a chunk reads it; NULL: elements lie as they are read */
+};
+
+/* The parts of the step: its operands, then its result, with all but `at`. */
+static void open_parts(struct row_part *parts, const struct worker *worker)
+{
+    const fl_tiles *tiles = worker->tiles;
+    const fl_tile_step *step = &tiles->steps[0];
+    for (int k = 0; k <= step->nin; k++) {
+        int i = k < step->nin ? step->in[k] : step->out;
+        const fl_tile_slot *slot = &tiles->slots[i];
+        int64_t size = (int64_t)fl_dtype_size(slot->dtype);
+        bool constant = fl_tile_is_constant(slot), direct = slot->buffer == FL_TILE_DIRECT;
+        parts[k] = (struct row_part){.at = worker->places[i], .size = constant ? 0 : size};
+        if (constant) continue;
+        parts[k].down = tiles->strides[slot->pattern][tiles->ndim - 2] * size;
+        parts[k].repeated = direct ? NULL : worker->places[i];
+    }
+}
+
+/* Goes to the row at worker->at; next: it follows the one before along the last axis but one. */
+static void open_row(struct row_part *parts, const struct worker *worker, bool next)
+{
+    const fl_tiles *tiles = worker->tiles;
+    const fl_tile_step *step = &tiles->steps[0];
+    int64_t n = tiles->row < tiles->chunk ? tiles->row : tiles->chunk;
+    for (int k = 0; k <= step->nin; k++) {
+        struct row_part *part = &parts[k];
+        if (part->size == 0) continue;
+        if (next) part->at += part->down;
+        else part->at = address(tiles, &tiles->slots[k < step->nin ? step->in[k] : step->out], worker->at);
+        if (!part->repeated || (next && part->down == 0)) continue;
+        tiles->copy->move[__builtin_ctzll((uint64_t)part->size)](part->repeated, part->size, part->at, 0, n);
+    }
+}
+
+/* One step on rows as they lie. */
+static void run_flat_rows(fl_tiles *tiles, int64_t begin, int64_t end)
+{
+    _Alignas(64) char memory[FL_TILE_MEMORY];
+    const fl_tile_step *step = &tiles->steps[0];
+    struct worker w = {.tiles = tiles};
+    struct row_part parts[FL_EW_MAX_IN + 1], *out = &parts[step->nin];
+    int64_t piece = begin % tiles->pieces;
+    set_places(&w, memory);
+    locate(w.at, tiles, begin / tiles->pieces * tiles->row);
+    open_parts(parts, &w);
+    open_row(parts, &w, false);
+    for (int64_t unit = begin; unit < end; unit++) {
+        const void *in[FL_EW_MAX_IN];
+        int64_t first = piece * tiles->chunk, n = tiles->row - first < tiles->chunk ? tiles->row - first : tiles->chunk;
+        for (int k = 0; k < step->nin; k++)
+            in[k] = parts[k].repeated ? parts[k].repeated : parts[k].at + first * parts[k].size;
+        w.bad |= step->loop(out->at + first * out->size, in, n, step->attributes);
+        if (++piece < tiles->pieces || unit + 1 == end) continue;
+        piece = 0;
+        advance(w.at, tiles, tiles->row);
+        open_row(parts, &w, w.at[tiles->ndim - 2] != 0);
+    }
+    if (w.bad) __atomic_fetch_or(&tiles->bad, w.bad, __ATOMIC_RELAXED);
+}
+
 static void run_units(void *context, int64_t begin, int64_t end)
 {
     fl_tiles *tiles = context;
     if (tiles->flat) run_flat(tiles, begin, end);
+    else if (tiles->flat_rows) run_flat_rows(tiles, begin, end);
     else run_chunks(tiles, begin, end);
 }
 

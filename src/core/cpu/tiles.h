@@ -84,6 +84,7 @@ typedef struct fl_tiles {
     unsigned by_row;            /* patterns of one element for all of a row */
     bool located;               /* something needs its position in the axes */
     bool flat;                  /* one step on memory as it lies */
+    bool flat_rows;             /* one step on rows as they lie, beside operands of one element a row */
     bool streamed;              /* stored results are written past the caches */
     int bad;                    /* what the loops found wrong */
 } fl_tiles;

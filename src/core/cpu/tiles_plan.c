@@ -417,6 +417,18 @@ double fl_tiles_chunk_cost(const fl_tiles *tiles)
     return cost * (double)(tiles->row < tiles->chunk ? tiles->row : tiles->chunk);
 }
 
+static bool is_flat_by_row(const fl_tiles *tiles)
+{
+    const fl_tile_step *step = &tiles->steps[0];
+    bool flat = tiles->row < tiles->total && tiles->step_count == 1 && step->loop && !tiles->sink && step->fetch < 0
+        && tiles->slots[step->out].buffer == FL_TILE_DIRECT;
+    for (int i = 0; i < step->nin && flat; i++) {
+        const fl_tile_slot *slot = &tiles->slots[step->in[i]];
+        flat = slot->buffer == FL_TILE_DIRECT || fl_tile_is_constant(slot) || may_lie_by_row(tiles, slot);
+    }
+    return flat;
+}
+
 /* Buffers that are free while the order is gone through. */
 struct free_buffers {
     int count;
@@ -496,6 +508,7 @@ void fl_tiles_plan(fl_tiles *tiles)
     tiles->located = needs_position(tiles);
     tiles->flat = is_flat(tiles);
     set_fetches(tiles);
+    tiles->flat_rows = is_flat_by_row(tiles);
     set_buffers(tiles);
     set_tile(tiles);
 }
