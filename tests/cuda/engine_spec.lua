@@ -215,6 +215,17 @@ describe("the script", function()
         flow.sync() -- all of them have been raised
     end)
 
+    cuda.it("passes on what is known to be missing, whatever may be missing besides", function()
+        local w = flow.ones(4, 3, {device = cuda.device})
+        local bad = rows(w, 9)
+        assert.is_false(pcall(bad.totable, bad))
+        local all = (bad + rows(w, 1)):sum()
+        for _ = 1, 12 do all = all + rows(w, 1):sum() end
+        local ok, message = pcall(all.item, all)
+        assert.is_false(ok)
+        assert.is_truthy(message:find(complaint), message)
+    end)
+
     cuda.it("can write in place what may be missing, and overwrite it", function()
         local w = flow.ones(4, 3, {device = cuda.device})
         local bad, gone = rows(w, 9), rows(w, 9)

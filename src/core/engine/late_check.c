@@ -151,8 +151,10 @@ void fl_pending_unref(fl_poison *tagged)
     free(set);
 }
 
+/* What is missing for certain stays so: the task was not run. */
 static void put_pending(fl_var *var, fl_pending_checks *set)
 {
+    if (fl_poison_of(var)) return;
     __atomic_fetch_add(&set->refs, 1, __ATOMIC_RELAXED);
     fl_poison_put(var, NULL);
     __atomic_store_n(&var->poison, (fl_poison *)((uintptr_t)set + 1), __ATOMIC_RELEASE);
