@@ -63,6 +63,11 @@ typedef struct fl_task {
     fl_var *const *reads;
     fl_var *const *writes;
     int read_count, write_count; /* a variable is in one of the two lists, once */
+    int update_count; /* the first of the writes, without FL_TASK_UPDATES: new values depend on the old ones, and are
+                      ** missing where these are */
+    const unsigned *checks; /* of each write: bits of the checks that the task makes later, in their order, which the
+                            ** value depends on; NULL: on all */
+    const char *line;       /* of the script, for errors; NULL: where it is now */
     int lane;
     unsigned flags;
 } fl_task;
@@ -105,6 +110,22 @@ FL_EXPORT fl_status fl_engine_stream_new(int *lane, const char *name, void *stre
 enum { FL_MAX_PENDING = 512 };
 typedef bool fl_late_check(void *record, char *text, size_t size);
 FL_EXPORT fl_status fl_engine_check_later(fl_late_check *run, void *record);
+
+/* The same for one of several steps that the op consists of. op: a constant. At most FL_TASK_CHECKS for a task. */
+enum { FL_TASK_CHECKS = 8 };
+FL_EXPORT fl_status fl_engine_check_step_later(fl_late_check *run, void *record, const char *op, const char *line);
+
+/* Checks that tasks have made later so far. */
+int64_t fl_engine_checks_made(void);
+
+/* Is it known only later whether the variable has its value? */
+static inline bool fl_is_pending(const fl_var *var)
+{
+    return (uintptr_t)__atomic_load_n(&var->poison, __ATOMIC_ACQUIRE) & 1;
+}
+
+/* Waits until it is certain whether the variable has its value: then it is clean or poisoned. Errors: of the wait. */
+fl_status fl_pending_settle(fl_var *var);
 
 /* Counts what was issued to `lane` (a stream) besides ops, so far: its stamp. */
 fl_stamp fl_engine_issued(int lane);

@@ -67,16 +67,8 @@ fl_status fl_poison_raise_lost(void);
 
 /* ---- pending checks ---- */
 
-/* var->poison is a poison, or a set of pending checks with its lowest bit set: whether the value is there is known
-** later. */
+/* var->poison is a poison, or a set of pending checks with its lowest bit set (fl_is_pending). */
 typedef struct fl_pending_checks fl_pending_checks;
-static inline bool fl_is_pending(const fl_var *var)
-{
-    return (uintptr_t)__atomic_load_n(&var->poison, __ATOMIC_ACQUIRE) & 1;
-}
-
-/* Waits until it is certain whether the variable has its value: then it is clean or poisoned. Errors: of the wait. */
-fl_status fl_pending_settle(fl_var *var);
 
 /* The same for all that the task reads, also in its targets when it updates them; when not, they are not pending any
 ** more. */

@@ -14,9 +14,10 @@
 #include "engine_internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-enum { TOGETHER = 8, TEXT = 512 };
+enum { TOGETHER = FL_TASK_CHECKS, TEXT = 512 };
 
 struct check {      /* of one op */
     int refs;       /* atomic: the list's while it is open, and the sets' */
@@ -41,6 +42,7 @@ const fl_task *fl_issuing;
 
 static struct check *oldest, *youngest; /* the list: open ones, and done ones behind an open one */
 static int listed;
+static int64_t made;
 static struct {
     int count;
     struct check *at[TOGETHER];
@@ -102,6 +104,11 @@ static fl_status make_room(void)
 
 fl_status fl_engine_check_later(fl_late_check *run, void *record)
 {
+    return fl_engine_check_step_later(run, record, fl_issuing->name, fl_issuing->line);
+}
+
+fl_status fl_engine_check_step_later(fl_late_check *run, void *record, const char *op, const char *line)
+{
     const fl_task *t = fl_issuing;
     assert(t && raised.count < TOGETHER);
     FL_TRY(make_room());
@@ -110,17 +117,21 @@ fl_status fl_engine_check_later(fl_late_check *run, void *record)
     d->refs = 1;
     d->open = true;
     d->stamp = (fl_stamp)t->lane << 56 | fl_lanes[t->lane].pushed;
-    d->op = t->name;
+    d->op = op;
     d->run = run;
     d->record = record;
-    fl_line_now(d->line);
+    if (line) snprintf(d->line, sizeof d->line, "%s", line);
+    else fl_line_now(d->line);
     if (youngest) youngest->next = d;
     else oldest = d;
     youngest = d;
     listed++;
+    made++;
     raised.at[raised.count++] = d;
     return FL_OK;
 }
+
+int64_t fl_engine_checks_made(void) { return made; }
 
 void fl_pending_run_all(void)
 {
@@ -219,7 +230,7 @@ static bool reads_targets(const fl_task *task)
 /* Pending checks of tensors that are overwritten are dropped. */
 static void forget_targets(const fl_task *task)
 {
-    for (int i = 0; i < task->write_count; i++)
+    for (int i = task->update_count; i < task->write_count; i++)
         if (FL_UNLIKELY(fl_is_pending(task->writes[i]))) fl_poison_put(task->writes[i], NULL);
 }
 
@@ -268,11 +279,11 @@ static fl_status add_all(fl_pending_checks *set, const fl_var *var, fl_poison **
     return FL_OK;
 }
 
+/* Checks of what the task read and of what it updated. */
 static fl_status collect(fl_pending_checks *set, const fl_task *task, fl_poison **bad)
 {
     for (int i = 0; i < task->read_count; i++) FL_TRY(add_all(set, task->reads[i], bad));
     for (int i = 0; i < task->write_count; i++) FL_TRY(add_all(set, task->writes[i], bad));
-    for (int i = 0; i < raised.count; i++) FL_TRY(set_add(set, raised.at[i], bad));
     return FL_OK;
 }
 
@@ -289,20 +300,54 @@ static int count_sets(const fl_task *task, fl_pending_checks **set)
     return *set != NULL;
 }
 
-/* A set of its own for what the task wrote. */
+/* The set with a reference, and its checks with one each; the caller's checks without one. */
+static fl_pending_checks *set_new(const fl_pending_checks *checks)
+{
+    fl_pending_checks *set = malloc(sizeof *set);
+    if (!set) return NULL;
+    *set = *checks;
+    set->refs = 1;
+    for (int i = 0; i < set->count; i++) __atomic_fetch_add(&set->at[i]->refs, 1, __ATOMIC_RELAXED);
+    return set;
+}
+
+static void set_unref(fl_pending_checks *set) { fl_pending_unref((fl_poison *)((uintptr_t)set + 1)); }
+
+/* Write i of the task depends on `before` and on checks that the task made. Writes with the same checks share a set. */
+static fl_status put_joined(const fl_task *task, int i, const fl_pending_checks *before)
+{
+    const unsigned own = task->checks ? task->checks[i] : ~0u;
+    fl_pending_checks joined = *before, *set;
+    fl_poison *bad = NULL;
+    for (int k = 0; k < i && task->checks; k++)
+        if (task->checks[k] == own && (set = pending_of(task->writes[k]))) {
+            put_pending(task->writes[i], set);
+            return FL_OK;
+        }
+    for (int k = 0; k < raised.count; k++)
+        if (own >> k & 1) FL_TRY(set_add(&joined, raised.at[k], &bad));
+    if (bad) fl_poison_put(task->writes[i], bad);
+    if (bad || !joined.count) return FL_OK;
+    if (!(set = set_new(&joined)))
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the reports of kernels", task->name);
+    put_pending(task->writes[i], set);
+    set_unref(set);
+    return FL_OK;
+}
+
+/* Sets for what the task wrote. */
 static fl_status join_sets(const fl_task *task)
 {
     fl_poison *bad = NULL;
-    fl_pending_checks *set = calloc(1, sizeof *set);
-    if (!set) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the reports of kernels", task->name);
-    fl_status status = collect(set, task, &bad);
-    for (int i = 0; i < set->count; i++) __atomic_fetch_add(&set->at[i]->refs, 1, __ATOMIC_RELAXED);
-    set->refs = 1;
-    for (int i = 0; i < task->write_count; i++) {
+    fl_pending_checks found = {0};
+    fl_status status = collect(&found, task, &bad);
+    fl_pending_checks *before = set_new(&found);
+    if (!before) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for the reports of kernels", task->name);
+    for (int i = 0; i < task->write_count && status == FL_OK; i++) {
         if (bad) fl_poison_put(task->writes[i], bad);
-        else put_pending(task->writes[i], set);
+        else status = put_joined(task, i, before);
     }
-    fl_pending_unref((fl_poison *)((uintptr_t)set + 1));
+    set_unref(before);
     return status;
 }
 

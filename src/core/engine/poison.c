@@ -201,6 +201,8 @@ static fl_poison *input_poison(const fl_task *task)
     fl_poison *p;
     for (int i = 0; i < task->read_count; i++)
         if ((p = fl_poison_of(task->reads[i]))) return p;
+    for (int i = 0; i < task->update_count; i++)
+        if ((p = fl_poison_of(task->writes[i]))) return p;
     if ((task->flags & (FL_TASK_UPDATES | FL_TASK_OVERWRITES)) != FL_TASK_UPDATES) return NULL;
     for (int i = 0; i < task->write_count; i++)
         if ((p = fl_poison_of(task->writes[i]))) return p;
@@ -289,7 +291,7 @@ fl_status fl_task_run_here(const fl_task *task)
     }
     fl_status status = task->run((void *)task->payload);
     if (FL_UNLIKELY(status != FL_OK)) {
-        fl_poison *p = fail(task, status, NULL, input);
+        fl_poison *p = fail(task, status, task->line, input);
         report(p);
         fl_poison_unref(p);
         count_failure();

@@ -13,17 +13,20 @@ typedef struct fl_graph {
     int device_index, lane;
     fl_device_graph *made; /* owned; NULL: none yet */
     bool recorded;         /* with the addresses in `data` */
-    bool updates;          /* some step changes what lies outside of the program */
+    bool updates;          /* some step changes what lies outside of the program, */
+    bool waits;            /* and needs what earlier steps may report as missing: that is waited for */
     int recordings;
     int64_t launches;
     /* slots that steps outside of it use too, or that come from outside */
     int slot_count;
     int *slots;
-    bool *written;
+    bool *read, *written; /* read: what it held before the graph */
+    unsigned *checks;     /* of the launch, which its value depends on (fl_task.checks) */
     const char **data;
     fl_var **vars; /* that reads and writes were made from */
     fl_var **reads, **writes;
-    int read_count, write_count;
+    unsigned *write_checks;
+    int read_count, write_count, update_count;
 } fl_graph;
 
 /* Before the first run: may any step be part of a graph? */
@@ -32,12 +35,16 @@ void fl_graphs_begin(fl_program *program);
 /* Before a run: which steps are launched together, where that has changed. */
 fl_status fl_graphs_plan(fl_program *program);
 
+/* The step may report errors in its data. */
+void fl_graphs_note_report(fl_program *program, fl_step *step);
+
 /* After a run: which slots lie where they lay before. */
 void fl_graphs_note(fl_program *program);
 
-/* False: it changes what lies outside of the program, and it is not certain that all values it works with are there.
-** Its steps are to be run one by one; if that is not seldom, later graphs have no step that changes such values. */
-bool fl_graph_may_run(fl_program *program, const fl_graph *graph);
+/* *may false: values that it works with are missing, or may be, and it changes what lies outside of the program. Its
+** steps are to be run one by one. If that is not seldom, later graphs that change such values begin with that, and wait
+** for what they need. */
+fl_status fl_graph_may_run(bool *may, fl_program *program, const fl_graph *graph);
 
 /* Launches the kernels of a graph, recording it first where it must be. *done false: they are to be issued by
 ** themselves. */

@@ -43,6 +43,7 @@ typedef struct fl_slot {
     const char *data_before; /* after the last run */
     int64_t moves;           /* runs after which it was another one */
     bool moves_often;
+    bool pends; /* it may turn out to be missing because of what the run begins with */
     fl_slot_use *uses;
     int use_count;
     int replaced; /* while it is recorded: one more than the first step that writes all of it; 0: none */
@@ -75,11 +76,12 @@ typedef enum fl_step_kind {
 
 typedef struct fl_step {
     fl_step_kind kind;
-    bool fuses; /* may run in one pass with others */
-    bool folds; /* takes operand 0 while that is computed */
-    bool alone; /* the device cannot record it (graphs.h) */
-    bool meets; /* of BOX, in collectives.c: ranks meet in it, */
-    bool ahead; /* and it may begin before its place */
+    bool fuses;   /* may run in one pass with others */
+    bool folds;   /* takes operand 0 while that is computed */
+    bool alone;   /* the device cannot record it (graphs.h), */
+    bool reports; /* or it can, and its kernels may report errors in its data */
+    bool meets;   /* of BOX, in collectives.c: ranks meet in it, */
+    bool ahead;   /* and it may begin before its place */
     const fl_op *op;
     union {
         fl_kernel_fn run;
@@ -152,9 +154,7 @@ struct fl_program {
     size_t block_bytes;
     fl_storage *block;
     bool has_graphs, graphs_stale; /* steps may be launched together; which has to be found out */
-    bool updates_apart;            /* those that change what lies outside are not: it was not certain that they may */
-    int64_t uncertain_runs;
-    int reports_from; /* the first step that may report errors in its data */
+    int64_t uncertain_runs;        /* with a graph that might not be launched as such (graphs.c) */
     int64_t runs;
     struct fl_graph *graphs;
     int graph_count, graph_room;

@@ -211,7 +211,7 @@ static void collect_vars(const fl_program *program, const fl_step *step, fl_var 
 enum { VARIABLES = 64 };
 
 /* The kernel's launches go into the device's queue. Steps of optimizers have thousands of operands. */
-static fl_status issue(const fl_program *program, fl_step *step)
+static fl_status issue(fl_program *program, fl_step *step)
 {
     fl_var *stack[2 * VARIABLES], **vars = stack;
     size_t count = (size_t)(step->nin + step->nout);
@@ -225,11 +225,14 @@ static fl_status issue(const fl_program *program, fl_step *step)
                     .reads = vars,
                     .writes = vars + count,
                     .lane = step->lane,
-                    .flags = flags_of(step)};
+                    .flags = flags_of(step),
+                    .line = *step->line ? step->line : NULL};
     collect_vars(program, step, vars, &task.read_count, vars + count, &task.write_count);
     fl_graphs_count_step();
+    const int64_t checks = fl_engine_checks_made();
     fl_status status = fl_engine_push(&task);
     if (vars != stack) free(vars);
+    if (fl_engine_checks_made() > checks) fl_graphs_note_report(program, step);
     return status;
 }
 
@@ -273,7 +276,7 @@ static fl_status run_fold(fl_step *step)
     return status;
 }
 
-static fl_status run_fused(const fl_program *program, fl_step *step)
+static fl_status run_fused(fl_program *program, fl_step *step)
 {
     fl_fused *f = step->fused;
     for (int i = 0; i < f->draw_count; i++) {
@@ -498,9 +501,10 @@ static fl_status issue_steps(const struct run *run, const fl_graph *graph, int p
 static fl_status run_graph(const struct run *run, fl_graph *graph)
 {
     char message[1024];
-    bool launched;
+    bool may_run, launched;
     int past;
-    if (!fl_graph_may_run(run->program, graph)) return run_range(run, graph->from, graph->past);
+    FL_TRY(fl_graph_may_run(&may_run, run->program, graph));
+    if (!may_run) return run_range(run, graph->from, graph->past);
     fl_status status = prepare_graph(run, graph, &past);
     if (status != FL_OK) { /* as eager code, which fails at this step after it has run those before */
         snprintf(message, sizeof message, "%s", fl_message());

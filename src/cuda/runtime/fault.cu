@@ -6,6 +6,7 @@
 **
 ** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the
 ** record is written. From pageable memory it may return before, and no queue waits for it.
+** Kernels of a graph have records of the graph: graph_fault.cu.
 */
 #include "runtime.h"
 
@@ -77,9 +78,9 @@ static bool late_check(void *record, char *text, size_t size)
 
 extern "C" fl_status fl_cuda_fault_new(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes)
 {
-    FL_TRY(fl_cuda_graph_refuse("a kernel that reports errors in its data"));
-    suspect **list = &unused[fl_cuda_current()->index];
     assert(bytes <= FL_CUDA_FAULT_CONTEXT);
+    if (FL_UNLIKELY(fl_cuda_is_recording())) return fl_cuda_graph_fault(device, word, context, bytes);
+    suspect **list = &unused[fl_cuda_current()->index];
     if (FL_UNLIKELY(!*list)) FL_TRY(make_records(list));
     suspect *s = *list;
     *list = s->next;

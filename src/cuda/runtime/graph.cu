@@ -8,14 +8,11 @@
 ** Numbers that are others at every launch (fresh.h) lie in one more block of the graph. A kernel before each launch has
 ** them as its parameters and stores them there: nothing on the host has to stay until it has run.
 **
-** What cannot be part of a graph refuses to be recorded: kernels that report errors in their data (fault.cu), for a
-** report belongs to one launch, and copies through host memory (copy.cu).
+** Kernels may report errors in their data, a few in one graph: graph_fault.cu. What cannot be part of a graph refuses
+** to be recorded: copies through host memory (copy.cu), libraries that wait for the stream.
 */
 #include "cuda/parts/fresh.h"
 #include "runtime.h"
-extern "C" {
-#include "core/memory/device_graph.h"
-}
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +42,8 @@ typedef struct graph {
     int words;         /* of all cells */
     uint64_t *renewed; /* device memory for WORDS; NULL: there are no cells */
     bool is_full;      /* there are more numbers than cells or words: the recording has failed */
+    fl_cuda_suspects suspects;
+    int address; /* the word that says where a launch's reports go; -1: there are none */
 } graph;
 
 static graph *recording; /* the script's thread records */
@@ -142,9 +141,11 @@ extern "C" const void *fl_cuda_renewed(size_t bytes, fl_cuda_fill *fill, const f
     return g->renewed + g->words - count;
 }
 
-static void renew(const graph *g)
+/* reports: where those of this launch go. */
+static void renew(const graph *g, uint64_t reports)
 {
     uint64_t values[WORDS + WORDS_AT_ONCE] = {0};
+    if (g->address >= 0) values[g->address] = reports;
     for (int i = 0; i < g->told.renewed; i++) g->cells[i].fill(&values[g->cells[i].word], g->cells[i].kernel);
     for (int from = 0; from < g->words; from += WORDS_AT_ONCE) {
         words part;
@@ -152,6 +153,38 @@ static void renew(const graph *g)
         FL_LAUNCH(store_words, 1, THREADS, 0, g->renewed + from, part,
                   g->words - from < WORDS_AT_ONCE ? g->words - from : (int)WORDS_AT_ONCE);
     }
+}
+
+/* ---- reports of kernels ---- */
+
+/* The records are cleared in the compute queue, which is not captured. */
+static fl_status make_records(graph *g)
+{
+    FL_TRY(allocate((void **)&g->suspects.records, FL_CUDA_SUSPECTS_BYTES, g->device));
+    FL_TRY(fl_cuda_enter(g->device, FL_QUEUE_COMPUTE));
+    fl_status status = fl_cuda_suspects_clear(&g->suspects);
+    FL_TRY(fl_cuda_enter_recorder(g->device));
+    return status;
+}
+
+fl_status fl_cuda_graph_fault(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes)
+{
+    graph *g = recording;
+    if (g->told.report_count == FL_GRAPH_REPORTS)
+        return fl_cuda_graph_refuse("one more kernel that reports errors in its data");
+    if (!g->suspects.records) FL_TRY(make_records(g));
+    *device = fl_cuda_suspects_add(&g->suspects, word, context, bytes);
+    g->told.report_count = g->suspects.count;
+    return FL_OK;
+}
+
+/* The end of a recording. */
+static fl_status tell_reports(graph *g)
+{
+    if (!g->suspects.count) return FL_OK;
+    if (!has_room(g, 1)) return FL_OK; /* is_full says so */
+    g->address = g->words++;
+    return fl_cuda_suspects_tell(&g->suspects, g->renewed + g->address);
 }
 
 /* ---- graphs ---- */
@@ -163,6 +196,7 @@ void fl_cuda_graph_drop(fl_device_graph *handle)
     if (g->exec) cudaGraphExecDestroy(g->exec);
     for (int i = 0; i < g->count; i++)
         fl_cuda_release(g->blocks[i].data, g->blocks[i].bytes, g->device, FL_QUEUE_COMPUTE);
+    if (g->suspects.records) fl_cuda_release(g->suspects.records, FL_CUDA_SUSPECTS_BYTES, g->device, FL_QUEUE_COMPUTE);
     if (g->renewed) fl_cuda_release(g->renewed, WORDS * sizeof *g->renewed, g->device, FL_QUEUE_COMPUTE);
     free(g->blocks);
     free(g);
@@ -182,7 +216,8 @@ fl_status fl_cuda_graph_begin(fl_device_graph **handle, int device)
     if (!g) g = (graph *)calloc(1, sizeof *g);
     if (!g) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
     g->device = device;
-    g->told.renewed = g->words = 0;
+    g->told.renewed = g->told.report_count = g->suspects.count = g->words = 0;
+    g->address = -1;
     g->is_full = false;
     for (int i = 0; i < g->count; i++) g->blocks[i].used = false;
     fl_status status = begin(g);
@@ -212,12 +247,14 @@ fl_status fl_cuda_graph_end(fl_device_graph *handle, bool keep)
 {
     graph *g = (graph *)handle;
     cudaGraph_t captured = NULL;
+    const fl_status told = keep ? tell_reports(g) : FL_OK;
     cudaError_t error = cudaStreamEndCapture(fl_cuda_stream(), &captured);
     recording = NULL;
     FL_TRY(fl_cuda_enter(g->device, FL_QUEUE_COMPUTE));
     cudaGetLastError();
     fl_status status = FL_OK;
-    if (keep) status = error == cudaSuccess ? make_exec(g, captured) : fl_cuda_fail(error, "cuda");
+    if (keep && error != cudaSuccess) status = fl_cuda_fail(error, "cuda");
+    else if (keep) status = told == FL_OK ? make_exec(g, captured) : told;
     if (captured) cudaGraphDestroy(captured);
     return status;
 }
@@ -225,7 +262,9 @@ fl_status fl_cuda_graph_end(fl_device_graph *handle, bool keep)
 fl_status fl_cuda_graph_launch(fl_device_graph *handle)
 {
     const graph *g = (const graph *)handle;
-    if (g->words) renew(g);
+    uint64_t reports = 0;
+    if (g->suspects.count) FL_TRY(fl_cuda_suspects_launch(&reports, &g->suspects, handle->reports));
+    if (g->words) renew(g, reports);
     FL_CUDA_TRY(cudaGraphLaunch(g->exec, fl_cuda_stream()));
     return fl_cuda_check("captured steps");
 }

@@ -3,7 +3,7 @@
 **
 ** device.cu finds and opens devices; queue.cu has streams, events and what is in flight; graph.cu launches recorded
 ** once; timing.cu when ops ran; memory.cu device and pinned memory; copy.cu the copies between both sides; fault.cu
-** what kernels report; library.cu opens the toolkit's libraries.
+** what kernels report, graph_fault.cu those of graphs; library.cu opens the toolkit's libraries.
 */
 #ifndef FL_CUDA_RUNTIME_H
 #define FL_CUDA_RUNTIME_H
@@ -11,6 +11,7 @@
 #include "cuda/parts/cuda.h"
 extern "C" {
 #include "core/engine/engine.h"
+#include "core/memory/device_graph.h"
 }
 
 #include <pthread.h>
@@ -101,6 +102,38 @@ void fl_cuda_graph_free(void *data);
 
 /* An error where a graph is recorded: "cuda: what cannot be part of a graph". */
 fl_status fl_cuda_graph_refuse(const char *what);
+
+/* fl_cuda_fault_new where a graph is recorded. */
+fl_status fl_cuda_graph_fault(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes);
+
+/* ---- faults of graphs ---- */
+
+/* Who words what a kernel has found. */
+typedef struct fl_cuda_suspicion {
+    fl_cuda_word *word;
+    unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));
+} fl_cuda_suspicion;
+
+/* Kernels of a graph that may report something. */
+typedef struct fl_cuda_suspects {
+    int count;
+    fl_cuda_fault *records; /* owned; device memory of FL_CUDA_SUSPECTS_BYTES; NULL: there were none */
+    fl_cuda_suspicion at[FL_GRAPH_REPORTS];
+} fl_cuda_suspects;
+
+enum { FL_CUDA_SUSPECTS_BYTES = (FL_GRAPH_REPORTS + 1) * sizeof(fl_cuda_fault) };
+
+/* Issues what makes the records of new memory ready, ahead of the graph's first launch. */
+fl_status fl_cuda_suspects_clear(const fl_cuda_suspects *suspects);
+
+/* The record of one more kernel; there are fewer than FL_GRAPH_REPORTS. */
+fl_cuda_fault *fl_cuda_suspects_add(fl_cuda_suspects *suspects, fl_cuda_word *word, const void *context, size_t bytes);
+
+/* Issues, at the end of the graph, what tells a launch's reports to where `address` (device memory) says. */
+fl_status fl_cuda_suspects_tell(const fl_cuda_suspects *suspects, const void *address);
+
+/* The checks of a launch, which the task that is issued makes later; *address: what `address` above is to say. */
+fl_status fl_cuda_suspects_launch(uint64_t *address, const fl_cuda_suspects *suspects, const fl_graph_report *whose);
 
 /* ---- other ranks ---- */
 
