@@ -86,6 +86,21 @@ describe("a loader of single items", function()
         assert.are.same({"s0", "s1", "s2"}, batch[5])
     end)
 
+    it("is asked for what it makes of items", function()
+        local loader = data.loader(squares(6), {batch_size = 3, collate = function(list)
+            local batch = data.default_collate(list)
+            batch.sum = batch.label:sum()
+            return batch
+        end})
+        local batch = loader:next()
+        assert.are.same({{0, 1, 2}, 3, {"n0", "n1", "n2"}}, {batch.label:totable(), batch.sum:item(), batch.name})
+        assert.are.same({{1, 1}, {2, 2}}, data.default_collate {flow.full({2}, 1), flow.full({2}, 2)}:totable())
+        assert.are.same({{1.5, 2}, {"a", "b"}}, {data.default_collate {1.5, 2}:totable(), data.default_collate {"a", "b"}})
+        fails("default_collate: items must not be empty", data.default_collate, {})
+        fails("loader: item 1 has no field 1, which item 0 has", data.default_collate, {{1}, {}})
+        fails("loader: field 1 of item 1 must be a tensor, a number, a string or a boolean, got table", data.default_collate, {1, {}})
+    end)
+
     it("takes the rows of a dataset that gives batches alone", function()
         local function pair(list) return {flow.stack {list[1][1], list[#list][1]}} end
         local batch = data.loader(data.tensors(flow.arange(5) * 2), {batch_size = 3, collate = pair}):next()

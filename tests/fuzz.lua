@@ -25,7 +25,7 @@ end
 
 -- Some change what comes after them or what the test prints to; a few take any values and do not look at them.
 local skipped = {print = true, manual_seed = true, set_num_threads = true, on_rank = true, with_generator = true, with_device = true, no_grad = true,
-    enable_grad = true, save = true, load = true}
+    inference_mode = true, set_detect_anomaly = true, enable_grad = true, save = true, load = true}
 local functions, methods = {}, {}
 for _, name in ipairs(sorted_names(flow)) do
     if not skipped[name] and name:sub(1, 1) ~= "_" then functions[#functions + 1] = {name = name, call = flow[name]} end

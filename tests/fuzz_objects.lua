@@ -437,7 +437,7 @@ local spoken = {
 }
 local passes_on = {
     init = true, forward = true, apply = true, no_grad = true, enable_grad = true, inference_mode = true, set_grad_enabled = true, no_sync = true, with_generator = true,
-    with_device = true, explain = true, Scheduler = true, on_rank = true, trace = true, detect_anomaly = true, gradcheck = true,
+    with_device = true, explain = true, Scheduler = true, on_rank = true, trace = true, detect_anomaly = true, set_detect_anomaly = true, gradcheck = true,
     checkpoint = true, capture = true, update = true, summary = true, step = true, register_buffer = true,
     cached = true, vjp = true, jvp = true, vhp = true, hvp = true, jacrev = true, jacfwd = true, jacobian = true, hessian = true, linearize = true, vmap = true,
     register_parameter = true, register_module = true, set_submodule = true, Transformer = true, autocast = true, pack = true, generate = true, [""] = true,

@@ -99,7 +99,8 @@ end)
 describe("names from PyTorch", function()
     local renamed, advice = flow._testing.ported()
     local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data, ["nn.utils"] = nn.utils,
-        ["nn.init"] = nn.init, ["nn.functional"] = nn.functional, cuda = flow.cuda, autograd = flow.autograd, linalg = flow.linalg, special = flow.special,
+        ["nn.init"] = nn.init, ["nn.functional"] = nn.functional, ["nn.attention"] = nn.attention, cuda = flow.cuda,
+        autograd = flow.autograd, linalg = flow.linalg, special = flow.special,
         loader = {}}        -- the options of that function
 
     it("that exist are not explained", function()

@@ -155,6 +155,8 @@ static const struct { const char *place, *word, *text; } advice[] = {
     IN_FLOW("CrossMapLRN2d", "nn.LocalResponseNorm(size)"),
     {"nn.utils", "skip_init", "write flow.with_device(\"meta\", nn.Linear, 4, 2):to_empty(\"cpu\")"},
     IN_FLOW("Container", "nn.Module:extend(name)"),
+    {"nn.attention", "sdpa_kernel", "flow.scaled_dot_product_attention chooses its kernel; leave it out"},
+    {"nn.attention", "SDPBackend", "flow.scaled_dot_product_attention chooses its kernel; leave it out"},
     {"nn.init", "orthogonal", "write nn.init.orthogonal_(t)"}, {"nn.init", "eye", "write nn.init.eye_(t)"},
     {"nn.init", "dirac", "write nn.init.dirac_(t)"}, {"nn.init", "sparse", "write nn.init.sparse_(t, sparsity)"},
     {"nn.utils", "clip_grad_norm", "write nn.utils.clip_grad_norm_(parameters, limit)"},
@@ -191,7 +193,6 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"loader", "worker_init_fn", "items draw from `random`, which depends on their position alone"},
     {"loader", "generator", "write seed = 1"}, {"loader", "timeout", "leave it out"},
     {"data", "get_worker_info", "items depend on their position alone: data.random(pass, position)"},
-    {"data", "default_collate", "a loader without the option collate stacks items"},
     {"data", "default_convert", "a loader without the option collate stacks items"},
 
     {"cuda", "empty_cache", "memory that tensors leave is used again as it is; leave it out"},

@@ -17,5 +17,5 @@ return check.strict("data", lazy_names.add({}, {
         "random_horizontal_flip random_resized_crop random_rotation random_vertical_flip resize rotate vertical_flip",
     data_text = "text", data_tokens = "tokenizer", data_pack = "pack", data_records = "records",
     data_sets = "generate random tensors windows", data_parts = "concat random_split subset weighted",
-    data_loader = "loader",
+    data_loader = "default_collate loader",
 }))

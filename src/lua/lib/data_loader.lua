@@ -15,6 +15,7 @@
 local flow = require "flow"
 local check = require "flow.check"
 local batches = require "flow.data_batch"
+local collate = require "flow.data_collate"
 
 local io_ = flow._io
 
@@ -189,6 +190,22 @@ local function sampled_positions(list, number)
         check.fail("loader: batch %d of batch_sampler must be a list of positions, whole numbers from 0, got %s",
             number, check.got(list[number]))
     end
+    return batch
+end
+
+---The batch that a loader without `collate` makes of a list of items, for a `collate` of the script's own; of tensors,
+---numbers or strings in place of items what it makes of one field.
+---@param items any[]
+---@return any
+function loaders.default_collate(items)
+    if #items == 0 then check.fail("default_collate: items must not be empty") end
+    local bare, list, numbers = type(items[1]) ~= "table", {}, {}
+    for i, item in ipairs(items) do
+        list[i], numbers[i] = bare and {item} or item, i - 1
+        collate.check_item(list[i], i - 1)
+    end
+    local batch = collate.stack(list, numbers)
+    if bare then return batch[1] end
     return batch
 end
 
@@ -411,6 +428,7 @@ check.takes(loaders, {
         drop_last: boolean = false, pad_last: boolean = false, batch_sampler: list or function?,
         prefetch: integer >= 0?, workers: integer 0..256 = 0, transform: function?, args: list?, collate: function?,
         skip_errors: boolean = false, device: string?, placement: placement?, sbp: any?})]],
+    "default_collate(items: list)",
 })
 check.methods(Loader, "loader", {"next()", "state()", "load_state(state: list)"})
 check.strict("Loader", Loader, "; write for batch in loader do, or loader:next()")
