@@ -151,15 +151,14 @@ static void pack(char *base, const fl_kernel *kernel, fl_kernel_fn run)
 static void collect_vars(const fl_call *call, fl_var **reads, int *read_count, fl_var **writes, int *write_count)
 {
     *read_count = *write_count = 0;
-    for (int i = 0; i < call->nout; i++) fl_vars_add(writes, write_count, &call->out[i]->storage->var);
-    for (int i = 0; i < call->nin; i++)
-        if (call->tensors[i] && fl_call_writes(call, i))
-            fl_vars_add(writes, write_count, &call->tensors[i]->storage->var);
+    for (int i = 0; i < call->nout; i++) writes[(*write_count)++] = &call->out[i]->storage->var;
     for (int i = 0; i < call->nin; i++) {
-        if (!call->tensors[i] || fl_call_writes(call, i)) continue;
-        fl_var *v = &call->tensors[i]->storage->var;
-        if (!fl_vars_have(writes, *write_count, v)) fl_vars_add(reads, read_count, v);
+        if (!call->tensors[i]) continue;
+        fl_var *var = &call->tensors[i]->storage->var;
+        if (fl_call_writes(call, i)) writes[(*write_count)++] = var;
+        else reads[(*read_count)++] = var;
     }
+    fl_vars_once(reads, read_count, writes, write_count);
 }
 
 bool fl_call_overwrites(const fl_call *call)

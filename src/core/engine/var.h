@@ -74,17 +74,9 @@ FL_OWN extern void (*fl_var_before_write)(fl_var *var);
 bool fl_var_mark_deferred_read(fl_var *var);
 void fl_var_unmark_deferred_read(fl_var *var);
 
-/* Lists in which a variable is once: those that a task reads, and writes. */
-static inline bool fl_vars_have(fl_var *const *list, int count, const fl_var *var)
-{
-    for (int i = 0; i < count; i++)
-        if (list[i] == var) return true;
-    return false;
-}
-static inline void fl_vars_add(fl_var **list, int *count, fl_var *var)
-{
-    if (!fl_vars_have(list, *count, var)) list[(*count)++] = var;
-}
+/* What a task reads and writes as the engine takes it: each variable once, in the order of the lists, and not among the
+** reads if it is written. The pushing thread. */
+void fl_vars_once(fl_var **reads, int *read_count, fl_var **writes, int *write_count);
 
 /* The script was given the variable, perhaps before its writer has run: if its value is missing, now or later, the next
 ** wait for everything raises the error, unless something has before. For writers whose errors are no news else

@@ -12,7 +12,7 @@
 
 fl_status fl_product_infer_dtype(fl_infer *infer)
 {
-    fl_dtype x = infer->in[0].dtype;
+    fl_dtype x = infer->in[FL_PRODUCT_X].dtype;
     if (x == FL_BOOL) return fl_infer_fail(infer, FL_ERR_DTYPE, "does not take bool tensors; convert them first");
     for (int i = 1; i < infer->nin; i++)
         if (infer->in[i].kind == FL_TENSOR && fl_dtype_categories[infer->in[i].dtype] != fl_dtype_categories[x])
@@ -130,8 +130,8 @@ void fl_product_of_kernel(fl_gemm_axes *axes, const fl_stage *stage, void *resul
     const fl_view *x = &k->in[FL_PRODUCT_X], *y = &k->in[FL_PRODUCT_Y];
     fl_product p = fl_product_for(k->op, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
-    fl_stage_strides(xs, stage, 0);
-    fl_stage_strides(ys, stage, 1);
+    fl_stage_strides(xs, stage, FL_PRODUCT_X);
+    fl_stage_strides(ys, stage, FL_PRODUCT_Y);
     axes->one = (fl_gemm){.m = p.xm < 0 ? 1 : x->size[p.xm],
                           .n = p.yn < 0 ? 1 : y->size[p.yn],
                           .k = x->size[p.xk],
@@ -180,7 +180,7 @@ static fl_status run_bfloat16(bool *done, fl_kernel *kernel)
 {
     fl_stage s;
     fl_gemm_axes axes;
-    if (kernel->in[0].dtype != FL_BFLOAT16 || kernel->in[1].dtype != FL_BFLOAT16) return FL_OK;
+    if (kernel->in[FL_PRODUCT_X].dtype != FL_BFLOAT16 || kernel->in[FL_PRODUCT_Y].dtype != FL_BFLOAT16) return FL_OK;
     if (!fl_gemm_has_bfloat16()) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 1u << FL_PRODUCT_X | 1u << FL_PRODUCT_Y));
     fl_product_of_kernel(&axes, &s, s.out[0]);

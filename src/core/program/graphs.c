@@ -388,11 +388,12 @@ static bool may_record(const fl_graph *graph, const fl_program *program)
 
 /* ---- launching ---- */
 
+/* Lists those that are read as well, or those that are only written. */
 static void list_written(fl_graph *graph, bool read)
 {
     for (int i = 0; i < graph->slot_count; i++)
-        if (graph->written[i] && graph->read[i] == read)
-            fl_vars_add(graph->writes, &graph->write_count, graph->vars[i]);
+        if (graph->written[i] && graph->read[i] == read) graph->writes[graph->write_count++] = graph->vars[i];
+    fl_vars_once(graph->reads, &graph->read_count, graph->writes, &graph->write_count);
 }
 
 static unsigned checks_of(const fl_graph *graph, const fl_var *var)
@@ -407,14 +408,13 @@ static unsigned checks_of(const fl_graph *graph, const fl_var *var)
 static void list_vars(fl_graph *graph)
 {
     graph->read_count = graph->write_count = 0;
+    for (int i = 0; i < graph->slot_count; i++)
+        if (!graph->written[i]) graph->reads[graph->read_count++] = graph->vars[i];
     list_written(graph, true);
     graph->update_count = graph->write_count;
     list_written(graph, false);
     for (int i = 0; i < graph->write_count && graph->made->report_count; i++)
         graph->write_checks[i] = checks_of(graph, graph->writes[i]);
-    for (int i = 0; i < graph->slot_count; i++)
-        if (!graph->written[i] && !fl_vars_have(graph->writes, graph->write_count, graph->vars[i]))
-            fl_vars_add(graph->reads, &graph->read_count, graph->vars[i]);
 }
 
 static void take_vars(fl_graph *graph, fl_program *program, bool recorded_now)

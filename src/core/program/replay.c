@@ -198,14 +198,12 @@ static void collect_vars(const fl_program *program, const fl_step *step, fl_var 
     int count = step->nin + step->nout;
     for (int i = 0; i < count; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (o->slot >= 0 && o->written) fl_vars_add(writes, write_count, fl_slot_var(&program->slots[o->slot]));
-    }
-    for (int i = 0; i < count; i++) {
-        const fl_program_operand *o = &step->operands[i];
-        if (o->slot < 0 || o->written) continue;
+        if (o->slot < 0) continue;
         fl_var *var = fl_slot_var(&program->slots[o->slot]);
-        if (!fl_vars_have(writes, *write_count, var)) fl_vars_add(reads, read_count, var);
+        if (o->written) writes[(*write_count)++] = var;
+        else reads[(*read_count)++] = var;
     }
+    fl_vars_once(reads, read_count, writes, write_count);
 }
 
 enum { VARIABLES = 64 };

@@ -170,8 +170,8 @@ static fl_status push_job(const struct handle *handle)
                     .writes = writes,
                     .write_count = 1,
                     .flags = FL_TASK_QUIET};
-    for (int i = 0; i < job->column_count; i++)
-        fl_vars_add(reads, &task.read_count, &job->columns[i].tensor->storage->var);
+    for (int i = 0; i < job->column_count; i++) reads[task.read_count++] = &job->columns[i].tensor->storage->var;
+    fl_vars_once(reads, &task.read_count, writes, &task.write_count);
     fl_status status = fl_pool_lane(&task.lane);
     if (status == FL_OK) status = fl_engine_push(&task);
     free(reads);
