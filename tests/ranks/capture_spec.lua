@@ -51,6 +51,21 @@ describe("a captured step of training on " .. ranks .. " ranks", function()
 end)
 
 describe("a captured backward", function()
+    it("sums a large gradient where it lies, and small ones together", function()
+        if ranks == 1 then return end
+        local net = nn.Sequential(nn.Linear(200, 100), nn.ReLU(), nn.Linear(100, 7))
+        net:to_global {placement = all, sbp = "B"}
+        local x = flow.randn(2 * ranks, 200, {placement = all, sbp = "S(0)"})
+        local f = flow.capture(function(a)
+            net:zero_grad()
+            net(a):square():sum():backward()
+        end)
+        for _ = 1, 3 do f(x) end
+        local moved = {}
+        for line in tostring(flow.explain(function() f(x) end)):gmatch "to_global(%b())" do moved[#moved + 1] = line end
+        assert.are.same({"(float32[100, 200] P)", "(float32[807] P)"}, moved)
+    end)
+
     it("leaves gradients under no_sync to a later call", function()
         local function run(captures, reads)
             local w = nn.Parameter(flow.ones(3, {placement = all, sbp = "B"}))

@@ -91,23 +91,29 @@ static fl_status box_waiting(tape_pass *pass)
     return status;
 }
 
-/* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A graph of gradients records
-** every boxing by itself. */
+/* A graph of gradients records every boxing by itself. */
+static fl_status box_alone(tape_pass *pass, fl_tensor *leaf, fl_tensor *g, bool records)
+{
+    fl_tensor *boxed;
+    fl_status status = records ? fl_to_global(&boxed, g, leaf->meta->placement, leaf->meta->nd_sbp, NULL)
+                               : fl_bucket_box(&boxed, &g, &leaf->meta, 1);
+    fl_tensor_unref(g);
+    return status == FL_OK ? hand_over(pass, leaf, boxed) : status;
+}
+
+/* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A large one is as fast alone,
+** and is not copied to lie beside others. */
 static fl_status box_to_leaf(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
     tape_waiting *w = &pass->waiting;
     if (g->meta == leaf->meta) return hand_over(pass, leaf, g);
-    if (pass->create_graph || leaf->meta->is_local) {
-        fl_tensor *boxed;
-        fl_status status = fl_to_global(&boxed, g, leaf->meta->placement, leaf->meta->nd_sbp, NULL);
-        fl_tensor_unref(g);
-        return status == FL_OK ? hand_over(pass, leaf, boxed) : status;
-    }
+    const bool records = pass->create_graph || leaf->meta->is_local;
     int64_t bytes = leaf->meta->numel * (int64_t)fl_dtype_size(leaf->meta->dtype);
+    if (records || bytes > SMALL_BYTES) return box_alone(pass, leaf, g, records);
     w->leaves[w->count] = fl_tensor_ref(leaf);
     w->gradients[w->count++] = g;
     w->bytes += bytes;
-    return bytes > SMALL_BYTES || w->bytes > WAITING_BYTES || w->count == FL_PASS_WAITING ? box_waiting(pass) : FL_OK;
+    return w->bytes > WAITING_BYTES || w->count == FL_PASS_WAITING ? box_waiting(pass) : FL_OK;
 }
 
 bool fl_grad_sync = true;
