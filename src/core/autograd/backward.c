@@ -101,8 +101,8 @@ static fl_status box_alone(tape_pass *pass, fl_tensor *leaf, fl_tensor *g, bool 
     return status == FL_OK ? hand_over(pass, leaf, boxed) : status;
 }
 
-/* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A large one is as fast alone,
-** and is not copied to lie beside others. */
+/* Boxes a final gradient (taken over) to the leaf's own SBP: at once, or soon with others. A large one goes alone, so
+** that it is not copied to lie beside others. */
 static fl_status box_to_leaf(tape_pass *pass, fl_tensor *leaf, fl_tensor *g)
 {
     tape_waiting *w = &pass->waiting;
