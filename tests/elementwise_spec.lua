@@ -674,6 +674,29 @@ describe("x ^ -0.5", function()
     end)
 end)
 
+describe("signs of 16-bit floats", function()
+    it("are those of float32, of zeros, infinities and NaN too", function()
+        local list = {0, -0.0, math.huge, -math.huge, 0 / 0, 1.5, -2.25, 6e-8, -6e-8, 3e4}
+        for _, dtype in ipairs {"bfloat16", "float16"} do
+            for _, copies in ipairs {1, 7, 2000} do
+                local x = flow.tensor(list):to(dtype):rep(copies)
+                local y = x:roll(3)
+                for name, f in pairs {
+                    neg = function(a) return -a end,
+                    abs = function(a) return a:abs() end,
+                    copysign = function(a, b) return a:copysign(b) end,
+                } do
+                    local got, want = f(x, y), f(x:float(), y:float()):to(dtype)
+                    assert.are.equal(dtype, got.dtype)
+                    assert.is_true(got:eq(want):logical_or(x:isnan()):all():item(), name)
+                    assert.is_true(got:isnan():equal(x:isnan()), name)
+                    assert.is_true(got:signbit():eq(want:signbit()):logical_or(x:isnan()):all():item(), name)
+                end
+            end
+        end
+    end)
+end)
+
 describe("rows beside what is broadcast to them", function()
     -- One op on rows as they lie (tiles.c, run_flat_rows): an operand of one element a row is repeated.
     it("give the same bits as beside the expanded operand", function()

@@ -188,6 +188,28 @@ static inline void float16_narrow(fl_float16 *to, const float *from)
 #define EXPRESSION(f, i, b) b
 #include "elementwise.inc"
 
+/* ---- floats of 16 bits whose sign alone changes ---- */
+
+enum { SIGN_16 = 0x8000 };
+
+#define SIGN_LOOP(id, e)                                                                 \
+    static int id##_16(void *out, const void *const *in, int64_t n, const fl_ew_attr *a) \
+    {                                                                                    \
+        uint16_t *to = out;                                                              \
+        const uint16_t *x = in[0];                                                       \
+        (void)a;                                                                         \
+        INDEPENDENT                                                                      \
+        for (int64_t i = 0; i < n; i++) to[i] = (uint16_t)(e);                           \
+        return 0;                                                                        \
+    }
+SIGN_LOOP(neg, x[i] ^ SIGN_16)
+SIGN_LOOP(abs, x[i] & ~SIGN_16)
+SIGN_LOOP(copysign, (x[i] & ~SIGN_16) | (((const uint16_t *)in[1])[i] & SIGN_16))
+
+#define SIGN_LOOPS(id) [FL_EW_##id][FL_FLOAT16] = id##_16, [FL_EW_##id][FL_BFLOAT16] = id##_16
+
+/* ---- the table ---- */
+
 #define LOOPS_F(id, cost) NARROW_LOOPS(id, cost), [FL_FLOAT32] = id##_f32, [FL_FLOAT64] = id##_f64
 #define LOOPS_I(id, cost) [FL_UINT8] = id##_u8, [FL_INT8] = id##_i8, [FL_INT32] = id##_i32, [FL_INT64] = id##_i64
 #define LOOPS_B(id, cost) [FL_BOOL] = id##_b8
@@ -195,8 +217,12 @@ static inline void float16_narrow(fl_float16 *to, const float *from)
 #define LOOPS_IB(id, cost) LOOPS_I(id, cost), LOOPS_B(id, cost)
 #define LOOPS_FIB(id, cost) LOOPS_F(id, cost), LOOPS_I(id, cost), LOOPS_B(id, cost)
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
 const fl_ew_loop FL_LV(fl_ew_loops)[FL_EW_COUNT][FL_DTYPE_COUNT] = {
 #define EW(id, sig, shape, types, rule, cost, ...) [FL_EW_##id] = {LOOPS_##types(id, cost)},
 #include "op/elementwise.def"
 #undef EW
+    SIGN_LOOPS(neg), SIGN_LOOPS(abs), SIGN_LOOPS(copysign), /* in the place of those above */
 };
+#pragma GCC diagnostic pop
