@@ -174,3 +174,40 @@ describe("sort and topk", function()
         } do assert.are.equal(case[1], support.message_of(case[2])) end
     end)
 end)
+
+describe("searchsorted", function()
+    -- The first element that is not below the value, with right the first that is above it.
+    local function place(line, value, right)
+        for i, v in ipairs(line) do
+            if right and v > value or not right and v >= value then return i - 1 end
+        end
+        return #line
+    end
+
+    it("finds the places of plain Lua, in lines of any length", function()
+        flow.manual_seed(14)
+        for _, dtype in ipairs {"float32", "float64", "int64", "bfloat16"} do
+            for _, n in ipairs {0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 33, 100} do
+                local sorted = flow.randint(-20, 20, {2, n}):to(dtype):sort(1)
+                local looked_for = flow.randint(-22, 22, {2, 60}):to(dtype)
+                for _, right in ipairs {false, true} do
+                    local got = flow.searchsorted(sorted, looked_for, {right = right}):totable()
+                    local lines, first = sorted:totable(), flow.searchsorted(sorted[0], looked_for, {right = right}):totable()
+                    for r, row in ipairs(looked_for:totable()) do
+                        for i, v in ipairs(row) do
+                            assert.are.equal(place(lines[r] or {}, v, right), got[r][i])
+                            assert.are.equal(place(lines[1] or {}, v, right), first[r][i])
+                        end
+                    end
+                end
+            end
+        end
+    end)
+
+    it("puts infinities at the ends, and NaN behind all", function()
+        local line, looked_for = flow.tensor {-inf, -1, 0, 0, inf}, flow.tensor {-inf, 0, inf, nan}
+        assert.are.same({0, 2, 4, 5}, flow.searchsorted(line, looked_for):totable())
+        assert.are.same({1, 4, 5, 5}, flow.searchsorted(line, looked_for, {right = true}):totable())
+        assert.are.same({1, 3, 1}, flow.searchsorted(flow.tensor {1, 2, nan}, flow.tensor {2, nan, 2}):totable())
+    end)
+end)

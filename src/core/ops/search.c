@@ -54,21 +54,42 @@ struct search {
     fl_dtype dtype;
 };
 
-/* The first position whose element is not below the value (right: that is above it); NaN is above all. */
+/* The first position whose element is not below the value (right: that is above it); a NaN is above all. Neither steps
+** nor branches hang on what is compared: the processor would guess half of it wrongly. A line that ends with NaN is
+** halved as PyTorch halves it, since what is found among elements that compare with nothing hangs on the way. */
 #define SEARCH(T, name)                                                                             \
+    static inline __attribute__((always_inline))                                                    \
+    int64_t place_##name(const T *line, int64_t count, T value, const bool right)                   \
+    {                                                                                               \
+        const T *from = line;                                                                       \
+        if (value != value) return count;                                                           \
+        while (count > 1) {                                                                         \
+            int64_t half = (int64_t)((uint64_t)count / 2);                                          \
+            from += half & -(int64_t)(right ? from[half - 1] <= value : from[half - 1] < value);    \
+            count -= half;                                                                          \
+        }                                                                                           \
+        return from - line + (count > 0 && (right ? *from <= value : *from < value));               \
+    }                                                                                               \
+    static int64_t place_before_nan_##name(const T *line, int64_t count, T value, bool right)       \
+    {                                                                                               \
+        int64_t low = 0;                                                                            \
+        while (count > 0) {                                                                         \
+            int64_t half = count / 2;                                                               \
+            bool after = right ? !(line[low + half] > value) : !(line[low + half] >= value);        \
+            low = after ? low + half + 1 : low;                                                     \
+            count = after ? count - half - 1 : half;                                                \
+        }                                                                                           \
+        return low;                                                                                 \
+    }                                                                                               \
     static void search_##name(const struct search *s, int64_t begin, int64_t end)                   \
     {                                                                                               \
+        const T *values = s->values;                                                                \
         for (int64_t i = begin; i < end; i++) {                                                     \
             const T *line = (const T *)s->sorted + (s->per_line ? i / s->per_line * s->n : 0);      \
-            T value = ((const T *)s->values)[i];                                                    \
-            int64_t low = 0, count = s->n;                                                          \
-            while (count > 0) {                                                                     \
-                int64_t half = count / 2;                                                           \
-                bool after = s->right ? !(line[low + half] > value) : !(line[low + half] >= value); \
-                low = after ? low + half + 1 : low;                                                 \
-                count = after ? count - half - 1 : half;                                            \
-            }                                                                                       \
-            s->out[i] = low;                                                                        \
+            T last = s->n ? line[s->n - 1] : 0;                                                     \
+            if (last != last) s->out[i] = place_before_nan_##name(line, s->n, values[i], s->right); \
+            else if (s->right) s->out[i] = place_##name(line, s->n, values[i], true);               \
+            else s->out[i] = place_##name(line, s->n, values[i], false);                            \
         }                                                                                           \
     }
 SEARCH(float, f32)
