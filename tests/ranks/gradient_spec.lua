@@ -133,7 +133,7 @@ end)
 
 describe("linear_cross_entropy in chunks", function()
     -- The loss and the gradients of input and matrix, whole, of operands in these SBPs.
-    local function outcome(rows, matrix, chunk)
+    local function outcome(rows, matrix, chunk, reduction)
         flow.manual_seed(8)
         local function operand(size, sbp)
             local whole = flow.randn(size, {placement = everywhere, sbp = "B"})
@@ -141,17 +141,20 @@ describe("linear_cross_entropy in chunks", function()
         end
         local x, w = operand({23, 5}, rows), operand({9, 5}, matrix)
         local t = flow.randint(0, 9, {23}, {placement = everywhere, sbp = "B"}):to_global{sbp = rows}
-        local one = flow.linear_cross_entropy(x, w, t, {batch_chunk_size = chunk, label_smoothing = 0.1})
+        local options = {batch_chunk_size = chunk, label_smoothing = 0.1, reduction = reduction}
+        local one = (flow.linear_cross_entropy(x, w, t, options) * 2):sum()
         one:backward()
         return one:item(), x.grad:to_global{sbp = "B"}, w.grad:to_global{sbp = "B"}
     end
 
     it("is that of one rank, whatever is split", function()
-        local want, of_x, of_w = outcome("B", "B", 100)
-        for _, sbps in ipairs {{"B", "B"}, {"S(0)", "B"}, {"B", "S(0)"}, {"S(0)", "S(0)"}, {"B", "S(1)"}} do
-            local value, dx, dw = outcome(sbps[1], sbps[2], 4)
-            assert.is_true(math.abs(value - want) < 1e-5)
-            assert.is_true(far(dx, of_x) < 1e-5 and far(dw, of_w) < 1e-5, table.concat(sbps, " "))
+        for _, reduction in ipairs {"mean", "none"} do
+            local want, of_x, of_w = outcome("B", "B", 100, reduction)
+            for _, sbps in ipairs {{"B", "B"}, {"S(0)", "B"}, {"B", "S(0)"}, {"S(0)", "S(0)"}, {"B", "S(1)"}} do
+                local value, dx, dw = outcome(sbps[1], sbps[2], 4, reduction)
+                assert.is_true(math.abs(value - want) < 1e-4)
+                assert.is_true(far(dx, of_x) < 1e-5 and far(dw, of_w) < 2e-5, table.concat(sbps, " "))
+            end
         end
     end)
 end)

@@ -3,8 +3,9 @@
 ** are often a hundred times more than inputs, are never in memory.
 **
 ** The gradient of a sum of losses is known up to a factor before backward begins: that of each chunk is computed while
-** its scores are there, and backward multiplies. So the products are those of linear and its gradients, none twice. A
-** gradient that is to be differentiated again is computed anew, of all rows at once.
+** its scores are there, and backward multiplies. So the products are those of linear and its gradients, none twice.
+** That of the losses of rows is not known: backward computes the scores of each chunk again. A gradient that is to be
+** differentiated again is computed of all rows at once.
 */
 #include "expr.h"
 #include "op/loss.h"
@@ -12,19 +13,35 @@
 #include "dispatch/autocast.h"
 #include "dispatch/record.h"
 
-enum { LINEAR_CE_INPUT, LINEAR_CE_MATRIX, LINEAR_CE_TARGET, LINEAR_CE_BIAS, LINEAR_CE_WEIGHT };
+/* Operands of all ops here; those of the last two that linear_cross_entropy_backward has besides. */
+enum {
+    LINEAR_CE_INPUT,
+    LINEAR_CE_MATRIX,
+    LINEAR_CE_TARGET,
+    LINEAR_CE_BIAS,
+    LINEAR_CE_WEIGHT,
+    BACKWARD_DY,
+    BACKWARD_LSE
+};
 
 /* Results of linear_cross_entropy_sums: the sums of losses and of their weights, [2]; gradients of the first. */
-enum { SUMS_TOTALS, SUMS_INPUT, SUMS_MATRIX, SUMS_BIAS, SUMS_RESULTS };
+enum { SUMS_TOTALS, SUMS_GRADIENT };
+/* Results of linear_cross_entropy_rows. */
+enum { ROWS_LOSS, ROWS_LSE };
 
-/* Attributes of it, after those that all losses of rows have; gradients: a bit for each operand that wants one. */
-enum { SUMS_ROWS = FL_LOSS_SMOOTHING + 1, SUMS_GRADIENTS };
+/* Gradients as results, and what each is one of. */
+enum { OF_INPUT, OF_MATRIX, OF_BIAS, GRADIENTS };
+static const int operand_of[GRADIENTS] = {LINEAR_CE_INPUT, LINEAR_CE_MATRIX, LINEAR_CE_BIAS};
 
-static bool wants(const fl_attrs *attrs, int operand) { return attrs->at[SUMS_GRADIENTS].integer >> operand & 1; }
+/* Attributes of the hidden ops, after those that all losses of rows have: the rows of a chunk; a bit for each operand
+** that wants a gradient. */
+enum { CHUNKS_ROWS = FL_LOSS_SMOOTHING + 1, CHUNKS_GRADIENTS };
+
+static bool wants(const fl_attrs *attrs, int operand) { return attrs->at[CHUNKS_GRADIENTS].integer >> operand & 1; }
 
 /* ---- inference ---- */
 
-static fl_status check_sums(const fl_infer *infer)
+static fl_status check_chunks(const fl_infer *infer)
 {
     const fl_spec *in = infer->in;
     const fl_shape *rows = &in[LINEAR_CE_INPUT].shape, *matrix = &in[LINEAR_CE_MATRIX].shape;
@@ -39,44 +56,81 @@ static fl_status check_sums(const fl_infer *infer)
     return fl_require_shape(infer, LINEAR_CE_WEIGHT, "weight", &(fl_shape){1, {matrix->dims[0]}});
 }
 
+/* A gradient that nobody wants is an empty vector. */
+static void infer_gradients(fl_infer *infer, int first)
+{
+    for (int i = 0; i < GRADIENTS; i++) {
+        fl_spec *out = &infer->out[first + i];
+        if (wants(infer->attrs, operand_of[i])) {
+            *out = infer->in[operand_of[i]];
+            continue;
+        }
+        out->shape = (fl_shape){1, {0}};
+        out->dtype = fl_dtype_compute(infer->in[LINEAR_CE_INPUT].dtype);
+    }
+}
+
 static fl_status infer_sums(fl_infer *infer)
 {
-    const fl_spec *in = infer->in;
-    FL_TRY(check_sums(infer));
-    const int of[SUMS_RESULTS] = {-1, LINEAR_CE_INPUT, LINEAR_CE_MATRIX, LINEAR_CE_BIAS};
-    for (int i = 0; i < SUMS_RESULTS; i++) {
-        if (of[i] >= 0 && wants(infer->attrs, of[i])) infer->out[i] = in[of[i]];
-        else {
-            infer->out[i].shape = (fl_shape){1, {i == SUMS_TOTALS ? 2 : 0}};
-            infer->out[i].dtype = fl_dtype_compute(in[LINEAR_CE_INPUT].dtype);
-        }
+    FL_TRY(check_chunks(infer));
+    infer->out[SUMS_TOTALS].shape = (fl_shape){1, {2}};
+    infer->out[SUMS_TOTALS].dtype = fl_dtype_compute(infer->in[LINEAR_CE_INPUT].dtype);
+    infer_gradients(infer, SUMS_GRADIENT);
+    return FL_OK;
+}
+
+static fl_status infer_loss_rows(fl_infer *infer)
+{
+    FL_TRY(check_chunks(infer));
+    for (int i = ROWS_LOSS; i <= ROWS_LSE; i++) {
+        infer->out[i].shape = infer->in[LINEAR_CE_TARGET].shape;
+        infer->out[i].dtype = fl_dtype_compute(infer->in[LINEAR_CE_INPUT].dtype);
     }
     return FL_OK;
 }
 
+static fl_status infer_backward(fl_infer *infer)
+{
+    FL_TRY(check_chunks(infer));
+    FL_TRY(fl_require_shape(infer, BACKWARD_DY, "dy", &infer->in[LINEAR_CE_TARGET].shape));
+    FL_TRY(fl_require_shape(infer, BACKWARD_LSE, "lse", &infer->in[LINEAR_CE_TARGET].shape));
+    infer_gradients(infer, 0);
+    return FL_OK;
+}
+
 /* Rows are independent; the gradients of what all rows share are sums over them. */
+static fl_sbp gradient_sbp(const fl_sigs *sigs, int i)
+{
+    if (!wants(sigs->attrs, operand_of[i])) return FL_B;
+    return i == OF_INPUT ? FL_S(0) : FL_PSUM;
+}
+
 static void sbp_sums(fl_sigs *sigs)
 {
-    fl_sbp rows = wants(sigs->attrs, LINEAR_CE_INPUT) ? FL_S(0) : FL_B;
-    fl_sbp matrix = wants(sigs->attrs, LINEAR_CE_MATRIX) ? FL_PSUM : FL_B;
-    fl_sbp bias = wants(sigs->attrs, LINEAR_CE_BIAS) ? FL_PSUM : FL_B;
-    FL_SIG(sigs, NULL, FL_S(0), FL_B, FL_S(0), FL_B, FL_B, FL_PSUM, rows, matrix, bias);
+    FL_SIG(sigs, NULL, FL_S(0), FL_B, FL_S(0), FL_B, FL_B, FL_PSUM, gradient_sbp(sigs, OF_INPUT),
+           gradient_sbp(sigs, OF_MATRIX), gradient_sbp(sigs, OF_BIAS));
+}
+
+static void sbp_loss_rows(fl_sigs *sigs) { FL_SIG(sigs, NULL, FL_S(0), FL_B, FL_S(0), FL_B, FL_B, FL_S(0), FL_S(0)); }
+
+static void sbp_backward(fl_sigs *sigs)
+{
+    FL_SIG(sigs, NULL, FL_S(0), FL_B, FL_S(0), FL_B, FL_B, FL_S(0), FL_S(0), gradient_sbp(sigs, OF_INPUT),
+           gradient_sbp(sigs, OF_MATRIX), gradient_sbp(sigs, OF_BIAS));
 }
 
 /* ---- chunks of rows ---- */
 
 /* What has been summed up so far; owned. */
 struct sums {
-    fl_tensor *loss, *count, *input, *matrix, *bias;
+    fl_tensor *loss, *count, *of[GRADIENTS];
 };
 
 static void sums_free(struct sums *sums)
 {
     fl_tensor_unref(sums->loss);
     fl_tensor_unref(sums->count);
-    fl_tensor_unref(sums->input);
-    fl_tensor_unref(sums->matrix);
-    fl_tensor_unref(sums->bias);
+    for (int i = 0; i < GRADIENTS; i++) fl_tensor_unref(sums->of[i]);
 }
 
 /* Sums of nothing, where they are wanted, in the dtypes that sums are kept in. */
@@ -89,8 +143,9 @@ static fl_status sums_begin(struct sums *sums, const fl_operand *in, const fl_at
     fl_tensor *rows = wants(attrs, LINEAR_CE_INPUT) ? EXPR_CALL(&c, NULL, empty_like, fl_of(x)) : none;
     fl_tensor *of_matrix = matrix ? expr_zeros(&c, expr_widen(&c, in[LINEAR_CE_MATRIX].tensor)) : none;
     fl_tensor *of_bias = bias ? expr_zeros(&c, expr_widen(&c, in[LINEAR_CE_BIAS].tensor)) : none;
-    *sums = (struct sums){fl_expr_take(&c, zero), fl_expr_take(&c, zero), fl_expr_take(&c, rows),
-                          fl_expr_take(&c, of_matrix), fl_expr_take(&c, of_bias)};
+    *sums = (struct sums){fl_expr_take(&c, zero),
+                          fl_expr_take(&c, zero),
+                          {fl_expr_take(&c, rows), fl_expr_take(&c, of_matrix), fl_expr_take(&c, of_bias)}};
     return fl_expr_end(&c);
 }
 
@@ -147,63 +202,144 @@ static fl_tensor *scores_gradient(fl_expr *expr, const fl_operand *in, const str
                      in[LINEAR_CE_WEIGHT]);
 }
 
+/* Writes the rows of a chunk into those of all. */
+static void set_rows(fl_expr *expr, fl_tensor *all, int64_t start, fl_tensor *rows)
+{
+    if (!rows) return;
+    fl_tensor *place = expr_narrowed(expr, all, 0, start, rows->meta->shape.dims[0]);
+    EXPR_CALL(expr, NULL, copy_, fl_of(place), fl_of(rows));
+}
+
 static void add_gradients(struct sums *sums, fl_expr *expr, const fl_operand *in, const fl_attrs *attrs, fl_tensor *x,
                           fl_tensor *g, int64_t start)
 {
     fl_tensor *matrix = in[LINEAR_CE_MATRIX].tensor;
-    if (wants(attrs, LINEAR_CE_BIAS)) add_part(&sums->bias, expr, expr_sum(expr, g, 1, false));
+    if (wants(attrs, LINEAR_CE_BIAS)) add_part(&sums->of[OF_BIAS], expr, expr_sum(expr, g, 1, false));
     if (g) g = expr_cast(expr, g, matrix->meta->dtype);
-    if (wants(attrs, LINEAR_CE_MATRIX)) add_product(&sums->matrix, expr, g, x);
-    if (!wants(attrs, LINEAR_CE_INPUT) || !g) return;
-    fl_tensor *place = expr_narrowed(expr, sums->input, 0, start, g->meta->shape.dims[0]);
-    fl_tensor *part = expr_gemm(expr, g, matrix, false, false);
-    EXPR_CALL(expr, NULL, copy_, fl_of(place), fl_of(part));
+    if (wants(attrs, LINEAR_CE_MATRIX)) add_product(&sums->of[OF_MATRIX], expr, g, x);
+    if (wants(attrs, LINEAR_CE_INPUT))
+        set_rows(expr, sums->of[OF_INPUT], start, expr_gemm(expr, g, matrix, false, false));
 }
 
-static fl_status add_chunk(struct sums *sums, const fl_operand *in, const fl_attrs *attrs, int64_t start, int64_t rows)
+/* The gradients as results, in the dtypes of their operands. */
+static void take_gradients(fl_tensor **out, fl_expr *expr, const struct sums *sums, const fl_operand *in,
+                           const fl_attrs *attrs)
 {
-    fl_expr c = {0};
-    fl_tensor *x = expr_narrowed(&c, in[LINEAR_CE_INPUT].tensor, 0, start, rows);
-    fl_operand target = fl_of(expr_narrowed(&c, in[LINEAR_CE_TARGET].tensor, 0, start, rows));
-    struct scored s = score(&c, in, x, target, attrs);
-    add_part(&sums->loss, &c, expr_sum(&c, s.loss, 1, false));
-    add_part(&sums->count, &c, expr_sum(&c, s.count, 1, false));
-    if (attrs->at[SUMS_GRADIENTS].integer)
-        add_gradients(sums, &c, in, attrs, x, scores_gradient(&c, in, &s, expr_ones(&c, s.loss), target, attrs), start);
-    fl_status status = fl_expr_end(&c);
-    if (status == FL_OK || status == FL_ERR_INTERRUPTED || start == 0) return status;
-    return fl_fail_prefix(status, "counted from row %lld: ", (long long)start); /* where the message names a label */
+    for (int i = 0; i < GRADIENTS; i++) {
+        int operand = operand_of[i];
+        fl_tensor *of = sums->of[i];
+        out[i] = fl_expr_take(expr, wants(attrs, operand) ? expr_cast(expr, of, in[operand].tensor->meta->dtype) : of);
+    }
+}
+
+/* What the chunks of an op are made of, and what each adds to. */
+struct chunks {
+    const fl_operand *in;
+    const fl_attrs *attrs;
+    struct sums sums;
+    fl_tensor *loss, *lse; /* owned; of all rows, where they are results */
+};
+
+/* Of rows from `start` on: x and the labels are theirs. */
+typedef void (*chunk_fn)(struct chunks *chunks, fl_expr *expr, fl_tensor *x, fl_operand target, int64_t start);
+
+static fl_status run_chunks(struct chunks *chunks, chunk_fn run)
+{
+    int64_t n = chunks->in[LINEAR_CE_INPUT].tensor->meta->shape.dims[0], rows = chunks->attrs->at[CHUNKS_ROWS].integer;
+    for (int64_t start = 0; start < n; start += rows) {
+        fl_expr c = {0};
+        int64_t count = rows < n - start ? rows : n - start;
+        fl_tensor *x = expr_narrowed(&c, chunks->in[LINEAR_CE_INPUT].tensor, 0, start, count);
+        fl_tensor *target = expr_narrowed(&c, chunks->in[LINEAR_CE_TARGET].tensor, 0, start, count);
+        run(chunks, &c, x, fl_of(target), start);
+        fl_status status = fl_expr_end(&c);
+        if (status == FL_OK) continue;
+        if (status == FL_ERR_INTERRUPTED || start == 0) return status;
+        return fl_fail_prefix(status, "counted from row %lld: ", (long long)start); /* where it names a label */
+    }
+    return FL_OK;
+}
+
+static void add_chunk(struct chunks *chunks, fl_expr *expr, fl_tensor *x, fl_operand target, int64_t start)
+{
+    const fl_operand *in = chunks->in;
+    struct scored s = score(expr, in, x, target, chunks->attrs);
+    add_part(&chunks->sums.loss, expr, expr_sum(expr, s.loss, 1, false));
+    add_part(&chunks->sums.count, expr, expr_sum(expr, s.count, 1, false));
+    if (!chunks->attrs->at[CHUNKS_GRADIENTS].integer) return;
+    fl_tensor *g = scores_gradient(expr, in, &s, expr_ones(expr, s.loss), target, chunks->attrs);
+    add_gradients(&chunks->sums, expr, in, chunks->attrs, x, g, start);
 }
 
 static fl_status compute_sums(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    struct sums sums;
     fl_expr c = {0};
-    int64_t n = in[LINEAR_CE_INPUT].tensor->meta->shape.dims[0], rows = attrs->at[SUMS_ROWS].integer;
-    FL_TRY(sums_begin(&sums, in, attrs));
-    for (int64_t start = 0; start < n && c.status == FL_OK; start += rows)
-        c.status = add_chunk(&sums, in, attrs, start, rows < n - start ? rows : n - start);
-    fl_tensor *loss = expr_unsqueeze(&c, sums.loss, 0), *count = expr_unsqueeze(&c, sums.count, 0);
-    fl_tensor *matrix = sums.matrix, *bias = sums.bias;
-    if (wants(attrs, LINEAR_CE_MATRIX)) matrix = expr_cast(&c, matrix, in[LINEAR_CE_MATRIX].tensor->meta->dtype);
-    if (wants(attrs, LINEAR_CE_BIAS)) bias = expr_cast(&c, bias, in[LINEAR_CE_BIAS].tensor->meta->dtype);
+    struct chunks chunks = {.in = in, .attrs = attrs};
+    FL_TRY(sums_begin(&chunks.sums, in, attrs));
+    c.status = run_chunks(&chunks, add_chunk);
+    fl_tensor *loss = expr_unsqueeze(&c, chunks.sums.loss, 0), *count = expr_unsqueeze(&c, chunks.sums.count, 0);
     out[SUMS_TOTALS] = fl_expr_take(&c, expr_concatenated(&c, loss, count, 0));
-    out[SUMS_INPUT] = fl_expr_take(&c, sums.input);
-    out[SUMS_MATRIX] = fl_expr_take(&c, matrix);
-    out[SUMS_BIAS] = fl_expr_take(&c, bias);
-    sums_free(&sums);
+    take_gradients(out + SUMS_GRADIENT, &c, &chunks.sums, in, attrs);
+    sums_free(&chunks.sums);
+    return fl_expr_end(&c);
+}
+
+static void set_chunk(struct chunks *chunks, fl_expr *expr, fl_tensor *x, fl_operand target, int64_t start)
+{
+    struct scored s = score(expr, chunks->in, x, target, chunks->attrs);
+    set_rows(expr, chunks->loss, start, s.loss);
+    set_rows(expr, chunks->lse, start, s.lse);
+}
+
+static fl_status compute_loss_rows(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin,
+                                   const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    fl_tensor *x = in[LINEAR_CE_INPUT].tensor;
+    const fl_shape rows = {1, {x->meta->shape.dims[0]}};
+    struct chunks chunks = {.in = in, .attrs = attrs};
+    chunks.loss = expr_widen(&c, expr_zeros_of(&c, x, &rows));
+    chunks.lse = expr_widen(&c, expr_zeros_of(&c, x, &rows));
+    if (c.status == FL_OK) c.status = run_chunks(&chunks, set_chunk);
+    out[ROWS_LOSS] = fl_expr_take(&c, chunks.loss);
+    out[ROWS_LSE] = fl_expr_take(&c, chunks.lse);
+    return fl_expr_end(&c);
+}
+
+static void add_backward(struct chunks *chunks, fl_expr *expr, fl_tensor *x, fl_operand target, int64_t start)
+{
+    const fl_operand *in = chunks->in;
+    if (!x) return;
+    int64_t rows = x->meta->shape.dims[0];
+    fl_tensor *dy = expr_narrowed(expr, in[BACKWARD_DY].tensor, 0, start, rows);
+    struct scored s = {.lse = expr_narrowed(expr, in[BACKWARD_LSE].tensor, 0, start, rows)};
+    s.scores = expr_widen(expr, EXPR_CALL(expr, NULL, linear, fl_of(x), in[LINEAR_CE_MATRIX], in[LINEAR_CE_BIAS]));
+    add_gradients(&chunks->sums, expr, in, chunks->attrs, x, scores_gradient(expr, in, &s, dy, target, chunks->attrs),
+                  start);
+}
+
+static fl_status compute_backward(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin,
+                                  const fl_attrs *attrs)
+{
+    fl_expr c = {0};
+    struct chunks chunks = {.in = in, .attrs = attrs};
+    FL_TRY(sums_begin(&chunks.sums, in, attrs));
+    c.status = run_chunks(&chunks, add_backward);
+    take_gradients(out, &c, &chunks.sums, in, attrs);
+    sums_free(&chunks.sums);
     return fl_expr_end(&c);
 }
 
 /* ---- gradients ---- */
 
-/* The gradients in ops that can be differentiated again, of all rows. */
-static fl_status differentiable_gradients(fl_grad *g, fl_expr *expr, fl_tensor *scale)
+/* The gradients in ops that can be differentiated again, of all rows; dy: of each, or of all (no axes). */
+static fl_status differentiable_gradients(fl_grad *g, fl_expr *expr, fl_tensor *dy)
 {
     fl_tensor *x = g->in[LINEAR_CE_INPUT].tensor, *matrix = g->in[LINEAR_CE_MATRIX].tensor;
     fl_operand target = g->in[LINEAR_CE_TARGET];
     struct scored s = score(expr, g->in, x, target, g->attrs);
-    fl_tensor *dy = s.loss ? expr_expanded(expr, expr_unsqueeze(expr, scale, 0), &s.loss->meta->shape) : NULL;
+    if (s.loss && dy && dy->meta->shape.ndim == 0)
+        dy = expr_expanded(expr, expr_unsqueeze(expr, dy, 0), &s.loss->meta->shape);
     fl_tensor *scores = scores_gradient(expr, g->in, &s, dy, target, g->attrs);
     if (g->need[LINEAR_CE_BIAS]) g->gin[LINEAR_CE_BIAS] = fl_expr_take(expr, expr_sum(expr, scores, 1, false));
     if (scores) scores = expr_cast(expr, scores, matrix->meta->dtype);
@@ -214,39 +350,97 @@ static fl_status differentiable_gradients(fl_grad *g, fl_expr *expr, fl_tensor *
     return fl_expr_end(expr);
 }
 
+static fl_status no_weight_gradient(const fl_grad *g)
+{
+    if (!g->need[LINEAR_CE_WEIGHT]) return FL_OK;
+    return fl_fail(FL_ERR_STATE, "linear_cross_entropy: has no gradient with respect to weight; detach() it");
+}
+
 static fl_status grad_sums(fl_grad *g)
 {
-    const int results[] = {
-        [LINEAR_CE_INPUT] = SUMS_INPUT, [LINEAR_CE_MATRIX] = SUMS_MATRIX, [LINEAR_CE_BIAS] = SUMS_BIAS};
     fl_expr c = {0};
-    if (g->need[LINEAR_CE_WEIGHT])
-        return fl_fail(FL_ERR_STATE, "linear_cross_entropy: has no gradient with respect to weight; detach() it");
+    FL_TRY(no_weight_gradient(g));
     if (!g->gout[SUMS_TOTALS]) return FL_OK;
     fl_tensor *scale = expr_selected(&c, g->gout[SUMS_TOTALS], 0, 0);
     bool known = !fl_grad_enabled;
-    for (int i = LINEAR_CE_INPUT; i <= LINEAR_CE_BIAS; i++) known &= !g->need[i] || wants(g->attrs, i);
+    for (int i = 0; i < GRADIENTS; i++) known &= !g->need[operand_of[i]] || wants(g->attrs, operand_of[i]);
     if (!known) return differentiable_gradients(g, &c, scale);
-    for (int i = LINEAR_CE_INPUT; i <= LINEAR_CE_BIAS; i++)
-        if (g->need[i]) g->gin[i] = fl_expr_take(&c, expr_mul(&c, g->out[results[i]], scale));
+    for (int i = 0; i < GRADIENTS; i++)
+        if (g->need[operand_of[i]])
+            g->gin[operand_of[i]] = fl_expr_take(&c, expr_mul(&c, g->out[SUMS_GRADIENT + i], scale));
     return fl_expr_end(&c);
 }
 
+/* The log-sum-exp is kept for this alone. */
+static fl_status grad_loss_rows(fl_grad *g)
+{
+    fl_expr c = {0};
+    fl_tensor *dy = g->gout[ROWS_LOSS];
+    int64_t gradients = 0;
+    FL_TRY(no_weight_gradient(g));
+    if (!dy) return FL_OK;
+    if (fl_grad_enabled) return differentiable_gradients(g, &c, dy);
+    for (int i = 0; i < GRADIENTS; i++) gradients |= (int64_t)g->need[operand_of[i]] << operand_of[i];
+    fl_attrs a = rows_attrs(FL_OP_REF(linear_cross_entropy_backward), g->attrs);
+    a.at[CHUNKS_ROWS] = g->attrs->at[CHUNKS_ROWS];
+    fl_attr_set(&a, CHUNKS_GRADIENTS, gradients);
+    const fl_operand *in = g->in;
+    EXPR_CALL(&c, &a, linear_cross_entropy_backward, in[LINEAR_CE_INPUT], in[LINEAR_CE_MATRIX], in[LINEAR_CE_TARGET],
+              in[LINEAR_CE_BIAS], in[LINEAR_CE_WEIGHT], fl_of(dy), fl_of(g->out[ROWS_LSE]));
+    for (int i = 0; i < GRADIENTS && c.status == FL_OK; i++)
+        if (g->need[operand_of[i]]) g->gin[operand_of[i]] = fl_expr_take(&c, c.owned[i]);
+    return fl_expr_end(&c);
+}
+
+/* ---- the hidden ops ---- */
+
+#define OPERANDS "input, linear_weight, target, linear_bias?, weight?"
+#define VALUES "~ignore_index: int = -100, ~label_smoothing: float = 0"
+#define ALL_OPERANDS ((1u << (LINEAR_CE_WEIGHT + 1)) - 1)
+#define SEVEN "flow.randn(7, 4), flow.randn(5, 4), flow.tensor {0, 4, 1, -100, 2, 2, 3}, flow.randn(5), nil, "
+#define FOUR "flow.randn(4, 3), flow.randn(5, 3), flow.tensor {0, 4, 1, 2}, nil, flow.rand(5) + 0.5, "
+
 FL_OP(linear_cross_entropy_sums) = {
     .name = "linear_cross_entropy_sums",
-    .sig = "linear_cross_entropy_sums(input, linear_weight, target, linear_bias?, weight?, ~ignore_index: int = -100, "
-           "~label_smoothing: float = 0, rows: int, gradients: int)",
-    .nout = SUMS_RESULTS,
+    .sig = "linear_cross_entropy_sums(" OPERANDS ", " VALUES ", rows: int, gradients: int)",
+    .nout = SUMS_GRADIENT + GRADIENTS,
     .flags = FL_OP_HIDDEN | FL_OP_LOW,
     .doc = "The sums of cross_entropy(linear(x)) over rows and of the rows' weights, and gradients of the first.",
-    .saves_in = (1u << (LINEAR_CE_WEIGHT + 1)) - 1,
-    .saves_out = 1u << SUMS_INPUT | 1u << SUMS_MATRIX | 1u << SUMS_BIAS,
+    .saves_in = ALL_OPERANDS,
+    .saves_out = ((1u << GRADIENTS) - 1) << SUMS_GRADIENT,
     .infer = infer_sums,
     .sbp = sbp_sums,
     .compute = compute_sums,
     .grad = grad_sums,
-    FL_SAMPLES("flow.randn(7, 4), flow.randn(5, 4), flow.tensor {0, 4, 1, -100, 2, 2, 3}, flow.randn(5), nil, -100, "
-               "0.1, 3, 11",
-               "flow.randn(4, 3), flow.randn(5, 3), flow.tensor {0, 4, 1, 2}, nil, flow.rand(5) + 0.5, -100, 0, 8, 0"),
+    FL_SAMPLES(SEVEN "-100, 0.1, 3, 11", FOUR "-100, 0, 8, 0"),
+};
+
+FL_OP(linear_cross_entropy_rows) = {
+    .name = "linear_cross_entropy_rows",
+    .sig = "linear_cross_entropy_rows(" OPERANDS ", " VALUES ", rows: int)",
+    .nout = ROWS_LSE + 1,
+    .flags = FL_OP_HIDDEN | FL_OP_LOW,
+    .doc = "cross_entropy(linear(x)) of each row, and the log-sum-exp of its scores.",
+    .saves_in = ALL_OPERANDS,
+    .saves_out = 1u << ROWS_LSE,
+    .infer = infer_loss_rows,
+    .sbp = sbp_loss_rows,
+    .compute = compute_loss_rows,
+    .grad = grad_loss_rows,
+    FL_SAMPLES(SEVEN "-100, 0.1, 3", FOUR "-100, 0, 8"),
+};
+
+FL_OP(linear_cross_entropy_backward) = {
+    .name = "linear_cross_entropy_backward",
+    .sig = "linear_cross_entropy_backward(" OPERANDS ", dy, lse, " VALUES ", rows: int, gradients: int)",
+    .nout = GRADIENTS,
+    .flags = FL_OP_HIDDEN | FL_OP_NO_GRAD,
+    .doc = "Gradients of linear_cross_entropy_rows, dy being that of the losses.",
+    .infer = infer_backward,
+    .sbp = sbp_backward,
+    .compute = compute_backward,
+    FL_SAMPLES(SEVEN "flow.randn(7), flow.randn(7) + 3, -100, 0.1, 3, 11",
+               FOUR "flow.randn(4), flow.randn(4) + 3, -100, 0, 8, 2"),
 };
 
 /* ---- the loss ---- */
@@ -311,15 +505,14 @@ static bool has_split_classes(const fl_operand *in)
     return false;
 }
 
-/* The rows of a chunk; 0: the loss is that of all scores at once, since they are few, or not sums over rows. */
+/* The rows of a chunk; 0: the loss is that of all scores at once, since they are few, or of other shapes. */
 static int64_t rows_of_chunk(const fl_operand *in, const fl_attrs *attrs)
 {
     const fl_shape *rows = &in[LINEAR_CE_INPUT].tensor->meta->shape,
                    *matrix = &in[LINEAR_CE_MATRIX].tensor->meta->shape;
     const fl_meta *target = in[LINEAR_CE_TARGET].tensor->meta;
     if (rows->ndim != 2 || matrix->ndim != 2 || !fl_dtype_is_integer(target->dtype)
-        || !fl_shape_equal(&target->shape, &(fl_shape){1, {rows->dims[0]}})
-        || attrs->at[LINEAR_CE_REDUCTION].integer == FL_LOSS_NONE || has_split_classes(in))
+        || !fl_shape_equal(&target->shape, &(fl_shape){1, {rows->dims[0]}}) || has_split_classes(in))
         return 0;
     int64_t chunk = matrix->dims[0] ? CHUNK_SCORES / matrix->dims[0] / CHUNK_ROWS * CHUNK_ROWS : CHUNK_SCORES;
     if (chunk < CHUNK_ROWS) chunk = CHUNK_ROWS;
@@ -327,31 +520,50 @@ static int64_t rows_of_chunk(const fl_operand *in, const fl_attrs *attrs)
     return rows->dims[0] > chunk ? chunk : 0;
 }
 
+/* The attributes of the hidden op that computes the loss. */
+static fl_attrs chunk_attrs(const fl_op *op, const fl_attrs *attrs, int64_t rows)
+{
+    fl_attrs a;
+    fl_attrs_init(&a, op);
+    a.at[FL_LOSS_IGNORE] = attrs->at[LINEAR_CE_IGNORE];
+    a.at[FL_LOSS_SMOOTHING] = attrs->at[LINEAR_CE_SMOOTHING];
+    fl_attr_set(&a, CHUNKS_ROWS, rows);
+    return a;
+}
+
+/* The sum or the mean of the losses of rows. */
+static fl_tensor *reduced(fl_expr *expr, const fl_operand *in, int nin, const fl_attrs *attrs, int64_t rows)
+{
+    int64_t gradients = 0;
+    fl_attrs a = chunk_attrs(FL_OP_REF(linear_cross_entropy_sums), attrs, rows);
+    for (int i = 0; i < GRADIENTS && fl_grad_enabled; i++) {
+        const fl_operand *of = &in[operand_of[i]];
+        if (of->kind == FL_TENSOR && fl_requires_grad(of->tensor)) gradients |= 1 << operand_of[i];
+    }
+    fl_attr_set(&a, CHUNKS_GRADIENTS, gradients);
+    fl_tensor *totals = fl_expr_call(expr, FL_OP_REF(linear_cross_entropy_sums), in, nin, &a), *plain = NULL;
+    fl_tensor *loss = expr_selected(expr, totals, 0, 0);
+    if (!loss || attrs->at[LINEAR_CE_REDUCTION].integer == FL_LOSS_SUM) return loss;
+    expr->status = fl_tensor_detach(&plain, totals);
+    loss = expr_div(expr, loss, expr_whole(expr, expr_selected(expr, plain, 0, 1)));
+    fl_tensor_unref(plain);
+    return loss;
+}
+
 static fl_status body_linear_cross_entropy(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_attrs a;
+    fl_tensor *loss;
     const fl_attr *given = &attrs->at[LINEAR_CE_ROWS];
     if (given->given && given->integer < 1)
         return fl_fail(FL_ERR_VALUE, "batch_chunk_size must be at least 1, got %lld", (long long)given->integer);
     FL_TRY(check_operands(in));
-    int64_t rows = rows_of_chunk(in, attrs), gradients = 0;
+    int64_t rows = rows_of_chunk(in, attrs);
     if (!rows) return whole(out, in, attrs);
-    for (int i = LINEAR_CE_INPUT; i <= LINEAR_CE_BIAS && fl_grad_enabled; i++)
-        if (in[i].kind == FL_TENSOR && fl_requires_grad(in[i].tensor)) gradients |= 1 << i;
-    fl_attrs_init(&a, FL_OP_REF(linear_cross_entropy_sums));
-    a.at[FL_LOSS_IGNORE] = attrs->at[LINEAR_CE_IGNORE];
-    a.at[FL_LOSS_SMOOTHING] = attrs->at[LINEAR_CE_SMOOTHING];
-    fl_attr_set(&a, SUMS_ROWS, rows);
-    fl_attr_set(&a, SUMS_GRADIENTS, gradients);
-    fl_tensor *totals = fl_expr_call(&c, FL_OP_REF(linear_cross_entropy_sums), in, nin, &a);
-    fl_tensor *loss = expr_selected(&c, totals, 0, 0);
-    if (loss && attrs->at[LINEAR_CE_REDUCTION].integer == FL_LOSS_MEAN) {
-        fl_tensor *plain = NULL;
-        c.status = fl_tensor_detach(&plain, totals);
-        loss = expr_div(&c, loss, expr_whole(&c, expr_selected(&c, plain, 0, 1)));
-        fl_tensor_unref(plain);
-    }
+    if (attrs->at[LINEAR_CE_REDUCTION].integer == FL_LOSS_NONE) {
+        fl_attrs a = chunk_attrs(FL_OP_REF(linear_cross_entropy_rows), attrs, rows);
+        loss = fl_expr_call(&c, FL_OP_REF(linear_cross_entropy_rows), in, nin, &a);
+    } else loss = reduced(&c, in, nin, attrs, rows);
     if (loss && fl_autocast_now < FL_AUTOCAST_DTYPES)
         loss = expr_cast(&c, loss, in[LINEAR_CE_INPUT].tensor->meta->dtype);
     *out = fl_expr_take(&c, loss);
@@ -366,13 +578,13 @@ FL_OP(linear_cross_entropy) = {
     .flags = FL_OP_FUNCTION_ONLY,
     .doc =
         "cross_entropy of linear(input, linear_weight, linear_bias): input [n, in], linear_weight [classes, in]. The "
-        "mean or sum of labels is computed by chunks of rows, so that not all scores are in memory at once.",
+        "loss of labels is computed by chunks of rows, so that not all scores are in memory at once.",
     .body = body_linear_cross_entropy,
     FL_SAMPLES(
         "flow.randn(7, 4), flow.randn(5, 4), flow.tensor {0, 4, 1, -100, 2, 2, 3}, flow.randn(5), nil, 'mean', -100, "
         "0.1, 3",
         "flow.randn(6, 4), flow.randn(5, 4), flow.tensor {0, 4, 1, 3, 2, 2}, nil, nil, 'sum', -100, 0, "
         "4",
-        "flow.randn(3, 4), flow.randn(5, 4), flow.tensor {0, 4, 1}, nil, nil, 'none'",
+        "flow.randn(3, 4), flow.randn(5, 4), flow.tensor {0, 4, 1}, nil, nil, 'none', -100, 0.1, 2",
         "flow.randn(3, 4), flow.randn(5, 2, 4), flow.randn(3, 5, 2):softmax(1), flow.randn(5, 2)"),
 };
