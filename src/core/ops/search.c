@@ -4,9 +4,9 @@
 ** A line is searched as a whole. There is one for all values, or one for each line of values.
 */
 #include "op/search.h"
+#include "cpu/search.h"
 #include "cpu/stage.h"
 #include "memory/scratch.h"
-#include "engine/team.h"
 #include "op/indexing.h"
 #include "op/reduce.h"
 #include "expr.h"
@@ -46,64 +46,6 @@ static void sbp_search(fl_sigs *sigs)
     }
 }
 
-struct search {
-    const void *sorted, *values;
-    int64_t *out;
-    int64_t n, per_line; /* of sorted; values of a line, 0: one line for all */
-    bool right;
-    fl_dtype dtype;
-};
-
-/* The first position whose element is not below the value (right: that is above it); a NaN is above all. Neither steps
-** nor branches hang on what is compared: the processor would guess half of it wrongly. A line that ends with NaN is
-** halved as PyTorch halves it, since what is found among elements that compare with nothing hangs on the way. */
-#define SEARCH(T, name)                                                                             \
-    static inline __attribute__((always_inline))                                                    \
-    int64_t place_##name(const T *line, int64_t count, T value, const bool right)                   \
-    {                                                                                               \
-        const T *from = line;                                                                       \
-        if (value != value) return count;                                                           \
-        while (count > 1) {                                                                         \
-            int64_t half = (int64_t)((uint64_t)count / 2);                                          \
-            from += half & -(int64_t)(right ? from[half - 1] <= value : from[half - 1] < value);    \
-            count -= half;                                                                          \
-        }                                                                                           \
-        return from - line + (count > 0 && (right ? *from <= value : *from < value));               \
-    }                                                                                               \
-    static int64_t place_before_nan_##name(const T *line, int64_t count, T value, bool right)       \
-    {                                                                                               \
-        int64_t low = 0;                                                                            \
-        while (count > 0) {                                                                         \
-            int64_t half = count / 2;                                                               \
-            bool after = right ? !(line[low + half] > value) : !(line[low + half] >= value);        \
-            low = after ? low + half + 1 : low;                                                     \
-            count = after ? count - half - 1 : half;                                                \
-        }                                                                                           \
-        return low;                                                                                 \
-    }                                                                                               \
-    static void search_##name(const struct search *s, int64_t begin, int64_t end)                   \
-    {                                                                                               \
-        const T *values = s->values;                                                                \
-        for (int64_t i = begin; i < end; i++) {                                                     \
-            const T *line = (const T *)s->sorted + (s->per_line ? i / s->per_line * s->n : 0);      \
-            T last = s->n ? line[s->n - 1] : 0;                                                     \
-            if (last != last) s->out[i] = place_before_nan_##name(line, s->n, values[i], s->right); \
-            else if (s->right) s->out[i] = place_##name(line, s->n, values[i], true);               \
-            else s->out[i] = place_##name(line, s->n, values[i], false);                            \
-        }                                                                                           \
-    }
-SEARCH(float, f32)
-SEARCH(double, f64)
-SEARCH(int64_t, i64)
-
-static void search_some(void *context, int64_t begin, int64_t end)
-{
-    const struct search *s = context;
-    if (s->dtype == FL_FLOAT32) search_f32(s, begin, end);
-    else if (s->dtype == FL_FLOAT64) search_f64(s, begin, end);
-    else search_i64(s, begin, end);
-}
-
 static bool is_array(const fl_view *view) { return view->contiguous && view->dtype == fl_dtype_compute(view->dtype); }
 
 static size_t copied_bytes(const fl_view *view)
@@ -132,14 +74,13 @@ static fl_status kernel_search(fl_kernel *kernel)
     char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
     if (bytes && !scratch)
         return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", kernel->name, bytes);
-    struct search s = {.out = kernel->out[0].data,
-                       .n = sorted->size[sorted->ndim - 1],
-                       .per_line = sorted->ndim > 1 ? values->size[values->ndim - 1] : 0,
-                       .right = kernel->attrs->at[FL_SEARCH_RIGHT].integer != 0,
-                       .dtype = fl_dtype_compute(sorted->dtype)};
+    fl_search s = {.out = kernel->out[0].data,
+                   .n = sorted->size[sorted->ndim - 1],
+                   .per_line = sorted->ndim > 1 ? values->size[values->ndim - 1] : 0,
+                   .right = kernel->attrs->at[FL_SEARCH_RIGHT].integer != 0};
     FL_TRY(array_of(&s.sorted, sorted, &scratch));
     FL_TRY(array_of(&s.values, values, &scratch));
-    fl_team_for(values->numel, 20, search_some, &s);
+    fl_cpu_search(fl_dtype_compute(sorted->dtype), &s, values->numel);
     return FL_OK;
 }
 
