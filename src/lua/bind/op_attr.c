@@ -35,23 +35,37 @@ static void read_scalar(lua_State *L, fl_attr *attr, const char *who, const fl_p
     }
 }
 
-/* Position of the string at index among the words "mean|sum|none". */
+/* Position of `word` among words, "mean|sum|none", or -1. */
+static int word_position(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    for (int i = 0;; i++, words++) {
+        size_t one = strcspn(words, "|");
+        if (one == length && memcmp(words, word, length) == 0) return i;
+        words += one;
+        if (!*words) return -1;
+    }
+}
+
+static _Noreturn void raise_word(lua_State *L, const char *who, const fl_param *param, const char *word)
+{
+    char words[sizeof param->words], *rest = words, best[sizeof param->words] = "";
+    memcpy(words, param->words, sizeof words);
+    fl_suggestion s = {.word = word};
+    while (rest) fl_suggest_offer(&s, strsep(&rest, "|"));
+    if (s.best) snprintf(best, sizeof best, "; did you mean '%s'?", s.best);
+    FL_RAISE(L, "%s: %s must be one of %s, got '%s'%s", who, param->name, param->words, word, best);
+}
+
+/* Position of the string at index among the words. */
 static int read_word(lua_State *L, const char *who, const fl_param *param, int index)
 {
     if (lua_type(L, index) != LUA_TSTRING)
         FL_RAISE(L, "%s: %s must be one of %s, got %s", who, param->name, param->words, fl_lua_type_name(L, index));
     const char *word = lua_tostring(L, index);
-    char words[sizeof param->words], *rest = words;
-    memcpy(words, param->words, sizeof words);
-    fl_suggestion s = {.word = word};
-    for (int i = 0; rest; i++) {
-        const char *one = strsep(&rest, "|");
-        if (strcmp(one, word) == 0) return i;
-        fl_suggest_offer(&s, one);
-    }
-    char best[sizeof param->words] = "";
-    if (s.best) snprintf(best, sizeof best, "; did you mean '%s'?", s.best);
-    FL_RAISE(L, "%s: %s must be one of %s, got '%s'%s", who, param->name, param->words, word, best);
+    int position = word_position(param->words, word);
+    if (position < 0) raise_word(L, who, param, word);
+    return position;
 }
 
 void fl_lua_read_attr(lua_State *L, fl_lua_binding *binding, const fl_param *param, int index, int numbers)
