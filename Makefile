@@ -25,7 +25,8 @@ HARDEN_release = -fstack-protector-strong -fstack-clash-protection $(if $(filter
 # Small ops spend their time in these files, and none of them holds bytes from outside. There, level 3 computes sizes of blocks at run
 # time and the stack protector guards arrays of operands: 9 % more instructions in a chain of backward, 4 % in a + b.
 # Aligned, their time does not depend on what the linker puts before them: flow.empty(16) took up to 20 % longer in one build than in another.
-HOT_FILES = $(addprefix core/,infer/plan_cache dispatch/dispatch dispatch/inplace dispatch/run memory/storage memory/tensor autograd/tape autograd/vjp \
+HOT_FILES = $(addprefix core/,infer/plan_cache dispatch/dispatch dispatch/inplace dispatch/run dispatch/body dispatch/to_global boxing/carry \
+            boxing/move_host memory/storage memory/tensor autograd/tape autograd/vjp \
             autograd/backward cpu/elementwise cpu/stage cpu/gemm cpu/gemm_axes ops/matmul) $(addprefix lua/bind/,op_arguments op_attr op_call)
 HOT_release = -fno-stack-protector -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -falign-functions=64 -falign-jumps=16 -falign-loops=32
 # One set of objects serves the program, which links them as its own (-pie), and the shared libraries. Thread-local
