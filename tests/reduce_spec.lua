@@ -509,3 +509,31 @@ describe("trapezoid", function()
         end
     end
 end)
+
+describe("what is folded in the order of memory", function()
+    it("has the results of a contiguous copy, in any order of axes", function()
+        flow.manual_seed(15)
+        for _, dtype in ipairs {"float32", "float64", "bfloat16", "int64"} do
+            local x = (flow.randn(6, 70, 40) * 9):to(dtype)
+            local ways = {
+                x:permute(2, 0, 1), x:permute(1, 2, 0), x:permute(2, 1, 0), x:transpose(0, 1), x:flip {0, 2}:permute(2, 1, 0),
+                x[{{}, {0, 1}}]:expand(6, 70, 40), x[{{}, {}, {0, 1}}]:expand(6, 70, 40):permute(2, 0, 1), x[{{}, {}, {0, 20}}]:permute(2, 1, 0),
+            }
+            for i, view in ipairs(ways) do
+                local copy = view:contiguous()
+                for _, axes in ipairs {{0, 1, 2}, {0, 1}, {0, 2}, {1, 2}, {2}} do
+                    for _, name in ipairs {"sum", "amax", "amin", "count_nonzero"} do
+                        local got, want = view[name](view, axes), copy[name](copy, axes)
+                        local room = name ~= "sum" and 0 or dtype == "float64" and 1e-9 or dtype == "float32" and 1e-2 or dtype == "bfloat16" and 40 or 0
+                        assert.is_true((got:double() - want:double()):abs():amax():item() <= room, ("%s of %s, way %d"):format(name, dtype, i))
+                    end
+                end
+                assert.are.equal(copy:argmax():item(), view:argmax():item())
+                if dtype == "float64" then
+                    assert.is_true(math.abs(view:var():item() - copy:var():item()) < 1e-9)
+                    assert.is_true(math.abs(view:norm():item() - copy:norm():item()) < 1e-9)
+                end
+            end
+        end
+    end)
+end)

@@ -3,8 +3,9 @@
 **
 ** The kept axes give the results, the reduced ones the elements of each. Where the elements of a result lie closer
 ** together than the results do, a result is folded run by run (ROWS); else a tile of results is folded row by
-** row (columns). What is not contiguous int64, float or double is converted through a buffer. Few but long results
-** are cut into segments of a fixed size, whose totals are joined in order, so threads never change a result.
+** row (columns). Elements of a result are folded in the order of memory, where no position is asked for. What is not
+** contiguous int64, float or double is converted through a buffer. Few but long results are cut into segments of a
+** fixed size, whose totals are joined in order, so threads never change a result.
 */
 #include "reduce.h"
 #include "tiles.h"
@@ -46,6 +47,21 @@ static int64_t close_axes(fl_layout *l, int64_t element)
 
 static const fl_axis *innermost(const fl_layout *l) { return &l->axes[l->count - 1]; }
 
+static int64_t reach(const fl_axis *axis) { return axis->stride[0] ? fl_layout_magnitude(axis->stride[0]) : INT64_MAX; }
+
+/* The reduced axes in the order of memory: long runs, and each line of the cache once. An axis along which elements are
+** repeated comes first. */
+static void order_as_stored(fl_layout *reduced)
+{
+    for (int i = 1; i < reduced->count; i++) {
+        fl_axis axis = reduced->axes[i];
+        int at = i;
+        for (; at > 0 && reach(&reduced->axes[at - 1]) < reach(&axis); at--) reduced->axes[at] = reduced->axes[at - 1];
+        reduced->axes[at] = axis;
+    }
+    if (reduced->count > 1) fl_layout_merge(reduced);
+}
+
 /* What does not depend on the axes. */
 static void layout_open(struct layout *layout, const fl_view *in)
 {
@@ -58,7 +74,8 @@ static void layout_open(struct layout *layout, const fl_view *in)
     layout->width = layout->through == FL_THROUGH_FLOAT ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
 }
 
-static void layout_axes(struct layout *layout, const fl_view *in, uint32_t mask)
+/* any_order: of the elements of a result. */
+static void layout_axes(struct layout *layout, const fl_view *in, uint32_t mask, bool any_order)
 {
     layout->kept.count = layout->reduced.count = 0;
     layout->kept.operands = layout->reduced.operands = 1;
@@ -66,6 +83,7 @@ static void layout_axes(struct layout *layout, const fl_view *in, uint32_t mask)
         fl_axis axis = {.size = in->size[i], .stride = {in->stride[i] * layout->element}};
         fl_layout_add(mask >> i & 1u ? &layout->reduced : &layout->kept, &axis);
     }
+    if (any_order) order_as_stored(&layout->reduced);
     layout->results = close_axes(&layout->kept, layout->element);
     layout->elements = close_axes(&layout->reduced, layout->element);
     const fl_axis *run = innermost(&layout->reduced), *tile = innermost(&layout->kept);
@@ -77,7 +95,7 @@ static void layout_axes(struct layout *layout, const fl_view *in, uint32_t mask)
 static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
 {
     layout_open(layout, in);
-    layout_axes(layout, in, mask);
+    layout_axes(layout, in, mask, false);
 }
 
 /* Address of position `index` of a list, relative to base. */
@@ -391,7 +409,7 @@ fl_status fl_cpu_reduce(const fl_view *out, const fl_view *in, uint32_t mask, co
         reduce_run(&s, in->numel);
         return FL_OK;
     }
-    layout_axes(&l, in, mask);
+    layout_axes(&l, in, mask, true);
     own.local_count = l.elements;
     plan_tasks(&s);
     if (s.segments > 1) return run_segments(&s);
