@@ -160,9 +160,12 @@ static void renew(const graph *g, uint64_t reports)
 /* The records are cleared in the compute queue, which is not captured. */
 static fl_status make_records(graph *g)
 {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     FL_TRY(allocate((void **)&g->suspects.records, FL_CUDA_SUSPECTS_BYTES, g->device));
-    FL_TRY(fl_cuda_enter(g->device, FL_QUEUE_COMPUTE));
-    fl_status status = fl_cuda_suspects_clear(&g->suspects);
+    FL_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
+    fl_status status = fl_cuda_enter(g->device, FL_QUEUE_COMPUTE);
+    if (status == FL_OK) status = fl_cuda_suspects_clear(&g->suspects);
+    cudaThreadExchangeStreamCaptureMode(&mode);
     FL_TRY(fl_cuda_enter_recorder(g->device));
     return status;
 }

@@ -53,6 +53,7 @@ __global__ void __launch_bounds__(REPORTS) tell_records(fl_cuda_fault *records, 
 fl_status fl_cuda_suspects_clear(const fl_cuda_suspects *suspects)
 {
     FL_LAUNCH(clear_records, 1, REPORTS, 0, suspects->records);
+    FL_LAUNCH(tell_records, 1, REPORTS, 0, suspects->records, (fl_cuda_told *const *)NULL, 0);
     return fl_cuda_check("captured steps");
 }
 

@@ -123,7 +123,8 @@ typedef struct fl_cuda_suspects {
 
 enum { FL_CUDA_SUSPECTS_BYTES = (FL_GRAPH_REPORTS + 1) * sizeof(fl_cuda_fault) };
 
-/* Issues what makes the records of new memory ready, ahead of the graph's first launch. */
+/* Issues what makes the records of new memory ready, ahead of the graph's first launch. Both kernels are loaded then:
+** that is no part of a recording. */
 fl_status fl_cuda_suspects_clear(const fl_cuda_suspects *suspects);
 
 /* The record of one more kernel; there are fewer than FL_GRAPH_REPORTS. */
