@@ -46,7 +46,7 @@ int main(int argc, char **argv)
         TRY(flow_call(&out, 1, "linear", FLOW_ARGS(flow_of(in), flow_of(w))));
         TRY(flow_call(&loss, 1, "mse_loss", FLOW_ARGS(flow_of(out), flow_of(want))));
         TRY(flow_zero_grad(adam));
-        TRY(flow_backward(loss, NULL, 0));
+        TRY(flow_backward(loss));
         TRY(flow_step(adam));
         flow_unref(out);
         flow_unref(loss);

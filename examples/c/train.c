@@ -35,7 +35,7 @@ int main(void)
         TRY(flow_call(&out, 1, "linear", FLOW_ARGS(flow_of(in), flow_of(w), flow_of(b))));
         TRY(flow_call(&loss, 1, "mse_loss", FLOW_ARGS(flow_of(out), flow_of(want))));
         TRY(flow_zero_grad(adam));
-        TRY(flow_backward(loss, NULL, 0));
+        TRY(flow_backward(loss));
         TRY(flow_step(adam));
         flow_unref(out);
         flow_unref(loss);

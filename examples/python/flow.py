@@ -90,7 +90,7 @@ class Tensor:
         return self
 
     def backward(self, grad=None):
-        _check(lib.flow_backward(self, grad, 0))
+        _check(lib.flow_backward_with(self, grad, 0))
 
     @property
     def grad(self):

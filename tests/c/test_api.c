@@ -424,7 +424,7 @@ static void test_gradients(void)
     OK(flow_require_grad(x, true));
     OK(flow_call(&y, 1, "mul", FLOW_ARGS(flow_of(x), flow_of(x))));
     OK(flow_call(&z, 1, "sum", FLOW_ARGS(flow_of(y))));
-    OK(flow_backward(z, NULL, 0));
+    OK(flow_backward(z));
     OK(flow_grad(&grad, x));
     OK(flow_read(grad, read, sizeof read));
     CHECK(read[5] == 12);
@@ -433,7 +433,7 @@ static void test_gradients(void)
     flow_unref(grad);
     OK(flow_grad(&grad, x));
     CHECK(grad == NULL);
-    CHECK(flow_backward(z, NULL, 0) == FLOW_ERR_STATE); /* what it needs was let go */
+    CHECK(flow_backward(z) == FLOW_ERR_STATE); /* what it needs was let go */
     flow_unref(y);
     flow_unref(z);
 
@@ -443,10 +443,10 @@ static void test_gradients(void)
     OK(flow_call(&y, 1, "mul", FLOW_ARGS(flow_of(x), flow_int(2))));
     OK(flow_no_grad_end());
     FAILS(flow_no_grad_end(), FLOW_ERR_STATE, "flow_no_grad_end: no flow_no_grad_begin before it");
-    CHECK(flow_backward(y, y, 0) == FLOW_ERR_STATE);
+    CHECK(flow_backward_with(y, y, 0) == FLOW_ERR_STATE);
     flow_unref(y);
     OK(flow_call(&y, 1, "detach", FLOW_ARGS(flow_of(x))));
-    CHECK(flow_backward(y, y, 0) == FLOW_ERR_STATE);
+    CHECK(flow_backward_with(y, y, 0) == FLOW_ERR_STATE);
     flow_unref(y);
     flow_unref(x);
     CHECK(flow_tensor_count() == 0);
@@ -471,8 +471,8 @@ static void test_gradients_as_values(void)
           "flow_gradients: xs must hold tensors, count is 0");
     FAILS(flow_gradients(out, sum, NULL, both, 2, 8), FLOW_ERR_VALUE,
           "flow_gradients: options are FLOW_RETAIN_GRAPH, FLOW_CREATE_GRAPH and FLOW_ALLOW_UNUSED, got 8");
-    FAILS(flow_backward(sum, NULL, FLOW_ALLOW_UNUSED), FLOW_ERR_VALUE,
-          "flow_backward: options are FLOW_RETAIN_GRAPH and FLOW_CREATE_GRAPH, got 4");
+    FAILS(flow_backward_with(sum, NULL, FLOW_ALLOW_UNUSED), FLOW_ERR_VALUE,
+          "flow_backward_with: options are FLOW_RETAIN_GRAPH and FLOW_CREATE_GRAPH, got 4");
     CHECK(flow_gradients(out, sum, NULL, unused, 2, FLOW_RETAIN_GRAPH) == FLOW_ERR_STATE && !out[0] && !out[1]);
 
     OK(flow_gradients(out, sum, NULL, unused, 2, FLOW_RETAIN_GRAPH | FLOW_ALLOW_UNUSED));
@@ -481,8 +481,8 @@ static void test_gradients_as_values(void)
     flow_unref(out[0]);
 
     OK(flow_gradients(out, z, w, both, 2, FLOW_CREATE_GRAPH)); /* 2 x w^2 and x^2 w */
-    OK(flow_backward(out[0], other, FLOW_RETAIN_GRAPH));       /* of 2 x w^2, times x: 2 x w^2 and 4 x^2 w */
-    OK(flow_backward(out[0], other, 0));
+    OK(flow_backward_with(out[0], other, FLOW_RETAIN_GRAPH));       /* of 2 x w^2, times x: 2 x w^2 and 4 x^2 w */
+    OK(flow_backward_with(out[0], other, 0));
     flow_unref(out[0]);
     flow_unref(out[1]);
     OK(flow_grad(&out[0], x));
@@ -531,7 +531,7 @@ static void test_optimizers(void)
         FAILS(flow_step(o), FLOW_ERR_STATE, "flow_step: no parameter has a gradient; call flow_backward before");
         for (int i = 0; i < 3; i++) {
             OK(flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(p))));
-            OK(flow_backward(y, NULL, 0));
+            OK(flow_backward(y));
             OK(flow_step(o));
             OK(flow_set_lr(o, 0.5));
             OK(flow_zero_grad(o));

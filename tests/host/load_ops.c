@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     flow_spec rows = {.ndim = 2, .shape = sizes}, row = {.ndim = 1, .shape = sizes};
     if (flow_copy_in(&x, &rows, data) || flow_copy_in(&weight, &row, ones) || flow_require_grad(x, true)
         || flow_call(&y, 1, "rms", FLOW_ARGS(flow_of(x), flow_of(weight), flow_named("eps", flow_float(0))))
-        || flow_read(y, read, sizeof read) || flow_backward(y, x, 0) || flow_grad(&grad, x)) {
+        || flow_read(y, read, sizeof read) || flow_backward_with(y, x, 0) || flow_grad(&grad, x)) {
         printf("%s\n", flow_error());
         return 1;
     }

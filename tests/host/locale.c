@@ -14,7 +14,7 @@ int main(void)
     flow_require_grad(x, true);
     if (flow_optimizer_new(&sgd, "SGD", &x, 1, "lr=0.5, weight_decay=2.5e-1")
         || flow_call(&y, 1, "leaky_relu", FLOW_ARGS(flow_of(x))) || flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(y)))
-        || flow_backward(sum, NULL, 0) || flow_step(sgd) || flow_read(x, values, sizeof values))
+        || flow_backward(sum) || flow_step(sgd) || flow_read(x, values, sizeof values))
         printf("%s\n", flow_error());
     printf("%.3f %.3f\n", values[0], values[1]); /* 1 - 0.5 * (1 + 0.25), -4 - 0.5 * (0.01 - 1) */
     if (flow_optimizer_new(&none, "SGD", &x, 1, "lr=0,5")) printf("%s\n", flow_error());

@@ -70,7 +70,7 @@ static void differentiate(flow_tensor **params, int count, bool global)
         must(flow_call(&cube, 1, "mul", FLOW_ARGS(flow_of(square), flow_of(params[k]))));
         if (global) spread(&cube, k);
         must(flow_call(&sum, 1, "sum", FLOW_ARGS(flow_of(cube))));
-        must(flow_backward(sum, NULL, 0));
+        must(flow_backward(sum));
         flow_unref(square);
         flow_unref(cube);
         flow_unref(sum);

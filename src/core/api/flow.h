@@ -290,8 +290,10 @@ FLOW_API flow_status flow_require_grad(flow_tensor *leaf, bool value);
 /* Options of a backward pass, added together; 0: none, and the graph is freed. The graph stays for another pass; so it
 ** does, and the gradients have gradients, too; of flow_gradients: an x that was not used gets NULL, and is no error. */
 enum { FLOW_RETAIN_GRAPH = 1, FLOW_CREATE_GRAPH = 2, FLOW_ALLOW_UNUSED = 4 };
-/* Adds the gradients of all leaves below. grad: of `tensor`; NULL where that has one element. */
-FLOW_API flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad, int options);
+/* Adds the gradients of all leaves below. `loss` has one element; the graph is freed. */
+FLOW_API flow_status flow_backward(flow_tensor *loss);
+/* The same of any tensor, whose gradient is `grad`, NULL where it has one element. */
+FLOW_API flow_status flow_backward_with(flow_tensor *tensor, flow_tensor *grad, int options);
 /* The gradients of `tensor` with respect to xs, out[i] of xs[i], which are returned and added to none. */
 FLOW_API flow_status flow_gradients(flow_tensor **out, flow_tensor *tensor, flow_tensor *grad, flow_tensor *const *xs,
                                     int count, int options);

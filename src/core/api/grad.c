@@ -20,11 +20,19 @@ static fl_status check_options(int options, int known, const char *who, const ch
     return fl_fail(FL_ERR_VALUE, "%s: options are %s, got %d", who, names, options);
 }
 
-flow_status flow_backward(flow_tensor *tensor, flow_tensor *grad, int options)
+flow_status flow_backward(flow_tensor *loss)
 {
     FL_API_ENTER("flow_backward");
-    FL_API_TRY(fl_api_need(tensor, "flow_backward", "tensor"));
-    FL_API_TRY(check_options(options, FLOW_RETAIN_GRAPH | FLOW_CREATE_GRAPH, "flow_backward",
+    FL_API_TRY(fl_api_need(loss, "flow_backward", "loss"));
+    fl_tensor *ys[] = {fl_api_in(loss)};
+    return fl_api_leave(fl_autograd_backward(ys, NULL, 1, false, false));
+}
+
+flow_status flow_backward_with(flow_tensor *tensor, flow_tensor *grad, int options)
+{
+    FL_API_ENTER("flow_backward_with");
+    FL_API_TRY(fl_api_need(tensor, "flow_backward_with", "tensor"));
+    FL_API_TRY(check_options(options, FLOW_RETAIN_GRAPH | FLOW_CREATE_GRAPH, "flow_backward_with",
                              "FLOW_RETAIN_GRAPH and FLOW_CREATE_GRAPH"));
     fl_tensor *ys[] = {fl_api_in(tensor)}, *grads[] = {fl_api_in(grad)};
     return fl_api_leave(fl_autograd_backward(ys, grads, 1, options & FLOW_RETAIN_GRAPH, options & FLOW_CREATE_GRAPH));

@@ -15,7 +15,7 @@
 /* ---- what to store ---- */
 
 /* The operands that `results` need and that are poisoned or may be: a task passes that on to all it writes. */
-static uint64_t doubtful(const fl_chain *chain, uint64_t results)
+static uint64_t uncertain(const fl_chain *chain, uint64_t results)
 {
     uint64_t operands = 0;
     for (uint64_t left = chain->device ? fl_chain_needed_by(chain, results) : 0; left; left &= left - 1) {
@@ -28,10 +28,10 @@ static uint64_t doubtful(const fl_chain *chain, uint64_t results)
 /* The results to store so that those of `wanted` are there. */
 static uint64_t to_store(const fl_chain *chain, uint64_t wanted)
 {
-    uint64_t store = wanted & chain->pending, doubt = doubtful(chain, store);
+    uint64_t store = wanted & chain->pending, poisoned = uncertain(chain, store);
     for (uint64_t left = fl_chain_needed_by(chain, store) & chain->pending; left; left &= left - 1) {
         int i = __builtin_ctzll(left);
-        if ((chain->values[i].kept || chain->values[i].computed) && doubtful(chain, 1ull << i) == doubt)
+        if ((chain->values[i].kept || chain->values[i].computed) && uncertain(chain, 1ull << i) == poisoned)
             store |= 1ull << i;
     }
     return store;
@@ -305,7 +305,7 @@ static void compute_together(fl_chain *chain, uint64_t wanted, uint64_t also)
 /* The same; each of its own where operands may be poisoned. */
 void fl_chain_compute(fl_chain *chain, uint64_t wanted, uint64_t also)
 {
-    if (!doubtful(chain, (wanted | also) & chain->pending)) {
+    if (!uncertain(chain, (wanted | also) & chain->pending)) {
         compute_together(chain, wanted, also);
         return;
     }

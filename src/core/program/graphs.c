@@ -89,7 +89,7 @@ struct plan {
     struct slot_uses *all; /* by slot: by all steps */
     /* By slot: the number of the last report that its value depends on: the place of its step plus 2, or that of the
     ** first step of its graph; 1: it depends on what the run begins with; 0: it is there. */
-    int *doubts;
+    int *report;
 };
 
 /* The operand's value before the step counts. */
@@ -99,27 +99,27 @@ static bool is_taken(const fl_program_operand *operand)
 }
 
 /* The last report that the step's operands depend on, of those after `settled`; 0: none. */
-static int doubt_of(const struct plan *plan, const fl_step *step, int settled)
+static int report_of(const struct plan *plan, const fl_step *step, int settled)
 {
     int last = 0;
     for (int i = 0; i < step->nin + step->nout; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (is_taken(o) && plan->doubts[o->slot] > settled && plan->doubts[o->slot] > last)
-            last = plan->doubts[o->slot];
+        if (is_taken(o) && plan->report[o->slot] > settled && plan->report[o->slot] > last)
+            last = plan->report[o->slot];
     }
     return last;
 }
 
 /* What the step writes depends on what it takes, and on its own report: number `own`. (Boxing makes certain of its
 ** operand.) */
-static void pass_doubts(const struct plan *plan, const fl_step *step, int settled, int own)
+static void pass_report(const struct plan *plan, const fl_step *step, int settled, int own)
 {
-    int doubt = step->kind == FL_STEP_BOX ? 0 : doubt_of(plan, step, settled);
-    if (step->reports) doubt = own;
+    int report = step->kind == FL_STEP_BOX ? 0 : report_of(plan, step, settled);
+    if (step->reports) report = own;
     for (int i = 0; i < step->nin + step->nout; i++) {
         const int slot = step->operands[i].slot;
         if (slot >= 0 && step->operands[i].written)
-            plan->doubts[slot] = doubt ? doubt : plan->program->slots[slot].pends;
+            plan->report[slot] = report ? report : plan->program->slots[slot].pends;
     }
 }
 
@@ -141,11 +141,11 @@ static struct extent extent_of(const struct plan *plan, int from)
         if (is_of_host(s)) continue;
         if (!fl_step_has_kernel(s) || !may_join(p, s)) break;
         if (s->device != first->device || s->device_index != first->device_index || s->lane != first->lane) break;
-        if (updates(p, s) && doubt_of(plan, s, e.waits ? own - 1 : 0)) {
+        if (updates(p, s) && report_of(plan, s, e.waits ? own - 1 : 0)) {
             if (n > from) break;
             e.waits = true;
         }
-        pass_doubts(plan, s, e.waits ? own - 1 : 0, own);
+        pass_report(plan, s, e.waits ? own - 1 : 0, own);
         e.past = n + 1;
         e.kernels++;
     }
@@ -245,11 +245,11 @@ static void forget_graphs(fl_program *program)
 static fl_status find_graphs(const struct plan *plan)
 {
     const fl_program *p = plan->program;
-    for (int i = 0; i < p->slot_count; i++) plan->doubts[i] = p->slots[i].pends;
+    for (int i = 0; i < p->slot_count; i++) plan->report[i] = p->slots[i].pends;
     for (int n = 0; n < p->step_count; n++) {
         const fl_step *s = &p->steps[n];
         if (!fl_step_has_kernel(s) || !may_join(p, s)) {
-            if (!is_of_host(s)) pass_doubts(plan, s, 0, n + 2);
+            if (!is_of_host(s)) pass_report(plan, s, 0, n + 2);
             continue;
         }
         const struct extent e = extent_of(plan, n);
@@ -264,12 +264,12 @@ fl_status fl_graphs_plan(fl_program *program)
     if (!program->graphs_stale || program->runs < SETTLED) return FL_OK;
     forget_graphs(program);
     const size_t slots = (size_t)program->slot_count + 1;
-    struct plan plan = {program, calloc(slots, sizeof *plan.all), calloc(slots, sizeof *plan.doubts)};
-    fl_status status = plan.all && plan.doubts ? FL_OK : fl_program_out_of_memory();
+    struct plan plan = {program, calloc(slots, sizeof *plan.all), calloc(slots, sizeof *plan.report)};
+    fl_status status = plan.all && plan.report ? FL_OK : fl_program_out_of_memory();
     if (status == FL_OK) count_uses(plan.all, program, 0, program->step_count);
     if (status == FL_OK) status = find_graphs(&plan);
     free(plan.all);
-    free(plan.doubts);
+    free(plan.report);
     if (status != FL_OK) forget_graphs(program);
     else program->graphs_stale = false;
     return status;
@@ -435,7 +435,7 @@ static bool is_missing(const fl_var *var)
 
 /* It may be missing, because of what the run began with, and the graph cannot run as one now: if that is not seldom,
 ** later ones wait for it. */
-static void note_doubt(fl_program *program, fl_slot *slot)
+static void note_pending(fl_program *program, fl_slot *slot)
 {
     if (slot->pends || program->uncertain_runs <= 1 + program->runs / SELDOM) return;
     slot->pends = program->graphs_stale = true;
@@ -452,7 +452,7 @@ fl_status fl_graph_may_run(bool *may, fl_program *program, const fl_graph *graph
         is_there = is_there && !is_missing(var);
         if (!graph->updates || !fl_is_pending(var)) continue;
         is_certain = false;
-        note_doubt(program, s);
+        note_pending(program, s);
     }
     program->uncertain_runs += !is_certain;
     *may = is_there && is_certain;
