@@ -481,7 +481,7 @@ static void test_gradients_as_values(void)
     flow_unref(out[0]);
 
     OK(flow_gradients(out, z, w, both, 2, FLOW_CREATE_GRAPH)); /* 2 x w^2 and x^2 w */
-    OK(flow_backward_with(out[0], other, FLOW_RETAIN_GRAPH));       /* of 2 x w^2, times x: 2 x w^2 and 4 x^2 w */
+    OK(flow_backward_with(out[0], other, FLOW_RETAIN_GRAPH));  /* of 2 x w^2, times x: 2 x w^2 and 4 x^2 w */
     OK(flow_backward_with(out[0], other, 0));
     flow_unref(out[0]);
     flow_unref(out[1]);
