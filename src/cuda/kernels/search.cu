@@ -8,21 +8,38 @@
 enum { THREADS = 256 };
 
 template<typename T>
+static __device__ int64_t place_before_nan(const T *line, int64_t count, T value, bool right)
+{
+    int64_t low = 0;
+    while (count > 0) {
+        int64_t half = count / 2;
+        bool after = right ? !(line[low + half] > value) : !(line[low + half] >= value);
+        low = after ? low + half + 1 : low;
+        count = after ? count - half - 1 : half;
+    }
+    return low;
+}
+
+/* Halves the line as cpu/search.inc does, so that a line which is not sorted gives the same place. */
+template<typename T>
+static __device__ int64_t place(const T *line, int64_t n, T value, bool right)
+{
+    const T *from = line;
+    if (n && line[n - 1] != line[n - 1]) return place_before_nan(line, n, value, right);
+    if (n == 0 || value != value) return n;
+    for (int64_t count = n, half; count > 1; count -= half) {
+        half = count / 2;
+        if (right ? from[half - 1] <= value : from[half - 1] < value) from += half;
+    }
+    return from - line + (right ? *from <= value : *from < value);
+}
+
+template<typename T>
 __global__ void __launch_bounds__(THREADS)
     search(int64_t *out, const T *sorted, const T *values, int64_t count, int64_t n, int64_t per_line, bool right)
 {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= count) return;
-    const T *line = sorted + (per_line ? i / per_line * n : 0);
-    T value = values[i];
-    int64_t low = 0, left = n;
-    while (left > 0) {
-        int64_t half = left / 2;
-        bool after = right ? !(line[low + half] > value) : !(line[low + half] >= value);
-        low = after ? low + half + 1 : low;
-        left = after ? left - half - 1 : half;
-    }
-    out[i] = low;
+    if (i < count) out[i] = place(sorted + (per_line ? i / per_line * n : 0), n, values[i], right);
 }
 
 template<typename T>
