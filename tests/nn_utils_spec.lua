@@ -323,6 +323,10 @@ describe("flow.func", function()
         endless[2] = endless
         assert.are.equal("func.vjp: a value is nested deeper than 60 tables, or contains itself",
             message(function() flow.func.vjp(function(t) return t[1] end, endless) end))
+        assert.are.equal("a value is nested deeper than 60 tables, or contains itself",
+            message(function() flow.func.vmap(function(t) return t[1] end)(endless) end))
+        assert.are.equal("a value is nested deeper than 60 tables, or contains itself",
+            message(function() flow.func.vmap(function() return endless end)(x) end))
         assert.are.equal("func.vjp: in Flatten: forward: missing argument 'x'",
             message(function() flow.func.vjp(flow.nn.Flatten()) end))
         assert.are.equal("func.functional_call: in Flatten: forward: missing argument 'x'",

@@ -138,6 +138,12 @@ describe("what does not fit", function()
         {function() flow.one_hot(flow.tensor {true}) end, "one_hot: x must have an integer dtype, got bool tensor"},
         {function() flow.one_hot(flow.tensor {1.5}, 3) end, "one_hot: x must have an integer dtype, got float32 tensor"},
         {function() flow.GradScaler():scale(flow.nn.ReLU()) end, "scale: loss must be a tensor or a table, got ReLU"},
+        {function() flow.GradScaler():scale {flow.ones(1), {true}} end, "scale: loss must be a tensor or a list of tensors, the list has a boolean"},
+        {function()
+            local losses = {flow.ones(1)}
+            losses[2] = losses
+            flow.GradScaler():scale(losses)
+        end, "scale: a value is nested deeper than 60 tables, or contains itself"},
         {function() flow.broadcast_tensors(x, i) end, "broadcast_tensors: broadcast_shapes: shapes [3, 4] and [2] do not broadcast"},
         {function() flow.linalg.cond(flow.ones(2, 2), 3) end,
             'linalg.cond: linalg.matrix_norm: ord must be "fro", "nuc", 1, -1, 2, -2, math.huge or -math.huge, got 3'},

@@ -8,8 +8,10 @@
 local flow = require "flow"
 local check = require "flow.check"
 local module = require "flow.module"
+local nested = require "flow.nested"
 
 local tape = flow._function
+local leaves, replaced = nested.leaves, nested.replaced
 
 local M = {}
 
@@ -20,35 +22,6 @@ local Level = {__close = function() depth = depth - 1 end}
 local function deeper()
     depth = depth + 1
     return setmetatable({}, Level)
-end
-
-local DEPTH = 60        -- of nested tables
-
-local function one_deeper(level)
-    if level == DEPTH then
-        check.fail("%s nested deeper than %d tables, or contains itself", check.read_by "a value is", DEPTH)
-    end
-    return level + 1
-end
-
--- The tensors in a tensor, or in nested tables of such; those of a table in the order of its keys.
-local function leaves(value, list, level)
-    list, level = list or {}, level or 0
-    if check.is_tensor(value) then list[#list + 1] = value
-    elseif type(value) == "table" then
-        local next_level = one_deeper(level)
-        for _, key in ipairs(check.sorted_keys(value)) do leaves(value[key], list, next_level) end
-    end
-    return list
-end
-
--- The value with next() in place of each tensor.
-local function replaced(value, next, level)
-    if check.is_tensor(value) then return next(value) end
-    if type(value) ~= "table" then return value end
-    local out, next_level = {}, one_deeper(level or 0)
-    for _, key in ipairs(check.sorted_keys(value)) do out[key] = replaced(value[key], next, next_level) end
-    return out
 end
 
 local function same_structure(value, list)

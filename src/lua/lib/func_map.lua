@@ -6,6 +6,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
+local nested = require "flow.nested"
 
 local M = {}
 
@@ -20,26 +21,18 @@ local function item_axis(who, x, axis)
 end
 
 -- The argument's entry of in_dims for each tensor in it: list of {x, axis or nil}, in the order of `replaced`.
-local function collect(who, value, dims, list)
+local function collect(who, value, dims, list, level)
     if check.is_tensor(value) then
         list[#list + 1] = {value, dims and item_axis(who, value, dims) or nil}
     elseif type(value) == "table" then
+        local next_level = nested.deeper(level)
         for _, key in ipairs(check.sorted_keys(value)) do
             local entry = dims
             if type(dims) == "table" then entry = dims[key] end
-            collect(who, value[key], entry, list)
+            collect(who, value[key], entry, list, next_level)
         end
     end
     return list
-end
-
--- The value with the next of the items in place of each tensor.
-local function replaced(value, next)
-    if check.is_tensor(value) then return next() end
-    if type(value) ~= "table" then return value end
-    local out = {}
-    for _, key in ipairs(check.sorted_keys(value)) do out[key] = replaced(value[key], next) end
-    return out
 end
 
 local function size_of_batch(entries)
@@ -58,15 +51,15 @@ local function size_of_batch(entries)
 end
 
 -- Results of all items, of one structure, as one: tensors and numbers stacked along an axis.
-local function stacked(results, axis)
+local function stacked(results, axis, level)
     local first = results[1]
     if type(first) == "table" and not check.is_tensor(first) then
-        local out = {}
+        local out, next_level = {}, nested.deeper(level)
         for _, key in ipairs(check.sorted_keys(first)) do
             local column, entry = {}, axis
             for i, result in ipairs(results) do column[i] = result[key] end
             if type(axis) == "table" then entry = axis[key] end
-            out[key] = stacked(column, entry)
+            out[key] = stacked(column, entry, next_level)
         end
         return out
     end
@@ -116,7 +109,7 @@ function M.vmap(f, opts)
         for i = 1, args.n do
             local dims = in_dims
             if is_list(in_dims) then dims = in_dims[i] end
-            collect("vmap", args[i], dims, entries)
+            collect("vmap", args[i], dims, entries, 0)
         end
         local results = {}
         each_item(size_of_batch(entries), opts.randomness, function(item)
@@ -126,7 +119,7 @@ function M.vmap(f, opts)
                 local x, axis = entries[at][1], entries[at][2]
                 return axis and x:select(axis, item) or x
             end
-            for i = 1, args.n do own[i] = replaced(args[i], next_item) end
+            for i = 1, args.n do own[i] = nested.replaced(args[i], next_item) end
             local found = table.pack(f(table.unpack(own, 1, args.n)))
             for i = 1, found.n do
                 results[i] = results[i] or {}
@@ -136,7 +129,7 @@ function M.vmap(f, opts)
         for i, list in ipairs(results) do
             local axis = out_dims
             if is_list(out_dims) then axis = out_dims[i] end
-            results[i] = stacked(list, axis)
+            results[i] = stacked(list, axis, 0)
         end
         return table.unpack(results)
     end

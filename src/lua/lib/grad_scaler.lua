@@ -6,6 +6,7 @@
 
 local flow = require "flow"
 local check = require "flow.check"
+local nested = require "flow.nested"
 local groups = require "flow.optim_groups"
 local totals = require "flow.optim_totals"
 require "flow.optim_base"    -- the type of optimizers
@@ -33,14 +34,20 @@ local function factor_like(self, loss)
     return t
 end
 
+local function scaled(self, loss, level)
+    if check.is_tensor(loss) then return loss * factor_like(self, loss) end
+    if not check.is("list", loss) then
+        check.fail("scale: loss must be a tensor or a list of tensors, the list has a %s", check.type(loss))
+    end
+    local result, next_level = {}, nested.deeper(level)
+    for i, one in ipairs(loss) do result[i] = scaled(self, one, next_level) end
+    return result
+end
+
 ---The loss (a tensor, or a list of them) times the factor.
 ---@param loss any
 function GradScaler:scale(loss)
-    if not self._enabled then return loss end
-    if check.is_tensor(loss) then return loss * factor_like(self, loss) end
-    local result = {}
-    for i, one in ipairs(loss) do result[i] = self:scale(one) end
-    return result
+    return self._enabled and scaled(self, loss, 0) or loss
 end
 
 -- Gradients of an optimizer's parameters.
