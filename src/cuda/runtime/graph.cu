@@ -33,7 +33,7 @@ typedef struct cell {
 } cell;
 
 typedef struct graph {
-    fl_device_graph told; /* first; renewed: how many cells there are */
+    fl_device_graph shown; /* first; renewed: how many cells there are */
     int device;
     cudaGraphExec_t exec; /* NULL: nothing was recorded yet */
     block *blocks;
@@ -42,7 +42,7 @@ typedef struct graph {
     int words;         /* of all cells */
     uint64_t *renewed; /* device memory for WORDS; NULL: there are no cells */
     bool is_full;      /* there are more numbers than cells or words: the recording has failed */
-    fl_cuda_suspects suspects;
+    fl_cuda_reports reports;
     int address; /* the word that says where a launch's reports go; -1: there are none */
 } graph;
 
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(THREADS) store_words(uint64_t *out, const __gr
 /* Room for so many more words. A recording for which there is none fails at its end. */
 static bool has_room(graph *g, int count)
 {
-    if (g->told.renewed < CELLS && g->words + count <= WORDS
+    if (g->shown.renewed < CELLS && g->words + count <= WORDS
         && (g->renewed || allocate((void **)&g->renewed, WORDS * sizeof *g->renewed, g->device) == FL_OK))
         return true;
     g->is_full = true;
@@ -136,7 +136,7 @@ extern "C" const void *fl_cuda_renewed(size_t bytes, fl_cuda_fill *fill, const f
     graph *g = recording;
     const int count = (int)((bytes + sizeof *g->renewed - 1) / sizeof *g->renewed);
     if (!g || !has_room(g, count)) return NULL;
-    g->cells[g->told.renewed++] = {fill, kernel, g->words};
+    g->cells[g->shown.renewed++] = {fill, kernel, g->words};
     g->words += count;
     return g->renewed + g->words - count;
 }
@@ -146,7 +146,7 @@ static void renew(const graph *g, uint64_t reports)
 {
     uint64_t values[WORDS + WORDS_AT_ONCE] = {0};
     if (g->address >= 0) values[g->address] = reports;
-    for (int i = 0; i < g->told.renewed; i++) g->cells[i].fill(&values[g->cells[i].word], g->cells[i].kernel);
+    for (int i = 0; i < g->shown.renewed; i++) g->cells[i].fill(&values[g->cells[i].word], g->cells[i].kernel);
     for (int from = 0; from < g->words; from += WORDS_AT_ONCE) {
         words part;
         memcpy(part.at, values + from, sizeof part.at);
@@ -161,10 +161,10 @@ static void renew(const graph *g, uint64_t reports)
 static fl_status make_records(graph *g)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    FL_TRY(allocate((void **)&g->suspects.records, FL_CUDA_SUSPECTS_BYTES, g->device));
+    FL_TRY(allocate((void **)&g->reports.records, FL_CUDA_REPORTS_BYTES, g->device));
     FL_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
     fl_status status = fl_cuda_enter(g->device, FL_QUEUE_COMPUTE);
-    if (status == FL_OK) status = fl_cuda_suspects_clear(&g->suspects);
+    if (status == FL_OK) status = fl_cuda_reports_clear(&g->reports);
     cudaThreadExchangeStreamCaptureMode(&mode);
     FL_TRY(fl_cuda_enter_recorder(g->device));
     return status;
@@ -173,21 +173,21 @@ static fl_status make_records(graph *g)
 fl_status fl_cuda_graph_fault(fl_cuda_fault **device, fl_cuda_word *word, const void *context, size_t bytes)
 {
     graph *g = recording;
-    if (g->told.report_count == FL_GRAPH_REPORTS)
+    if (g->shown.report_count == FL_GRAPH_REPORTS)
         return fl_cuda_graph_refuse("one more kernel that reports errors in its data");
-    if (!g->suspects.records) FL_TRY(make_records(g));
-    *device = fl_cuda_suspects_add(&g->suspects, word, context, bytes);
-    g->told.report_count = g->suspects.count;
+    if (!g->reports.records) FL_TRY(make_records(g));
+    *device = fl_cuda_reports_add(&g->reports, word, context, bytes);
+    g->shown.report_count = g->reports.count;
     return FL_OK;
 }
 
 /* The end of a recording. */
-static fl_status tell_reports(graph *g)
+static fl_status move_reports(graph *g)
 {
-    if (!g->suspects.count) return FL_OK;
+    if (!g->reports.count) return FL_OK;
     if (!has_room(g, 1)) return FL_OK; /* is_full says so */
     g->address = g->words++;
-    return fl_cuda_suspects_tell(&g->suspects, g->renewed + g->address);
+    return fl_cuda_reports_move(&g->reports, g->renewed + g->address);
 }
 
 /* ---- graphs ---- */
@@ -199,7 +199,7 @@ void fl_cuda_graph_drop(fl_device_graph *handle)
     if (g->exec) cudaGraphExecDestroy(g->exec);
     for (int i = 0; i < g->count; i++)
         fl_cuda_release(g->blocks[i].data, g->blocks[i].bytes, g->device, FL_QUEUE_COMPUTE);
-    if (g->suspects.records) fl_cuda_release(g->suspects.records, FL_CUDA_SUSPECTS_BYTES, g->device, FL_QUEUE_COMPUTE);
+    if (g->reports.records) fl_cuda_release(g->reports.records, FL_CUDA_REPORTS_BYTES, g->device, FL_QUEUE_COMPUTE);
     if (g->renewed) fl_cuda_release(g->renewed, WORDS * sizeof *g->renewed, g->device, FL_QUEUE_COMPUTE);
     free(g->blocks);
     free(g);
@@ -219,17 +219,17 @@ fl_status fl_cuda_graph_begin(fl_device_graph **handle, int device)
     if (!g) g = (graph *)calloc(1, sizeof *g);
     if (!g) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
     g->device = device;
-    g->told.renewed = g->told.report_count = g->suspects.count = g->words = 0;
+    g->shown.renewed = g->shown.report_count = g->reports.count = g->words = 0;
     g->address = -1;
     g->is_full = false;
     for (int i = 0; i < g->count; i++) g->blocks[i].used = false;
     fl_status status = begin(g);
     if (status == FL_OK) {
-        *handle = &g->told;
+        *handle = &g->shown;
         return FL_OK;
     }
     fl_cuda_enter(device, FL_QUEUE_COMPUTE);
-    if (!*handle) fl_cuda_graph_drop(&g->told);
+    if (!*handle) fl_cuda_graph_drop(&g->shown);
     return status;
 }
 
@@ -250,14 +250,14 @@ fl_status fl_cuda_graph_end(fl_device_graph *handle, bool keep)
 {
     graph *g = (graph *)handle;
     cudaGraph_t captured = NULL;
-    const fl_status told = keep ? tell_reports(g) : FL_OK;
+    const fl_status moved = keep ? move_reports(g) : FL_OK;
     cudaError_t error = cudaStreamEndCapture(fl_cuda_stream(), &captured);
     recording = NULL;
     FL_TRY(fl_cuda_enter(g->device, FL_QUEUE_COMPUTE));
     cudaGetLastError();
     fl_status status = FL_OK;
     if (keep && error != cudaSuccess) status = fl_cuda_fail(error, "cuda");
-    else if (keep) status = told == FL_OK ? make_exec(g, captured) : told;
+    else if (keep) status = moved == FL_OK ? make_exec(g, captured) : moved;
     if (captured) cudaGraphDestroy(captured);
     return status;
 }
@@ -265,9 +265,9 @@ fl_status fl_cuda_graph_end(fl_device_graph *handle, bool keep)
 fl_status fl_cuda_graph_launch(fl_device_graph *handle)
 {
     const graph *g = (const graph *)handle;
-    uint64_t reports = 0;
-    if (g->suspects.count) FL_TRY(fl_cuda_suspects_launch(&reports, &g->suspects, handle->reports));
-    if (g->words) renew(g, reports);
+    uint64_t address = 0;
+    if (g->reports.count) FL_TRY(fl_cuda_reports_launch(&address, &g->reports, handle->reports));
+    if (g->words) renew(g, address);
     FL_CUDA_TRY(cudaGraphLaunch(g->exec, fl_cuda_stream()));
     return fl_cuda_check("captured steps");
 }

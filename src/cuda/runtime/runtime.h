@@ -108,33 +108,33 @@ fl_status fl_cuda_graph_fault(fl_cuda_fault **device, fl_cuda_word *word, const 
 
 /* ---- faults of graphs ---- */
 
-/* Who words what a kernel has found. */
-typedef struct fl_cuda_suspicion {
+/* How what a kernel has found is worded. */
+typedef struct fl_cuda_wording {
     fl_cuda_word *word;
     unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));
-} fl_cuda_suspicion;
+} fl_cuda_wording;
 
 /* Kernels of a graph that may report something. */
-typedef struct fl_cuda_suspects {
+typedef struct fl_cuda_reports {
     int count;
-    fl_cuda_fault *records; /* owned; device memory of FL_CUDA_SUSPECTS_BYTES; NULL: there were none */
-    fl_cuda_suspicion at[FL_GRAPH_REPORTS];
-} fl_cuda_suspects;
+    fl_cuda_fault *records; /* owned; device memory of FL_CUDA_REPORTS_BYTES; NULL: there were none */
+    fl_cuda_wording at[FL_GRAPH_REPORTS];
+} fl_cuda_reports;
 
-enum { FL_CUDA_SUSPECTS_BYTES = (FL_GRAPH_REPORTS + 1) * sizeof(fl_cuda_fault) };
+enum { FL_CUDA_REPORTS_BYTES = (FL_GRAPH_REPORTS + 1) * sizeof(fl_cuda_fault) };
 
 /* Issues what makes the records of new memory ready, ahead of the graph's first launch. Both kernels are loaded then:
 ** that is no part of a recording. */
-fl_status fl_cuda_suspects_clear(const fl_cuda_suspects *suspects);
+fl_status fl_cuda_reports_clear(const fl_cuda_reports *reports);
 
 /* The record of one more kernel; there are fewer than FL_GRAPH_REPORTS. */
-fl_cuda_fault *fl_cuda_suspects_add(fl_cuda_suspects *suspects, fl_cuda_word *word, const void *context, size_t bytes);
+fl_cuda_fault *fl_cuda_reports_add(fl_cuda_reports *reports, fl_cuda_word *word, const void *context, size_t bytes);
 
-/* Issues, at the end of the graph, what tells a launch's reports to where `address` (device memory) says. */
-fl_status fl_cuda_suspects_tell(const fl_cuda_suspects *suspects, const void *address);
+/* Issues, at the end of the graph, what moves a launch's reports to where `address` (device memory) says. */
+fl_status fl_cuda_reports_move(const fl_cuda_reports *reports, const void *address);
 
 /* The checks of a launch, which the task that is issued makes later; *address: what `address` above is to say. */
-fl_status fl_cuda_suspects_launch(uint64_t *address, const fl_cuda_suspects *suspects, const fl_graph_report *whose);
+fl_status fl_cuda_reports_launch(uint64_t *address, const fl_cuda_reports *reports, const fl_graph_report *whose);
 
 /* ---- other ranks ---- */
 
