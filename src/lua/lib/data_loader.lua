@@ -202,9 +202,9 @@ function loaders.default_collate(items)
     local bare, list, numbers = type(items[1]) ~= "table", {}, {}
     for i, item in ipairs(items) do
         list[i], numbers[i] = bare and {item} or item, i - 1
-        collate.check_item(list[i], i - 1)
+        collate.check_item(list[i], i - 1, "default_collate")
     end
-    local batch = collate.stack(list, numbers)
+    local batch = collate.stack(list, numbers, "default_collate")
     if bare then return batch[1] end
     return batch
 end
