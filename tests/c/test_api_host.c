@@ -2,9 +2,9 @@
 ** test_api_host.c -- the C interface and its host: mapped memory, other threads, the host's tasks, DLPack.
 */
 #include "api.h"
+#include "threads.h"
 #include "core/engine/team.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,15 +427,6 @@ static void test_dlpack(void)
 
 /* ---- the end ---- */
 
-static int threads_here(void)
-{
-    int n = 0;
-    DIR *folder = opendir("/proc/self/task");
-    for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
-    if (folder) closedir(folder);
-    return n;
-}
-
 /* Nothing of libflow's runs after flow_close, and the next host does not get the threads of this one. */
 static void test_threads_end(void)
 {
@@ -450,12 +441,12 @@ static void test_threads_end(void)
         order[0] = '\0';
         OK(flow_push(&task));
         OK(flow_sync());
-        CHECK(threads_here() > 2 && fl_team_size() == 3);
+        CHECK(count_threads() > 2 && fl_team_size() == 3);
         flow_unref(x);
         flow_unref(y);
         OK(flow_close());
-        for (int k = 0; k < 2000 && threads_here() > 1; k++) usleep(1000); /* a thread is listed a moment longer */
-        CHECK(threads_here() == 1 && fl_team_size() == before);
+        for (int k = 0; k < 2000 && count_threads() > 1; k++) usleep(1000); /* a thread is listed a moment longer */
+        CHECK(count_threads() == 1 && fl_team_size() == before);
     }
 }
 

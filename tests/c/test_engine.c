@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include "lanes.h"
 #include "resident.h"
+#include "threads.h"
 #include "core/engine/team.h"
 
-#include <dirent.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,16 +22,6 @@ enum { UNDER_TSAN = 0, MANY = 1000000 };
 #endif
 
 static const char *program;
-
-static int count_threads(void)
-{
-    int count = 0;
-    DIR *d = opendir("/proc/self/task");
-    if (!d) return -1;
-    for (struct dirent *e; (e = readdir(d));) count += e->d_name[0] != '.';
-    closedir(d);
-    return count;
-}
 
 /* ---- order ---- */
 
@@ -266,6 +256,35 @@ static void large_payloads_are_copied(void)
 }
 
 /* ---- bounds ---- */
+
+/* Few variables, and more than are looked through: each stays once, in its order, and what is written is not read. */
+static void lists_have_a_variable_once(void)
+{
+    enum { MOST = 300 };
+    static fl_var v[MOST];
+    for (int turn = 0, counts[] = {3, 20, MOST, 60, MOST}; turn < 5; turn++) {
+        const int n = counts[turn];
+        fl_var *reads[3 * MOST], *writes[2 * MOST];
+        int read_count = 0, write_count = 0;
+        for (int i = 0; i < n; i++) {
+            reads[read_count++] = &v[i];
+            reads[read_count++] = &v[n - 1 - i];
+            if (i % 3) continue;
+            writes[write_count++] = &v[i];
+            writes[write_count++] = &v[i - i % 2];
+            reads[read_count++] = &v[i];
+        }
+        fl_vars_once(reads, &read_count, writes, &write_count);
+        int written = 0, bad = 0, seen[MOST] = {0};
+        for (int i = 0; i < write_count; i++) bad += seen[writes[i] - v]++;
+        for (int i = 0; i < n; i += 3) bad += !seen[i];
+        for (int i = 0; i < n; i++) written += seen[i];
+        for (int i = 0; i < read_count; i++) bad += seen[reads[i] - v]++;
+        for (int i = 0; i < n; i++) bad += seen[i] != 1;
+        CHECK(!bad && written == write_count && read_count + write_count == n);
+        CHECK(writes[0] == &v[0] && reads[0] == &v[n - 1]);
+    }
+}
 
 static void lanes_are_bounded(void)
 {
@@ -519,6 +538,7 @@ int main(int argc, char **argv)
     RUN(forked_child_runs_inline);
     RUN(stop_cancels);
     RUN(exit_with_queued_ops);
+    RUN(lists_have_a_variable_once);
     RUN(lanes_are_bounded);
     fl_engine_stop();
     return finish();

@@ -4,11 +4,11 @@
 */
 #define _GNU_SOURCE
 #include "../c/check.h"
+#include "../c/threads.h"
 #include "lua/bind/instance.h"
 #include "lua/bind/modules.h"
 #include "lua/bind/state.h"
 
-#include <dirent.h>
 #include <lauxlib.h>
 #include <lualib.h>
 #include <pthread.h>
@@ -385,15 +385,6 @@ static void test_one_thread_calls(void)
     lua_close(L);
 }
 
-static int threads_here(void)
-{
-    int n = 0;
-    DIR *folder = opendir("/proc/self/task");
-    for (struct dirent *entry; folder && (entry = readdir(folder));) n += entry->d_name[0] != '.';
-    if (folder) closedir(folder);
-    return n;
-}
-
 /* Those of loops, of jobs and of batches. */
 static void test_threads_end_with_the_last_state(void)
 {
@@ -408,12 +399,12 @@ static void test_threads_end_with_the_last_state(void)
                 "end\n"
                 "return flow.engine.push{run = function() return 7 end}:wait() + batches"),
             "15");
-        CHECK(threads_here() > 3);
+        CHECK(count_threads() > 3);
         lua_close(L);
         CHECK_TEXT(run(second, "return flow.ones(3):sum():item()"), "3.0");
         lua_close(second);
-        for (int k = 0; k < 2000 && threads_here() > 1; k++) usleep(1000); /* a thread is listed a moment longer */
-        CHECK(threads_here() == 1);
+        for (int k = 0; k < 2000 && count_threads() > 1; k++) usleep(1000); /* a thread is listed a moment longer */
+        CHECK(count_threads() == 1);
     }
 }
 

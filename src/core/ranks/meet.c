@@ -44,13 +44,13 @@ static const char *rank_at(char *buffer, size_t size, int rank, const fl_collect
     return buffer;
 }
 
-/* FL_OK if member i runs the same program as the first one. */
-static fl_status compare_entries(fl_group *group, int i, const fl_entry *mine)
+/* The error of member i, which does not run the program of the first one. Out of line: what words it is no part of a
+** meeting that goes well. */
+static __attribute__((noinline)) fl_status fail_different(fl_group *group, int i, const fl_entry *mine)
 {
     const fl_entry *first = fl_group_entry(group, 0), *e = fl_group_entry(group, i);
     char a[FL_COLLECTIVE_TEXT], b[FL_COLLECTIVE_TEXT];
     bool same = e->fingerprint == first->fingerprint && e->sequence == first->sequence;
-    if (FL_LIKELY(same && e->past == first->past && e->drawn == first->drawn)) return FL_OK;
     if (same && e->drawn == first->drawn) return fl_group_differs(group, i, mine);
     rank_at(a, sizeof a, group->ranks[0], &first->collective);
     rank_at(b, sizeof b, group->ranks[i], &e->collective);
@@ -64,13 +64,21 @@ static fl_status compare_entries(fl_group *group, int i, const fl_entry *mine)
         a, b);
 }
 
+static bool is_same(const fl_entry *entry, const fl_entry *first)
+{
+    return entry->fingerprint == first->fingerprint && entry->sequence == first->sequence && entry->past == first->past
+        && entry->drawn == first->drawn;
+}
+
 /* All members compare the same entries, so all of them fail or none. */
 static fl_status check_entries(fl_group *group, const fl_entry *mine)
 {
     group->shown = 0;
     for (int i = 0; i < group->count; i++) group->shown |= fl_group_entry(group, i)->flags;
     if (group->shown & FL_ENTRY_INTERRUPTED) return fl_fail(FL_ERR_INTERRUPTED, "interrupted");
-    for (int i = 1; i < group->count; i++) FL_TRY(compare_entries(group, i, mine));
+    const fl_entry *first = fl_group_entry(group, 0);
+    for (int i = 1; i < group->count; i++)
+        if (FL_UNLIKELY(!is_same(fl_group_entry(group, i), first))) return fail_different(group, i, mine);
     return FL_OK;
 }
 
@@ -126,13 +134,17 @@ static fl_status enter(fl_group *group, const fl_entry *mine, const void *data, 
     return group->opened ? FL_OK : fl_comm_get()->open(group);
 }
 
-fl_status fl_group_meet(fl_group *group, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+static __attribute__((noinline)) fl_status fail_broken(const fl_collective *collective)
 {
     char text[FL_COLLECTIVE_TEXT];
-    if (group->broken)
-        return fl_fail(FL_ERR_COMM,
-                       "%s: an earlier collective of these ranks failed before its end; they can no longer communicate",
-                       fl_collective_at(text, &mine->collective));
+    return fl_fail(FL_ERR_COMM,
+                   "%s: an earlier collective of these ranks failed before its end; they can no longer communicate",
+                   fl_collective_at(text, collective));
+}
+
+fl_status fl_group_meet(fl_group *group, fl_entry *mine, const void *data, size_t bytes, unsigned flags)
+{
+    if (FL_UNLIKELY(group->broken)) return fail_broken(&mine->collective);
     mine->sequence = ++group->sequence;
     mine->bytes = (uint32_t)bytes;
     if (!(flags & FL_WAIT_IDLE) && fl_comm_is_stopping()) mine->flags |= FL_ENTRY_INTERRUPTED;
