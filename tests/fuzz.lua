@@ -97,9 +97,9 @@ local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_a
     from_dlpack = "dlpack", ["#"] = "",
     -- written in another op, which says what is wrong
     var_mean = "var", std_mean = "std", narrow_copy = "narrow", diagonal_scatter = "diagonal", index_fill_ = "index", flatten = "ravel",
-    index_fill = "index", linear_quantized = "linear", split_with_sizes = "split", take_along_axis = "take",
-    ["linalg.matrix_rank"] = "linalg.svdvals", nan_to_num_ = "copy_", add_ = "copy_", sub_ = "copy_", subtract_ = "copy_",
-    linear_cross_entropy = "linear"}
+    index_fill = "index", linear_quantized = "linear", split_with_sizes = "split", take_along_axis = "take", take_along_dim = "take",
+    scatter_reduce = "scatter", scatter_reduce_ = "scatter",
+    ["linalg.matrix_rank"] = "linalg.svdvals", linear_cross_entropy = "linear"}
 for axes = 1, 3 do spoken[("max_pool%dd_with_indices"):format(axes)] = ("max_pool%dd"):format(axes) end
 for _, name in ipairs {"float", "double", "half", "bfloat16", "long", "int", "char", "byte", "bool", "cpu", "cuda"} do spoken[name] = "to" end
 

@@ -86,9 +86,9 @@ local symmetrics = {
     end},
     {"linalg.eig", function(a)      -- by the CPU, as ldl_factor and matrix_exp are
         local values, v = linalg.eig((a + a.mT) / 2)
-        return values:sort(), v:square():sum(-2)
+        return (values:sort()), (v * values:unsqueeze(-2)):matmul(v.mT)
     end},
-    {"linalg.eigvals", function(a) return linalg.eigvals((a + a.mT) / 2):sort() end},
+    {"linalg.eigvals", function(a) return (linalg.eigvals((a + a.mT) / 2):sort()) end},
     {"linalg.ldl_factor", function(a, b)
         local factors, pivots = linalg.ldl_factor(a:detach())
         return linalg.ldl_solve(factors, pivots, b), pivots

@@ -157,6 +157,15 @@ static fl_status fit_target(const fl_op *op, const fl_tensor *target, const fl_t
                    fl_meta_text(text, target->meta), fl_dtype_name(result->meta->dtype), name);
 }
 
+/* The error of the copy, with the name of the op that was called: "add_" for "copy_". */
+static fl_status fail_copy(const fl_op *op, fl_status status)
+{
+    static const char copy[] = "copy_: ";
+    const char *message = fl_message();
+    if (strncmp(message, copy, sizeof copy - 1) != 0) return status;
+    return fl_fail(status, "%s_: %s", fl_op_public_name(op), message + sizeof copy - 1);
+}
+
 /* An op written in other ops: what its body gives is copied. Its gradient may need what the target was. */
 static __attribute__((noinline)) fl_status write_by_body(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                          int nin, const fl_attrs *attrs)
@@ -175,7 +184,8 @@ static __attribute__((noinline)) fl_status write_by_body(fl_tensor **out, const 
     FL_TRY(status);
     status = fit_target(op, in[0].tensor, result);
     last_copied = result;
-    if (status == FL_OK) status = FL_CALL(out, copy_, in[0], fl_of(result));
+    if (status == FL_OK && (status = FL_CALL(out, copy_, in[0], fl_of(result))) != FL_OK)
+        status = fail_copy(op, status);
     last_copied = NULL;
     fl_tensor_unref(result);
     return status;
