@@ -189,7 +189,7 @@ describe("linear_cross_entropy", function()
         fails("linear_cross_entropy: linear_bias must have the axes of linear_weight float32[5, 3] but the last, got float32[3]", f, x, matrix, t, flow.ones(3))
         fails("linear_cross_entropy: linear_weight float32[5, 2, 3] of several axes needs an input [n, in], got float32[3]", f, x[0], flow.ones(5, 2, 3), t)
         fails("linear_cross_entropy: batch_chunk_size must be at least 1, got 0", f, x, matrix, t, {batch_chunk_size = 0})
-        fails("counted from row 2: cross_entropy: target[1] is 9, but input has 5 classes (0 to 4)", f, x, matrix, t, {batch_chunk_size = 2})
+        fails((support.on_gpu and "" or "counted from row 2: ") .. "cross_entropy: target[1] is 9, but input has 5 classes (0 to 4)", f, x, matrix, t, {batch_chunk_size = 2})
         fails("linear_cross_entropy: has no gradient with respect to weight; detach() it", function()
             f(x, matrix:clone():requires_grad_(), t:clamp(0, 4), {weight = flow.ones(5):requires_grad_(), batch_chunk_size = 2}):backward()
         end)
@@ -305,7 +305,13 @@ describe("softmax", function()
 end)
 
 describe("rows of 16-bit floats", function()
-    -- They are converted a few at a time; those that are not contiguous, all at once.
+    -- They are converted a few at a time; those that are not contiguous, all at once. A GPU divides a row among threads by its dtype,
+    -- so there the last bit of a result may differ.
+    local function agrees(want, got, what)
+        if support.on_gpu then return support.same(want, got, what, want.dtype == "float16" and 2e-3 or 1.6e-2) end
+        assert(got:equal(want), what)
+    end
+
     it("have the results of float32, rounded", function()
         flow.manual_seed(12)
         for _, dtype in ipairs {"bfloat16", "float16"} do
@@ -319,14 +325,14 @@ describe("rows of 16-bit floats", function()
                 } do
                     local what = ("%s of %s[%d, %d]"):format(name, dtype, rows, n)
                     local want = f(x:to("float32"), w:to("float32"), b:to("float32")):to(dtype)
-                    assert(f(x, w, b):equal(want), what)
+                    agrees(want, f(x, w, b), what)
                     local strided = x:t():contiguous():t()
-                    assert(f(strided, w, b):equal(want), what .. ", strided")
+                    agrees(want, f(strided, w, b), what .. ", strided")
                     local function slope(t)
                         local leaf = t:detach():requires_grad_()
                         return flow.grad(f(leaf, w, b), leaf, {grad_outputs = {g}})
                     end
-                    assert(slope(x):equal(slope(strided)), "gradient of " .. what)
+                    agrees(slope(x), slope(strided), "gradient of " .. what)
                 end
             end
         end

@@ -39,10 +39,13 @@ end
 
 -- Functions that make tensors of nothing, and how many arguments they need besides options.
 for name, least in pairs {
-    zeros = 1, ones = 1, empty = 1, full = 2, eye = 1, arange = 1, linspace = 3, rand = 1, randn = 1, randint = 3, randperm = 1,
+    zeros = 1, ones = 1, empty = 1, full = 2, eye = 1, arange = 1, linspace = 3, rand = 1, randn = 1, randperm = 1,
 } do
     replace(name, wrap(flow[name], least))
 end
+
+local between, below = wrap(flow.randint, 3), wrap(flow.randint, 2)
+replace("randint", function(...) return (type((select(2, ...))) == "table" and below or between)(...) end)
 
 local tensor = flow.tensor
 replace("tensor", function(...)

@@ -235,7 +235,7 @@ describe("SBP signatures:", function()
         args.n = n
         local copies = map_tensors(args, function(t) return t:clone() end)
         copies.n = n
-        if not keeps_contract(op, to, special) or not pcall(call, op, copies) then return end
+        if not keeps_contract(op, to, special) or not support.settled(call, op, copies) then return end
         support.check_signatures(op, args, grid, map_tensors, tolerance[to] or 1e-6, function(cases)
             return some(with(cases, special and "P(" or "P"), grid, 5, op.name .. sample .. to)
         end)
@@ -277,14 +277,13 @@ describe("axes without elements, or with one:", function()
         local n = args.n
         args = map_tensors(args, f)
         flow.manual_seed(7)
-        return table.pack(pcall(function()
-            local results = table.pack(op.call(table.unpack(args, 1, n)))
-            flow.sync()
-            return table.unpack(results, 1, results.n)
-        end))
+        return table.pack(support.settled(op.call, table.unpack(args, 1, n)))
     end
 
-    local function reason(message) return (tostring(message):gsub("^.-:%d+: ", ""):gsub(" on placement.-as %S+", "")) end
+    -- Without positions, and without the name of the op whose body failed.
+    local function reason(message)
+        return (tostring(message):gsub("^.-:%d+: ", ""):gsub("^[%w_.]+: ([%w_.]+ %()", "%1"):gsub(" on placement.-as %S+", ""))
+    end
 
     -- The call on global tensors, split along an axis where they have it (-1: nowhere), gives what it gives on local ones.
     local function compare(op, sample, want, shrink, axis, what)

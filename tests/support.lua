@@ -54,6 +54,17 @@ local function raised(f, ...)
     return message
 end
 
+-- f(...) and all that it queued, waited for: as pcall. Nothing of it fails later.
+function M.settled(f, ...)
+    local results = table.pack(pcall(function(...)
+        local list = table.pack(f(...))
+        flow.sync()
+        return table.unpack(list, 1, list.n)
+    end, ...))
+    if not results[1] then pcall(flow.sync) end
+    return table.unpack(results, 1, results.n)
+end
+
 -- An op that was queued fails later, and its message names its own line.
 local function without_op_line(message) return (message:gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: ")) end
 

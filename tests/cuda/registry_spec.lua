@@ -66,6 +66,9 @@ end
 
 -- Not compared with special numbers: what meets NaN times 0 on one side is left out on the other, and rows without any
 -- spread are divided by rounding.
+-- Thousands of numbers are added up for one element of what is larger, in an order of its own: compared in float64.
+local adds_many = {put = true, put_ = true}
+local adds_many_back = {index = true, quantile = true, nanquantile = true}
 -- On a GPU positions of its index are not checked.
 local unchecked = {index_add = true, index_add_ = true}
 local takes_pairs = {lamb_step = true, lars_step = true}    -- sums of norms, which only norms make, contiguous
@@ -74,7 +77,9 @@ local without_special = {fft_complex = true, fft_to_half = true, fft_from_half =
 -- What padding times a number that is none gives is left to cuDNN.
 local pads = {}
 if not cuda.emulated or os.getenv "FLOW_CUDNN" then
-    for axes = 1, 3 do pads[("conv%dd"):format(axes)], pads[("conv%dd_weight_grad"):format(axes)] = true, true end
+    for axes = 1, 3 do
+        for _, name in ipairs {"conv%dd", "conv%dd_weight_grad", "conv_transpose%dd"} do pads[name:format(axes)] = true end
+    end
 end
 
 -- Whether results of larger arguments are not too large: an outer product's are the square of them.
@@ -120,9 +125,9 @@ describe("on the GPU,", function()
                     cuda.agree(name .. ", " .. layout[1], f, fresh(args, writes), writes, layout[2], op.composite)
                 end
             end
-            local large = map_tensors(args, cuda.larger(LARGE))
+            local large = map_tensors(adds_many[op.name] and map_tensors(args, in_dtype "float64") or args, cuda.larger(LARGE))
             large.n = args.n
-            if not unchecked[op.name] and fits(op, large) then     -- thousands of numbers are added up in another order
+            if not unchecked[op.name] and fits(op, large) then
                 cuda.agree(name .. ", larger", f, fresh(large, writes), writes, nil, op.composite)
             end
             if without_special[op.name] or pads[op.name] then return end
@@ -198,7 +203,8 @@ describe("gradients on the GPU:", function()
                 local function f(list) return derivatives(op, list, order) end
                 cuda.agree(("%s in %s%s"):format(name, dtype, layout and ", strided" or ""), f, args, false, layout, op.composite)
             end
-            local args = map_tensors(arguments(op, sample), cuda.larger(LARGE // 3))
+            local args = map_tensors(arguments(op, sample), in_dtype(adds_many_back[op.name] and "float64" or "float32"))
+            args = map_tensors(args, cuda.larger(LARGE // 3))
             if fits(op, args) then
                 cuda.agree(name .. ", larger", function(list) return derivatives(op, list, 1) end, args, false, nil, op.composite)
             end

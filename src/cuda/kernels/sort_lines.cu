@@ -608,6 +608,7 @@ static fl_status launch_ranked(fl_kernel *kernel)
     int axis = axis_at(kernel, FL_RANKED_AXIS), count = ranks->data ? 4 : 3;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(check_ranks(ranks, x->size[axis]));
+    if (x->numel == 0) return FL_OK; /* all ranks were reported */
     for (int i = 0; i < count; i++) fl_line_view_init(&lines[i], i < 2 ? &kernel->out[i] : &kernel->in[i - 2], axis);
     fl_status status = FL_OK;
     for (int i = 0; i < count && status == FL_OK; i++)
