@@ -189,7 +189,7 @@ describe("linear_cross_entropy", function()
         fails("linear_cross_entropy: linear_bias must have the axes of linear_weight float32[5, 3] but the last, got float32[3]", f, x, matrix, t, flow.ones(3))
         fails("linear_cross_entropy: linear_weight float32[5, 2, 3] of several axes needs an input [n, in], got float32[3]", f, x[0], flow.ones(5, 2, 3), t)
         fails("linear_cross_entropy: batch_chunk_size must be at least 1, got 0", f, x, matrix, t, {batch_chunk_size = 0})
-        fails((support.on_gpu and "" or "counted from row 2: ") .. "cross_entropy: target[1] is 9, but input has 5 classes (0 to 4)", f, x, matrix, t, {batch_chunk_size = 2})
+        fails((support.on_device and "" or "counted from row 2: ") .. "cross_entropy: target[1] is 9, but input has 5 classes (0 to 4)", f, x, matrix, t, {batch_chunk_size = 2})
         fails("linear_cross_entropy: has no gradient with respect to weight; detach() it", function()
             f(x, matrix:clone():requires_grad_(), t:clamp(0, 4), {weight = flow.ones(5):requires_grad_(), batch_chunk_size = 2}):backward()
         end)
@@ -308,7 +308,7 @@ describe("rows of 16-bit floats", function()
     -- They are converted a few at a time; those that are not contiguous, all at once. A GPU divides a row among threads by its dtype,
     -- so there the last bit of a result may differ.
     local function agrees(want, got, what)
-        if support.on_gpu then return support.same(want, got, what, want.dtype == "float16" and 2e-3 or 1.6e-2) end
+        if support.on_device then return support.same(want, got, what, want.dtype == "float16" and 2e-3 or 1.6e-2) end
         assert(got:equal(want), what)
     end
 

@@ -11,8 +11,9 @@ for name, f in pairs(op_check) do M[name] = f end
 
 M.all = os.getenv "FLOW_TEST_ALL" == "1"
 
--- Whether the tensors of the specs are on a GPU that is not emulated: its libraries choose kernels by sizes, and round as they do.
-M.on_gpu = (os.getenv "FLOW_TEST_DEVICE" or ""):find "^cuda" ~= nil and (os.getenv "FLOW_CUDA_EMULATED" or "0") == "0"
+-- Whether the tensors of the specs are on a GPU or its emulation; on a GPU libraries choose kernels by sizes, and round as they do.
+M.on_device = (os.getenv "FLOW_TEST_DEVICE" or ""):find "^cuda" ~= nil
+M.on_gpu = M.on_device and (os.getenv "FLOW_CUDA_EMULATED" or "0") == "0"
 
 -- The registered ops, by name; FLOW_TEST_OPS="erfc,take": these alone, while they are being written; "2/8": every eighth from the second.
 function M.ops()
