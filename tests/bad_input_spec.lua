@@ -244,7 +244,7 @@ describe("one argument too many is refused by", function()
         {"dim", "x:dim()", x.dim, x}, {"numel", "x:numel()", x.numel, x}, {"size", "x:size(axis)", x.size, x, 0},
         {"stride", "x:stride(axis)", x.stride, x, 0}, {"is_contiguous", "x:is_contiguous()", x.is_contiguous, x},
         {"chunk", "chunk(x, count, axis)", x.chunk, x, 2, 0}, {"split", "split(x, size or sizes, axis)", x.split, x, 1, 0},
-        {"to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =}", x.to_global, x, {}},
+        {"to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =, priority =}", x.to_global, x, {}},
         {"to_local", "x:to_local{grad_sbp =}", x.to_local, x, {}}, {"item", "x:item()", x.item, x},
         {"totable", "x:totable()", x.totable, x}, {"detach", "x:detach()", x.detach, x},
         {"retain_grad", "x:retain_grad()", x.retain_grad, x}, {"cpu", "x:cpu()", x.cpu, x},

@@ -85,6 +85,9 @@ fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to);
 /* Set while a program is recorded: called when `out` was made from x, and shares no memory with it. */
 FL_OWN extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
 
+/* For that listener: of the boxing that is carried out, 1, 0 or -1. It changes nothing in how that is done. */
+FL_OWN extern int fl_boxing_priority;
+
 /* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range),
 ** instead of an error. Forget the compiled plans when it changes. */
 FL_OWN extern bool fl_boxing_pretend;

@@ -16,6 +16,7 @@
 
 void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
 fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
+int fl_boxing_priority;
 bool fl_boxing_pretend;
 
 /* ---- programs: plans with their moves ---- */

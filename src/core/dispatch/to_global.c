@@ -12,7 +12,7 @@
 #include "fault.h"
 #include "listener.h"
 
-enum { GRAD_SBP };
+enum { GRAD_SBP, PRIORITY };
 
 void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
                         const fl_nd_sbp *grad_sbp)
@@ -40,11 +40,13 @@ static fl_nd_sbp grad_sbp_of(const fl_attrs *attrs, fl_nd_sbp otherwise)
 
 /* ---- global to global ---- */
 
+static int priority_of(const fl_attrs *attrs) { return (int)attrs->at[PRIORITY].integer; }
+
 static fl_status to_global_grad(fl_grad *g)
 {
     const fl_meta *x = g->in_meta[0];
-    return fl_to_global(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_nd_sbp_reduced(x->nd_sbp)),
-                        NULL);
+    return fl_to_global_with(&g->gin[0], g->gout[0], x->placement, grad_sbp_of(g->attrs, fl_nd_sbp_reduced(x->nd_sbp)),
+                             NULL, priority_of(g->attrs));
 }
 
 /* Only where nothing moved is the result a view. The gradient of a partial tensor lies in another SBP, and is as little
@@ -52,7 +54,8 @@ static fl_status to_global_grad(fl_grad *g)
 static fl_status to_global_again(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs)
 {
     fl_nd_sbp s;
-    return fl_to_global(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, attrs));
+    return fl_to_global_with(out, x, x->meta->placement, x->meta->nd_sbp, given_grad_sbp(&s, attrs),
+                             priority_of(attrs));
 }
 
 /* A slice of a broadcast tensor becomes a copy: written in place, it must not change the other on this rank alone. */
@@ -65,10 +68,13 @@ static fl_status own_storage(fl_tensor **tensor)
     return status;
 }
 
-static fl_status box(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+static fl_status box(fl_tensor **out, fl_tensor *x, const fl_meta *to, int priority)
 {
     fl_tensor *result = NULL;
-    FL_TRY(fl_boxing_apply(&result, x, to));
+    fl_boxing_priority = priority;
+    fl_status status = fl_boxing_apply(&result, x, to);
+    fl_boxing_priority = 0;
+    FL_TRY(status);
     if (result->storage == x->storage && to != x->meta) FL_TRY(own_storage(&result));
     *out = result;
     return FL_OK;
@@ -84,19 +90,22 @@ static fl_status body_to_global(fl_tensor **out, const fl_operand *in, int nin, 
             FL_ERR_SBP,
             "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
             fl_meta_text(text, x->meta));
+    const int64_t priority = attrs->at[PRIORITY].integer;
+    if (priority < -1 || priority > 1)
+        return fl_fail(FL_ERR_VALUE, "to_global: priority must be 1, 0 or -1, got %lld", (long long)priority);
     fl_status status = fl_meta_check_copy(x->meta, attrs->placement);
     if (status == FL_OK)
         status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, attrs->placement, attrs->nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     if (FL_LIKELY(!fl_fault_armed) || !fl_fault_op(&status, out, "to_global", &meta, 1, NULL))
-        status = box(out, in[0].tensor, meta);
+        status = box(out, in[0].tensor, meta, (int)priority);
     fl_meta_unref(meta);
     return status;
 }
 
 FL_OP(to_global) = {
     .name = "to_global",
-    .sig = "to_global(x, grad_sbp: int = nil)",
+    .sig = "to_global(x, grad_sbp: int = nil, priority: int = 0)",
     .nout = 1,
     .flags = FL_OP_HIDDEN | FL_OP_VIEW,
     .doc = "The tensor on another placement or with another SBP.",
@@ -105,12 +114,19 @@ FL_OP(to_global) = {
     .grad = to_global_grad,
 };
 
-fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
-                       const fl_nd_sbp *grad_sbp)
+fl_status fl_to_global_with(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                            const fl_nd_sbp *grad_sbp, int priority)
 {
     fl_attrs attrs;
     fl_to_global_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
+    if (priority) fl_attr_set(&attrs, PRIORITY, priority);
     return FL_CALL_WITH(out, &attrs, to_global, fl_of(x));
+}
+
+fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                       const fl_nd_sbp *grad_sbp)
+{
+    return fl_to_global_with(out, x, placement, nd_sbp, grad_sbp, 0);
 }
 
 /* ---- global to local ---- */

@@ -10,6 +10,11 @@
 fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
                        const fl_nd_sbp *grad_sbp);
 
+/* The same with a priority, 1, 0 or -1, that the boxing and that of its gradient have in captured steps
+** (program/priorities.c). */
+fl_status fl_to_global_with(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
+                            const fl_nd_sbp *grad_sbp, int priority);
+
 /* The ranks' local parts put together; every rank of the world calls this, ranks outside of the placement with any
 ** tensor. dtype and shapes of the parts are exchanged: S parts of any sizes follow one another, and are moved into a
 ** balanced split where they are none; P parts have equal shapes; B parts equal shapes and, with `check`, equal data.

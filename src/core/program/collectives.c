@@ -2,10 +2,9 @@
 ** collectives.c -- boxing begins as soon as what it moves is there, ahead of kernels that then run beside it: a weight
 ** that is stored in parts is gathered while the layer before is computed.
 **
-** Boxings in which ranks meet keep their order, which all ranks have in common. What a meeting compares, draws and
-** notes in the history, stays ahead of it, so that a replay and a call that is recorded meet alike.
+** Boxings in which ranks meet keep their order, which all ranks have in common (priorities.c). What a meeting
+** compares, draws and notes in the history, stays ahead of it, so that a replay and a call that is recorded meet alike.
 */
-#include "boxing/boxing.h"
 #include "engine/engine.h"
 #include "passes.h"
 
@@ -124,14 +123,10 @@ static fl_status look_at_boxings(struct pass *pass)
     size_t largest = 0;
     for (int n = 0; n < p->step_count; n++) {
         fl_step *step = &p->steps[n];
-        fl_box_plan plan;
         if (step->kind != FL_STEP_BOX) continue;
-        const fl_meta *from = step->operands[0].meta, *to = step->operands[1].meta;
-        FL_TRY(
-            fl_boxing_plan(&plan, from->dtype, &from->shape, from->placement, from->nd_sbp, to->placement, to->nd_sbp));
+        FL_TRY(fl_step_find_meeting(step));
         size_t bytes = p->slots[step->operands[1].slot].bytes;
-        step->meets = !plan.local;
-        step->ahead = step->meets && runs_beside(to);
+        step->ahead = step->meets && runs_beside(step->operands[1].meta);
         pass->boxed[step->operands[1].slot] = true;
         if (bytes > largest) largest = bytes;
     }

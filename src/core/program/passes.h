@@ -66,6 +66,17 @@ fl_status fl_pass_activation(fl_program *program);
 /* Boxing begins as soon as what it moves is there. */
 fl_status fl_pass_collectives(fl_program *program);
 
+/* Whether ranks meet in the boxing: the same on all ranks. */
+fl_status fl_step_find_meeting(fl_step *box);
+
+/* Boxing goes ahead of such of a lower priority. For the list as it was recorded: other passes leave another one on
+** each rank. */
+fl_status fl_pass_priorities(fl_program *program);
+
+/* In a replay, before a boxing that has not its place in the script's order: where a rank meets it that follows another
+** order, that is an error. */
+fl_status fl_step_note_turn(const fl_step *box);
+
 /* Steps that compute what an earlier one has computed go. */
 fl_status fl_pass_common(fl_program *program);
 

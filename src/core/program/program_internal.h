@@ -76,12 +76,15 @@ typedef enum fl_step_kind {
 
 typedef struct fl_step {
     fl_step_kind kind;
-    bool fuses;   /* may run in one pass with others */
-    bool folds;   /* takes operand 0 while that is computed */
-    bool alone;   /* the device cannot record it (graphs.h), */
-    bool reports; /* or it can, and its kernels may report errors in its data */
-    bool meets;   /* of BOX, in collectives.c: ranks meet in it, */
-    bool ahead;   /* and it may begin before its place */
+    bool fuses;      /* may run in one pass with others */
+    bool folds;      /* takes operand 0 while that is computed */
+    bool alone;      /* the device cannot record it (graphs.h), */
+    bool reports;    /* or it can, and its kernels may report errors in its data */
+    bool meets;      /* of BOX, in collectives.c: ranks meet in it, */
+    bool ahead;      /* and it may begin before its place */
+    int8_t priority; /* of BOX: 1, 0 or -1, */
+    bool displaced;  /* and it has overtaken another one, or was overtaken (priorities.c); */
+    int turn;        /* its number in the script's order, among those of its ranks */
     const fl_op *op;
     union {
         fl_kernel_fn run;
@@ -150,6 +153,7 @@ struct fl_program {
     int draw_count, draw_room;
     fl_program_operand *results;
     int result_count, input_count;
+    bool strict; /* the whole of a function, which is recorded or an error */
     bool busy;
     size_t block_bytes;
     fl_storage *block;

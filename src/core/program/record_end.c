@@ -116,7 +116,7 @@ fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict)
         return status;
     }
     fl_recording_now.program->input_count = count;
-    fl_recording_now.strict = strict;
+    fl_recording_now.strict = fl_recording_now.program->strict = strict;
     fl_autograd_grad_watch = fl_recording_gradient;
     fl_listen(&fl_recording_listener);
     return FL_OK;

@@ -292,6 +292,7 @@ static fl_status box(fl_program *program, const fl_step *step)
 {
     fl_tensor *x;
     fl_slot *to = &program->slots[step->operands[1].slot];
+    if (step->displaced) FL_TRY(fl_step_note_turn(step));
     FL_TRY(tensor_of(&x, program, &step->operands[0]));
     fl_status status = fl_boxing_apply(&to->tensor, x, step->operands[1].meta);
     fl_tensor_unref(x);

@@ -379,6 +379,8 @@ static fl_status list_uses(fl_program *program)
 
 fl_status fl_program_seal(fl_program *program)
 {
+    if (fl_pass_is_on(FL_PASS_COLLECTIVES))
+        FL_TRY(fl_pass_priorities(program)); /* before steps differ from rank to rank */
     if (fl_pass_is_on(FL_PASS_COMMON)) FL_TRY(fl_pass_common(program));
     if (fl_pass_is_on(FL_PASS_DEAD)) FL_TRY(fl_pass_dead(program));
     if (fl_pass_is_on(FL_PASS_PARTS)) FL_TRY(fl_pass_parts(program));

@@ -14,6 +14,8 @@
 const char *fl_lua_check_path(lua_State *L, int index, const char *who);
 /* A whole number (a float with an integral value will do), or an error naming who and what. */
 int64_t fl_lua_check_integer(lua_State *L, int index, const char *who, const char *name);
+/* 1, 0 or -1; nil: 0. */
+int fl_lua_check_priority(lua_State *L, int index, const char *who);
 fl_dtype fl_lua_check_dtype(lua_State *L, int index, const char *who);
 /* "cpu", "cuda", "cuda:1", "meta" as the placement of a local tensor. */
 const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who);

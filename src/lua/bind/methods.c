@@ -337,13 +337,13 @@ static bool read_sbp(lua_State *L, fl_nd_sbp *out, int index, int ndim, const ch
     return given;
 }
 
-/* x:to_global{placement =, sbp =, grad_sbp =, check =} */
+/* x:to_global{placement =, sbp =, grad_sbp =, check =, priority =} */
 static int tensor_to_global(lua_State *L)
 {
-    enum { OPTIONS = 2, PLACEMENT, SBP, GRAD_SBP, CHECK };
-    static const char *const names[] = {"placement", "sbp", "grad_sbp", "check", NULL};
+    enum { OPTIONS = 2, PLACEMENT, SBP, GRAD_SBP, CHECK, PRIORITY };
+    static const char *const names[] = {"placement", "sbp", "grad_sbp", "check", "priority", NULL};
     fl_tensor *x = fl_lua_check_tensor(L, 1, "to_global", "x");
-    fl_lua_check_count(L, 2, "to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =}");
+    fl_lua_check_count(L, 2, "to_global", "x:to_global{placement =, sbp =, grad_sbp =, check =, priority =}");
     lua_settop(L, OPTIONS);
     if (!lua_istable(L, OPTIONS))
         FL_RAISE(L, "to_global: takes {placement =, sbp =}, got %s", fl_lua_type_name(L, OPTIONS));
@@ -363,10 +363,12 @@ static int tensor_to_global(lua_State *L)
         FL_RAISE(L,
                  local ? "to_global: grad_sbp is for global tensors"
                        : "to_global: grad_sbp must have as many entries as x.sbp");
+    int priority = fl_lua_check_priority(L, PRIORITY, "to_global");
+    if (local && !lua_isnil(L, PRIORITY)) FL_RAISE(L, "to_global: priority is for global tensors");
     bool check = lua_isnil(L, CHECK) ? fl_comm_get() != NULL : lua_toboolean(L, CHECK);
     fl_box *box = fl_lua_new_box(L);
     if (local) FL_CHECK_OF(L, "to_global", fl_local_to_global(&box->tensor, x, p, sbp, check));
-    else FL_CHECK_OF(L, "to_global", fl_to_global(&box->tensor, x, p, sbp, has_grad ? &grad_sbp : NULL));
+    else FL_CHECK_OF(L, "to_global", fl_to_global_with(&box->tensor, x, p, sbp, has_grad ? &grad_sbp : NULL, priority));
     fl_lua_account(L);
     return 1;
 }

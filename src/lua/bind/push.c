@@ -209,7 +209,7 @@ static void fill_part(struct part *part, fl_tensor *tensor, bool writable)
 }
 
 static fl_status push_task(struct handle *handle, fl_tensor *const *reads, int read_count, fl_tensor *const *writes,
-                           int write_count, lua_Integer priority)
+                           int write_count, int priority)
 {
     static const char *const names[] = {"lua first", "lua", "lua last"};
     struct job *job = job_of(handle);
@@ -228,16 +228,6 @@ static fl_status push_task(struct handle *handle, fl_tensor *const *reads, int r
     return fl_engine_push(&task);
 }
 
-static lua_Integer check_priority(lua_State *L)
-{
-    int whole;
-    if (lua_getfield(L, 1, "priority") == LUA_TNIL) lua_pushinteger(L, 0);
-    lua_Integer priority = lua_tointegerx(L, -1, &whole);
-    if (!whole || lua_type(L, -1) != LUA_TNUMBER || priority < -1 || priority > 1)
-        FL_RAISE(L, "push: priority must be 1, 0 or -1, got %s", luaL_tolstring(L, -1, NULL));
-    return priority;
-}
-
 /* engine.push{run =, reads =, writes =, args =, priority =} -> a handle */
 static int engine_push(lua_State *L)
 {
@@ -251,7 +241,8 @@ static int engine_push(lua_State *L)
     fl_lua_check_keys(L, 1, "push", names);
     FL_CHECK(L, fl_program_refuse("a function is pushed to the engine"));
     if (fl_tracer_now) FL_RAISE(L, "push: a program that is traced has no place for functions of the engine");
-    lua_Integer priority = check_priority(L);
+    lua_getfield(L, 1, "priority");
+    int priority = fl_lua_check_priority(L, -1, "push");
     lua_settop(L, OPTIONS);
     lua_getfield(L, OPTIONS, "run");
     int read_count = check_tensors(L, reads, "reads", false), write_count = check_tensors(L, writes, "writes", true);

@@ -89,6 +89,16 @@ const fl_placement *fl_lua_check_device(lua_State *L, int index, const char *who
     return fl_placement_local(type, number);
 }
 
+int fl_lua_check_priority(lua_State *L, int index, const char *who)
+{
+    int whole;
+    if (lua_isnil(L, index)) return 0;
+    lua_Integer priority = lua_tointegerx(L, index, &whole);
+    if (!whole || lua_type(L, index) != LUA_TNUMBER || priority < -1 || priority > 1)
+        FL_RAISE(L, "%s: priority must be 1, 0 or -1, got %s", who, luaL_tolstring(L, index, NULL));
+    return (int)priority;
+}
+
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name)
 {
     if (!lua_istable(L, index))

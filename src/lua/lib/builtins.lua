@@ -155,7 +155,8 @@ local list = {
     {"x:to(target)", "x with another dtype or on another device: \"float64\", \"cuda\", \"meta\", a tensor to " ..
         "match, or {dtype =, device =}."},
     {"x:to_global(options)", "x as a global tensor. Options: placement, sbp, grad_sbp; check = true compares the " ..
-        "data of the ranks if x is local."},
+        "data of the ranks if x is local; priority = 1 or -1: in a captured step this boxing, and that of its " ..
+        "gradient, overtakes those of a lower priority, or is overtaken (0 without it; no effect on eager code)."},
     {"x:to_local(options)", "This rank's part of a global tensor, a view. Options: grad_sbp."},
 }
 
