@@ -235,6 +235,8 @@ describe("on the GPU", function()
             compare(linalg.inv, {a}, 1e-8, "inv")
             compare(linalg.solve, {a, right(a, 3)}, 1e-8, "solve")
             compare(linalg.cholesky, {p}, 1e-8, "cholesky")
+            compare(function(x) return linalg.cholesky(x.mT, true) end, {p}, 1e-8, "upper cholesky")
+            compare(linalg.cholesky_ex, {p}, 1e-8, "cholesky_ex")
             compare(linalg.solve_triangular, {linalg.cholesky(p), right(p, 3), {upper = false}}, 1e-8, "solve_triangular")
             compare(linalg.lu_factor, {a}, 1e-8, "lu_factor")
         end

@@ -85,12 +85,16 @@ enum { PLANS = 32 };
 static plan plans[FL_CUDA_DEVICES][PLANS]; /* transforms are issued by one thread */
 static uint64_t clock_of_plans;
 
+/* A plan's tables come to the device by a stream of the library's choice, which the queue's does not wait for: they are
+** there before the plan is used (an H100 met illegal addresses otherwise). */
 static fl_status make_plan(plan *p, const char *name)
 {
     long long n = p->key.n;
+    CUFFT_TRY(name, SetStream, p->handle, fl_cuda_stream());
     CUFFT_TRY(name, SetAutoAllocation, p->handle, 0);
     CUFFT_TRY(name, MakePlanMany64, p->handle, 1, &n, &n, p->key.step, p->key.in_distance, &n, p->key.step,
               p->key.out_distance, (cufftType)p->key.type, p->key.count, &p->work_bytes);
+    FL_CUDA_TRY(cudaDeviceSynchronize());
     return FL_OK;
 }
 
@@ -242,7 +246,7 @@ static fl_status transform(const fl_fft *job, void *in, void *out, bool beside)
         status = execute(p, job, (char *)in + i * takes * job->inner * fl_fft_width_in(job) * item,
                          (char *)out + i * gives * job->inner * fl_fft_width_out(job) * item);
     if (work) fl_cuda_free(work);
-    return status;
+    return status == FL_OK ? fl_cuda_check(job->name) : status;
 }
 
 /* What goes to the transform, with its factors where they do not have to wait for the result. */
