@@ -45,7 +45,8 @@ for name, least in pairs {
 end
 
 local between, below = wrap(flow.randint, 3), wrap(flow.randint, 2)
-replace("randint", function(...) local second = select(2, ...)
+replace("randint", function(...)
+    local second = select(2, ...)
     return (type(second) == "table" and not is_options(second) and below or between)(...)
 end)
 
