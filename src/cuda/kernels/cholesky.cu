@@ -45,8 +45,8 @@ static fl_status factor(const fl_solver *s, T *a, int64_t elements, int fill)
     return fl_cuda_check(s->name);
 }
 
-/* cuSOLVER is up to three times as fast at lower triangles (2048 x 2048 on an H100: 667 us, 1853): of large matrices two
-** copies by columns are less than that. */
+/* cuSOLVER is up to three times as fast at lower triangles (2048 x 2048 on an H100: 667 us, 1853): of large matrices
+** two copies by columns are less than that. */
 static bool pays_columns(const fl_solver *s)
 {
     enum { FEWEST_ROWS = 256 };
