@@ -12,12 +12,20 @@
 #include <immintrin.h>
 #endif
 
-enum { VECTOR = 64, LONG_BLOCK = 2048 }; /* bytes */
-typedef uint8_t bytes64 __attribute__((vector_size(VECTOR)));
+/* Bytes. A vector is a register: gcc carries wider ones through the stack. */
+#if defined(FL_LEVEL_avx512)
+enum { VECTOR = 64 };
+#elif defined(FL_LEVEL_avx2)
+enum { VECTOR = 32 };
+#else
+enum { VECTOR = 16 };
+#endif
+enum { LONG_BLOCK = 2048 };
+typedef uint8_t bytes_of_vector __attribute__((vector_size(VECTOR)));
 
 static inline __attribute__((always_inline)) void copy_vectors(char *out, const char *in, int count)
 {
-    bytes64 x[4];
+    bytes_of_vector x[4];
 #pragma GCC unroll 4
     for (int i = 0; i < count; i++) memcpy(&x[i], in + i * VECTOR, VECTOR);
 #pragma GCC unroll 4

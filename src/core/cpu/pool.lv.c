@@ -23,8 +23,6 @@ FL_INLINE void copy(void *out, const void *x, size_t bytes)
 
 FL_INLINE int64_t whole_lanes(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-typedef int32_t tap_lanes __attribute__((vector_size(LANES * sizeof(int32_t))));
-
 #define T float
 #define FL_VECTOR vf
 #define FL_LANES VF_W
