@@ -99,6 +99,15 @@ describe("on the GPU sorting", function()
         end
     end)
 
+    cuda.it("reports ranks along an axis without elements", function()
+        local ranked
+        for _, op in ipairs(flow._testing.ops()) do ranked = op.name == "ranked" and op.call or ranked end
+        local x, ranks = flow.zeros(0, 3), flow.tensor {{0, 0, 0}}
+        local message = support.message_of(ranked, cuda.to_gpu(x), cuda.to_gpu(ranks), 0)
+        assert.are.equal(support.message_of(ranked, x, ranks, 0), message)
+        assert.is_truthy(message:find("this axis of x has no positions", 1, true), message)
+    end)
+
     cuda.it("gives gradients", function()
         local x = cuda.to_gpu(flow.tensor {{3.0, 1.0, 2.0}, {5.0, 6.0, 4.0}})
         x.requires_grad = true
