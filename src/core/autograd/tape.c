@@ -19,9 +19,32 @@ static size_t attrs_size(const fl_attrs *attrs)
     return offsetof(fl_attrs, at) + sizeof(fl_attr) * (size_t)attrs->count;
 }
 
+/* Every view has a link. Those of few attributes, as most have, are kept when they are freed. */
+enum { POOLED_ATTRS = 2 };
+static tape_link *free_links; /* through `before`; each has room for POOLED_ATTRS attributes */
+
+static tape_link *link_take(const fl_attrs *attrs)
+{
+    tape_link *l = free_links;
+    if (FL_UNLIKELY(attrs->count > POOLED_ATTRS)) return malloc(sizeof *l + attrs_size(attrs));
+    if (!l) return malloc(sizeof *l + offsetof(fl_attrs, at) + sizeof(fl_attr) * POOLED_ATTRS);
+    free_links = l->before;
+    return l;
+}
+
+static void link_give_back(tape_link *link)
+{
+    if (FL_UNLIKELY(link->attrs->count > POOLED_ATTRS)) {
+        free(link);
+        return;
+    }
+    link->before = free_links;
+    free_links = link;
+}
+
 static tape_link *link_new(tape_link *before, const fl_op *op, const fl_attrs *attrs)
 {
-    tape_link *l = malloc(sizeof *l + attrs_size(attrs));
+    tape_link *l = link_take(attrs);
     if (!l) return NULL;
     l->refs = 1;
     l->op = op;
@@ -36,7 +59,7 @@ void fl_view_link_unref(tape_link *link)
 {
     while (link && --link->refs == 0) {
         tape_link *before = link->before;
-        free(link);
+        link_give_back(link);
         link = before;
     }
 }

@@ -22,24 +22,15 @@ static size_t staged_bytes(const fl_view *view, fl_dtype dtype)
     return fits(view, dtype) ? 0 : ((size_t)view->numel * fl_dtype_size(dtype) + 63) & ~(size_t)63;
 }
 
-fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
+/* Room for the operands that do not fit, and what is read of them. */
+static fl_status stage_others(fl_stage *stage, uint32_t as_is, size_t bytes)
 {
-    size_t bytes = 0;
-    assert(kernel->nin <= FL_STAGE_OPERANDS);
-    stage->k = kernel;
-    stage->dtype = fl_dtype_compute(kernel->out[0].dtype);
-    for (int i = 0; i < kernel->nin; i++)
-        if (!(as_is >> i & 1u)) bytes += staged_bytes(&kernel->in[i], staged_dtype(kernel->in[i].dtype, stage->dtype));
-    for (int i = 0; i < kernel->nout; i++)
-        if (!(as_is & FL_STAGE_RESULT(i)))
-            bytes += staged_bytes(&kernel->out[i], staged_dtype(kernel->out[i].dtype, stage->dtype));
-    char *scratch = bytes ? fl_scratch(FL_STAGE_SCRATCH, bytes) : NULL;
-    if (bytes && !scratch)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", kernel->name, bytes);
+    const fl_kernel *kernel = stage->k;
+    char *scratch = fl_scratch(FL_STAGE_SCRATCH, bytes);
+    if (!scratch) return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", kernel->name, bytes);
     for (int i = 0; i < kernel->nin; i++) {
         const fl_view *v = &kernel->in[i];
         fl_dtype dtype = staged_dtype(v->dtype, stage->dtype);
-        stage->in[i] = v->data;
         if (as_is >> i & 1u || fits(v, dtype)) continue;
         int64_t strides[FL_MAX_NDIM];
         fl_view array = fl_view_array(v, scratch, dtype, strides);
@@ -49,12 +40,30 @@ fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
     }
     for (int i = 0; i < kernel->nout; i++) {
         fl_dtype dtype = staged_dtype(kernel->out[i].dtype, stage->dtype);
-        stage->out[i] = kernel->out[i].data;
         if (as_is & FL_STAGE_RESULT(i) || fits(&kernel->out[i], dtype)) continue;
         stage->out[i] = scratch;
         scratch += staged_bytes(&kernel->out[i], dtype);
     }
     return FL_OK;
+}
+
+fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is)
+{
+    size_t bytes = 0;
+    assert(kernel->nin <= FL_STAGE_OPERANDS);
+    stage->k = kernel;
+    stage->dtype = fl_dtype_compute(kernel->out[0].dtype);
+    for (int i = 0; i < kernel->nin; i++) {
+        const fl_view *v = &kernel->in[i];
+        stage->in[i] = v->data;
+        if (!(as_is >> i & 1u)) bytes += staged_bytes(v, staged_dtype(v->dtype, stage->dtype));
+    }
+    for (int i = 0; i < kernel->nout; i++) {
+        const fl_view *v = &kernel->out[i];
+        stage->out[i] = v->data;
+        if (!(as_is & FL_STAGE_RESULT(i))) bytes += staged_bytes(v, staged_dtype(v->dtype, stage->dtype));
+    }
+    return FL_LIKELY(!bytes) ? FL_OK : stage_others(stage, as_is, bytes);
 }
 
 uint32_t fl_stage_narrow(const fl_kernel *kernel, uint32_t mask)

@@ -134,14 +134,25 @@ static __attribute__((noinline)) bool defer(fl_call *call)
     return call->out[0] != NULL;
 }
 
+/* The result stays as it was allocated: the kernel, which does nothing, is for those that listen. */
+static fl_status leave_unset(fl_call *call)
+{
+    call->out[0]->storage->var.unset = true;
+    if (FL_UNLIKELY(!call->plan->runs)) return fl_call_without_kernel(call);
+    if (FL_UNLIKELY(fl_listener_now != NULL)) return fl_call_run(call);
+    fl_engine_direct_ops++;
+    return FL_OK;
+}
+
 /* The results are allocated and computed, now or when somebody needs them. */
 static inline __attribute__((always_inline)) fl_status compute(fl_call *call)
 {
     if (FL_UNLIKELY(call->plan->defers) && defer(call)) return FL_OK;
     FL_TRY(allocate_outputs(call));
-    fl_status status = FL_LIKELY(call->plan->runs) ? fl_call_run(call) : fl_call_without_kernel(call);
+    fl_status status = FL_UNLIKELY(call->op->flags & FL_OP_UNSET) ? leave_unset(call)
+        : FL_LIKELY(call->plan->runs)                             ? fl_call_run(call)
+                                                                  : fl_call_without_kernel(call);
     if (FL_UNLIKELY(status != FL_OK)) release_outputs(call, call->nout);
-    else if (FL_UNLIKELY(call->op->flags & FL_OP_UNSET)) call->out[0]->storage->var.unset = true;
     return status;
 }
 
