@@ -127,7 +127,7 @@ for _, file in ipairs(files) do
     read_includes(file)
 end
 
--- Does `file` see `header`, directly or through others?
+-- True if `file` includes `header`, directly or through others.
 local function sees_header(file, header, seen)
     if file == header then return true end
     if seen[file] then return false end

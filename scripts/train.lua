@@ -166,7 +166,7 @@ local function check_form(t, form, prefix)
     end
 end
 
--- Are the sizes that the options promise those of the tensors in the file? A model then takes no more memory than they.
+-- True if the sizes that the options give are those of the tensors in the file: the model takes no more memory then.
 local function check_sizes(model, o)
     local function check_matrix(name, rows, columns)
         local t = model[name]

@@ -110,7 +110,7 @@ local function function_of(name)
     return f
 end
 
--- Is what is called so, or the op that the name is another one of, named?
+-- True if the text has the name, or that of the op of which the name is an alias.
 local function is_named(text, name)
     local f = flow._methods[name] or flow.has(name) and function_of(name)
     local described = type(f) == "function" and flow._describe(f)

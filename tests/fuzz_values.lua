@@ -144,7 +144,7 @@ end
 
 function M.complain(i, what) print(("BAD %d: %s"):format(i, what)) end
 
--- Did the call end alike on all ranks? When one raised and another did not, each says which it was.
+-- Fails unless the call ended alike on all ranks. When one raised and another did not, each reports which it was.
 function M.check_ranks(i, name, ok, message)
     if flow.world_size() == 1 then return end
     local flag = flow.no_grad(function()

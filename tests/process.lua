@@ -34,7 +34,7 @@ end
 -- The path of a new temporary file with this text.
 function M.temporary(text) return M.write(os.tmpname(), text) end
 
--- Can the file be read?
+-- True if the file can be read.
 function M.exists(path)
     local file = io.open(path)
     if file then file:close() end
@@ -51,7 +51,7 @@ end
 
 ---- programs ----
 
--- Is there a command of this name?
+-- True if there is a command of this name.
 function M.has(command) return os.execute(("command -v %s >/dev/null 2>&1"):format(command)) == true end
 
 -- What a shell command prints, and its exit status: 128 and the signal where one ended it. Standard error is not part of it.

@@ -239,7 +239,7 @@ local function agree(got, want, allowed)
     return allowed > 0 and is_finite(got) and is_finite(want) and math.abs(got - want) <= allowed
 end
 
--- Is `got` the tensor of that dtype with these elements? ulps: how many numbers of the dtype an element may be away
+-- Fails unless `got` is the tensor of that dtype with these elements. ulps: how many numbers of the dtype an element may be away
 -- (0: the same bits, up to NaN); slack: what it may be off besides, a number or a function of the element's position.
 function M.check(got, want, dtype, ulps, what, slack)
     if got.dtype ~= dtype then error(("%s: dtype is %s, expected %s"):format(what, got.dtype, dtype), 2) end
@@ -256,7 +256,7 @@ function M.check(got, want, dtype, ulps, what, slack)
     end
 end
 
--- Do two tensors have the same bits, up to the payload of NaN?
+-- True if two tensors have the same bits, up to the payload of NaN.
 function M.same_bits(a, b)
     if a.dtype ~= b.dtype or table.concat(a.shape, ",") ~= table.concat(b.shape, ",") then return false end
     if not formats[a.dtype] then return a:eq(b):all():item() end

@@ -152,12 +152,12 @@ function M.gradcheck(f, args, what)
     if differentiable then flow.gradcheck(call, leaves, {order = 2, most = 6, what = what}) end
 end
 
--- Is the op left out where specs make their tensors on a device? It has no kernel there, or tests/cuda/linalg_spec.lua has it.
+-- True if the op is left out where specs make their tensors on a device: it has no kernel there, or tests/cuda/linalg_spec.lua has it.
 function M.left_out(op)
     return os.getenv "FLOW_TEST_DEVICE" ~= nil and (op.host_only and op.mutates or M.solved[op.name] ~= nil)
 end
 
--- Does the op lack a kernel on the device where the specs make their tensors?
+-- True if the op has no kernel on the device where the specs make their tensors.
 function M.has_no_kernel(op, sample)
     if not os.getenv "FLOW_TEST_DEVICE" then return false end
     local args = M.arguments(op, sample)

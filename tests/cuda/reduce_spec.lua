@@ -18,7 +18,7 @@ local function numbers(dtype, shape)
     return flow.randint(-8, 9, shape):to(dtype) * (dtype:find "float" and 0.125 or 1)
 end
 
----- ops: name, call(x, axes, keepdim), dtypes, may the axes be empty? ----
+---- ops: name, call(x, axes, keepdim), dtypes, whether the axes may be empty ----
 
 local method = support.reduction
 

@@ -232,7 +232,7 @@ static void test_divisions(void)
     }
 }
 
-/* Does a child that runs this end with the message? */
+/* True if a child that runs this ends with the message. */
 template<typename F>
 static bool dies(const char *message, F &&f)
 {

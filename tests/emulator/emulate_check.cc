@@ -88,7 +88,7 @@ static bool is_of_warp(const access &a) { return a.thread / 32 == fl_emulated_ru
 
 static uint16_t meetings(void) { return fl_emulated_running.meetings[fl_emulated_running.thread / 32]; }
 
-/* Could it as well have been at the same time as what the running thread does now? */
+/* True if it could be at the same time as what the running thread does now. */
 static bool is_unordered(const access &a)
 {
     if (!is_since_barrier(a) || a.thread == fl_emulated_running.thread) return false;

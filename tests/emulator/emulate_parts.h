@@ -185,7 +185,7 @@ typedef struct fl_emulated_now {
 } fl_emulated_now;
 extern fl_emulated_now fl_emulated_running;
 
-/* Does this thread run a kernel's code, not the emulation's or the host's? */
+/* True while this thread runs a kernel's code, not the emulation's or the host's. */
 extern thread_local bool fl_emulated_in_kernel __attribute__((tls_model("initial-exec")));
 
 /* What the emulation touches in place of the kernel. */

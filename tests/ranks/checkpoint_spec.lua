@@ -24,7 +24,7 @@ end
 
 local shapes = {{8, 6}, {5, 3}, {1, 7}, {7}, {2}, {}, {3, 2, 5}, {4, 4, 4}, {0, 4}, {13, 9}, {2, 1, 3, 2}}
 
--- Does y hold, on this rank, its part of the whole?
+-- True if y holds, on this rank, its part of the whole.
 local function holds(whole, place, nd_sbp, y)
     local position = place.position[ranks.rank]
     if not position then return true end

@@ -45,7 +45,7 @@ fl_status fl_autograd_add_after(fl_tensor *leaf, fl_hook hook, void *context, vo
 const char *fl_autograd_node_name(
     const fl_tensor *tensor); /* op that made it, of a view of what was rewritten since its own; or NULL */
 
-/* Does backward find a graph below the tensor that has not been freed? */
+/* True if backward finds a graph below the tensor that has not been freed. */
 bool fl_autograd_has_graph(const fl_tensor *tensor);
 
 /* The tensor requires grad and has a graph that was freed: computed from leaves, by a replay. */

@@ -48,7 +48,7 @@ static inline void fl_layout_order(fl_layout *layout)
     layout->count = count;
 }
 
-/* Does an axis lie inside another in all operands? */
+/* True if the axis `inner` continues the axis `outer` in all operands. */
 static inline bool fl_axis_continues(const fl_axis *outer, const fl_axis *inner, int operands)
 {
     for (int o = 0; o < operands; o++)

@@ -64,7 +64,7 @@ static int distance_limit(const char *word, const char *name)
     return limit < 1 ? 1 : limit > 3 ? 3 : limit;
 }
 
-/* Is the name the word and a number of dimensions, as conv2d is conv? */
+/* True if the name is the word and a number of dimensions, as conv2d is conv. */
 static bool adds_dimensions(const char *word, const char *name)
 {
     size_t n = strlen(word);

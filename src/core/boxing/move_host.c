@@ -25,7 +25,7 @@ struct transfer {
     const fl_move *move;
     const char *in;
     char *out;
-    const fl_var *var;    /* of in: poisoned? */
+    const fl_var *var;    /* of in, which may be poisoned */
     fl_progress progress; /* shown to others */
     char where[FL_WHERE_TEXT];
 };

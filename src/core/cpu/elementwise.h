@@ -56,7 +56,7 @@ typedef struct fl_ew_attr {
     int64_t integer; /* the nearest int64 */
 } fl_ew_attr;
 
-/* Can a loop over these elements find anything wrong? */
+/* True if a loop over these elements can report an error. */
 FL_EXPORT bool fl_ew_may_fail(int row, fl_dtype compute);
 
 /* The number that scalar attribute i stands for: where it is not given, an infinite bound. */

@@ -20,7 +20,7 @@
 
 enum { POWERS_AT_ONCE = 64 };
 
-/* Gradients of powers: what is taken from the exponent, and are there loops for the usual ones, as for x^2? */
+/* Gradients of powers: _LESS is subtracted from the exponent; _SPECIALISED: the usual ones have loops, as for x^2. */
 enum { pow_backward_LESS = 1, pow_backward_exponent_LESS = 0 };
 enum { pow_backward_SPECIALISED = 1, pow_backward_exponent_SPECIALISED = 0 };
 

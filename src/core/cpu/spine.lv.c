@@ -22,7 +22,7 @@ FL_INLINE vf vf_newton_sqrt(vf x)
     return vf_fma(_mm512_fnmadd_ps(root, root, x), slope, root);
 }
 
-/* Is all between the least and the most, as unsigned bits, within [2^-100, inf)? What remains of x is exact then. */
+/* True if all from least to most, as unsigned bits, is within [2^-100, inf): the remainder of x is exact then. */
 FL_INLINE bool vf_suits_newton(vf least, vf most)
 {
     __mmask16 below = _mm512_cmplt_epu32_mask(_mm512_castps_si512(least), _mm512_castps_si512(vf_set(0x1p-100f)));

@@ -126,7 +126,7 @@ int fl_tiles_draw(fl_tiles *tiles, const fl_draw *draw, uint64_t first, int slot
     return fl_tiles_convert(tiles, step->out, result);
 }
 
-/* Is the slot's value one of the narrow dtype? Of numbers, those it holds exactly. */
+/* True if the slot's value is of the narrow dtype, or a number that the dtype holds exactly. */
 static bool is_of_narrow(const fl_tile_slot *slot, fl_dtype narrow)
 {
     if (slot->dtype == narrow) return true;

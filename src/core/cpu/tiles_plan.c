@@ -37,7 +37,7 @@ static void merge_axes(fl_tiles *tiles)
     }
 }
 
-/* Does element i lie at position i? */
+/* True if element i lies at position i. */
 static bool is_linear(const fl_tiles *tiles, int pattern)
 {
     int64_t expected = 1;
@@ -70,7 +70,7 @@ static void cut(fl_tiles *tiles)
     tiles->pieces = (tiles->row + tiles->chunk - 1) / tiles->chunk;
 }
 
-/* Is the slot read or written where it lies? */
+/* True if the slot is read or written where it lies. */
 static bool is_direct(const fl_tiles *tiles, const fl_tile_slot *slot)
 {
     return slot->data && slot->dtype == slot->stored && slot->pattern != FL_TILE_CONSTANT
@@ -120,7 +120,7 @@ static fl_spine_code spine_code(const fl_tile_step *step, int value)
     return codes[step->row][value];
 }
 
-/* Is it an operand times itself? */
+/* True for an operand times itself. */
 static bool is_square(const fl_tile_step *step) { return step->row == FL_EW_mul && step->in[0] == step->in[1]; }
 
 static bool is_spine_dtype(fl_dtype dtype) { return dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
@@ -164,14 +164,14 @@ static void join_steps(fl_tiles *tiles)
     }
 }
 
-/* May a spine read the operand where it lies, one element for all of a row? */
+/* True if a spine may read the operand where it lies, one element for all of a row. */
 static bool may_lie_by_row(const fl_tiles *tiles, const fl_tile_slot *slot)
 {
     return !slot->is_result && slot->data && slot->dtype == slot->stored && slot->pattern >= 0
         && tiles->by_row >> slot->pattern & 1u;
 }
 
-/* Does the step take operand k as a number beside the running value, whatever list it comes into? */
+/* True if the step takes operand k as a number beside the running value, in any list. */
 static bool takes_number(const fl_tiles *tiles, const fl_tile_step *step, int k)
 {
     if (step->nin != 2 || is_square(step) || (step->before < 0 && !step->absorbed)) return false;
@@ -196,7 +196,7 @@ static void set_by_row(fl_tiles *tiles)
     }
 }
 
-/* Has the operand one element for all that a spine works on at once? */
+/* True if the operand has one element for all that a spine works on at once. */
 static bool is_one(const fl_tiles *tiles, const fl_tile_slot *slot)
 {
     return fl_tile_is_constant(slot) || (slot->buffer == FL_TILE_DIRECT && may_lie_by_row(tiles, slot));
@@ -235,14 +235,14 @@ static int write_spine(fl_tiles *tiles, fl_tile_step *step, int at)
     return end;
 }
 
-/* Is the step's result stored where it is computed, if at all? */
+/* True if the step's result is stored where it is computed, or not stored. */
 static bool stays_in_place(const fl_tiles *tiles, const fl_tile_step *step)
 {
     const fl_tile_slot *out = &tiles->slots[step->out];
     return !out->data || out->buffer == FL_TILE_DIRECT;
 }
 
-/* May the list of spines that ends with step `last` go on with step i? What is stored elsewhere is stored at once. */
+/* True if step i may follow step `last` in a list of spines. A result stored elsewhere ends the list. */
 static bool goes_on(const fl_tiles *tiles, int last, int i)
 {
     const fl_tile_step *step = &tiles->steps[i];
@@ -377,7 +377,7 @@ static void set_order(fl_tiles *tiles)
     tiles->order_count = count;
 }
 
-/* Does some operand or result need its position in the axes? */
+/* True if some operand or result needs its position in the axes. */
 static bool needs_position(const fl_tiles *tiles)
 {
     for (int i = 0; i < tiles->slot_count; i++) {

@@ -39,7 +39,7 @@ static inline void fl_call_layout(fl_view *view, const fl_tensor *tensor)
     view->numel = meta->local_numel;
 }
 
-/* Does the op write operand i? */
+/* True if the op writes operand i. */
 bool fl_call_writes(const fl_call *call, int i);
 
 /* Runs the kernel, or queues it; the outputs are allocated. With the plan's bare loop where that serves. */

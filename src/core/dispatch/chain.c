@@ -196,7 +196,7 @@ static bool is_new_pattern(const fl_chain *chain, const int64_t *strides)
     return true;
 }
 
-/* Is the operand's value there, or a step of this chain? Others that are deferred are computed. */
+/* True if the operand's value is there, or is a step of this chain. A value that another chain defers is computed. */
 static bool is_at_hand(const fl_chain *chain, const fl_tensor *tensor)
 {
     fl_var *var = &tensor->storage->var;
@@ -217,7 +217,7 @@ static int room_of(const fl_chain_call *call)
     return plain ? 1 : call->nin + 2;
 }
 
-/* Has the chain room for one more step and its operands? */
+/* True if the chain has room for one more step and its operands. */
 static bool has_room(const fl_chain *chain, const fl_chain_call *call)
 {
     int inputs = chain->inputs, patterns = chain->patterns;
@@ -433,7 +433,7 @@ fl_tensor *fl_chain_add(const fl_chain_call *call)
     return result;
 }
 
-/* Is some operand of the call computed from memory that may be lost? */
+/* True if some operand of the call is computed from memory that may be lost. */
 static bool may_lose(const fl_chain *chain, const fl_chain_call *call)
 {
     uint64_t pending = 0;

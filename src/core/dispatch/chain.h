@@ -36,7 +36,7 @@ bool fl_chain_write(const fl_chain_call *call);
 ** after that. */
 bool fl_chain_give(fl_tensor *target, fl_tensor *result);
 
-/* Is the tensor, as a whole, a result that is not computed yet? */
+/* True if the tensor, as a whole, is a result that is not computed yet. */
 bool fl_chain_has(const fl_tensor *tensor);
 
 /* Runs a kernel of an op with FL_OP_FOLDS on such a tensor; the view of operand 0 has no data. */

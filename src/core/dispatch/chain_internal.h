@@ -98,7 +98,7 @@ void fl_chain_tidy(fl_chain *chain);
 /* The value is not pending any more. */
 void fl_chain_set_done(fl_chain *chain, int value);
 
-/* May ops wait now, whatever they are? */
+/* True if ops may be deferred now, of whatever kind. */
 bool fl_chain_may_wait(void);
 
 /* What results need is known anew: some of it may lie in memory now. */
@@ -112,17 +112,17 @@ int fl_chain_pending_value(const fl_chain *chain, const fl_tensor *tensor);
 
 /* ---- writing in place (chain_write.c) ---- */
 
-/* May the op that writes operand 0 become a step? What is computed from the old value is computed, if it is still
-** wanted. */
+/* True if the op that writes operand 0 may become a step. Results of the old value that are still wanted are computed
+** first. */
 bool fl_chain_make_writable(const fl_tensor *target);
 
-/* Is nothing computed from the storage's value, now or in a queue? */
+/* True if nothing is computed from the storage's value, now or in a queue. */
 bool fl_chain_is_unread(fl_storage *storage);
 
-/* Do the chain's operands take much memory, those apart that its results are written to? */
+/* True if the chain's operands take much memory, without those that its results are written to. */
 bool fl_chain_holds_much(const fl_chain *chain);
 
-/* Are the values computed from memory that may be lost meanwhile? The old value would be lost with it, where the op on
+/* True if the values are computed from memory that may be lost meanwhile. The old value would be lost too; the op on
 ** its own writes nothing. */
 bool fl_chain_may_lose(const fl_chain *chain, uint64_t values);
 

@@ -35,7 +35,7 @@ typedef struct fl_replayed {
 } fl_replayed;
 FL_OWN extern void (*fl_replay_observer)(const fl_replayed *op);
 
-/* Are passes reported, so that steps need their lines? */
+/* True if passes are reported, so that steps need their lines. */
 bool fl_chain_reports(void);
 
 /* A pass that began at `started` (base/clock.h) is over. */

@@ -74,7 +74,7 @@ bool fl_chain_make_writable(const fl_tensor *target)
     return fl_chain_is_unread(storage);
 }
 
-/* Is the storage what a pending result is written to? */
+/* True if a pending result is written to the storage. */
 static bool is_home(const fl_chain *chain, const fl_storage *storage)
 {
     for (uint64_t left = chain->pending; left; left &= left - 1)
@@ -134,7 +134,7 @@ void fl_chain_target_close(fl_chain_target *target, fl_chain *chain, int i)
 
 /* ---- results of other ops that become the value ---- */
 
-/* Do all operands in the storage's memory lie as results do? */
+/* True if all operands in the storage's memory have the layout of results. */
 static bool lies_plain(const fl_chain *chain, const fl_storage *storage, fl_dtype dtype)
 {
     for (int i = 0; i < chain->count; i++) {
@@ -150,7 +150,7 @@ static bool lies_plain(const fl_chain *chain, const fl_storage *storage, fl_dtyp
     return true;
 }
 
-/* Is the pending result the only one that is computed from the storage's value, if any? */
+/* True if no pending result but this one is computed from the storage's value. */
 static bool reads_alone(fl_storage *storage, const fl_chain *chain, int result)
 {
     int i;

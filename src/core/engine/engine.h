@@ -118,7 +118,7 @@ FL_EXPORT fl_status fl_engine_check_step_later(fl_late_check *run, void *record,
 /* Checks that tasks have made later so far. */
 int64_t fl_engine_checks_made(void);
 
-/* Is it known only later whether the variable has its value? */
+/* True if it is known only later whether the variable has its value. */
 static inline bool fl_is_pending(const fl_var *var)
 {
     return (uintptr_t)__atomic_load_n(&var->poison, __ATOMIC_ACQUIRE) & 1;

@@ -187,7 +187,7 @@ fl_status fl_stream_time_end(fl_lane *lane);
 /* Hands the times of the ops that are known to be complete to the profile. */
 void fl_stream_times(fl_lane *lane);
 
-/* Pusher: has `lane` completed its op number seq? */
+/* Pusher: true if `lane` has completed its op number seq. */
 static inline bool fl_lane_reached(fl_lane *lane, uint64_t seq)
 {
     if (FL_LIKELY(lane->seen >= seq)) return true;

@@ -12,7 +12,7 @@
 
 FL_OWN extern bool fl_losses; /* atomic */
 
-/* Was memory of a variable ever lost in this process? */
+/* True if memory of a variable was ever lost in this process. */
 static inline bool fl_loss_any(void) { return FL_UNLIKELY(__atomic_load_n(&fl_losses, __ATOMIC_ACQUIRE)); }
 
 /* The poison of a variable that was read as an error. */

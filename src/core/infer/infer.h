@@ -51,7 +51,7 @@ typedef struct fl_plan {
 /* Results from so many local elements on may be computed later: FLOW_FUSE_FROM; none where FLOW_FUSE is 0. */
 int64_t fl_infer_defers_from(bool on_device);
 
-/* Is it an elementwise op of enough elements that cannot fail (an error would be reported late)? */
+/* True for an elementwise op of enough elements that cannot fail (an error would be reported late). */
 bool fl_plan_may_fuse(const fl_plan *plan);
 
 /* The plan of this call; borrowed. It is the last to be evicted, so it outlives the few calls that an op makes while

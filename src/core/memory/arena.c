@@ -60,7 +60,7 @@ struct zone {
 };
 
 static struct zone small_zone, large_zone;
-static unsigned char *backed; /* owned: has this 2 MiB of the small zone its pages? */
+static unsigned char *backed; /* owned: 1 for each 2 MiB of the small zone that has its pages */
 
 static int bin_of(uint64_t length)
 {

@@ -61,7 +61,7 @@ void fl_storage_move_data(fl_storage *to, fl_storage *from);
 ** comes back with fl_storage_move_data. What is deferred then, by the stamp, is the value of `storage`. */
 fl_status fl_storage_park(fl_storage **out, fl_storage *storage, fl_stamp stamp);
 
-/* Is the memory the host program's? */
+/* True if the memory is the host program's. */
 bool fl_storage_is_foreign(const fl_storage *storage);
 
 /* Has a deferred value computed; the data, NULL where that failed and the variable is poisoned. */

@@ -35,7 +35,7 @@ static bool touches(const fl_step *kernel, const fl_step *box)
     return false;
 }
 
-/* May the boxing begin before this step does its work? */
+/* True if the boxing may begin before this step is run. */
 static bool may_pass(const fl_step *step, const fl_step *box)
 {
     if (step->kind == FL_STEP_PASSED || step->kind == FL_STEP_DRAW) return true;
@@ -110,7 +110,7 @@ static fl_status move_ahead(struct pass *pass, int *n)
     return FL_OK;
 }
 
-/* Does the boxing run while the caller goes on? */
+/* True if the boxing runs while the caller goes on. */
 static bool runs_beside(const fl_meta *to)
 {
     return to->placement->type != FL_CPU || !fl_engine_lane_is_driven(FL_LANE_COMM);

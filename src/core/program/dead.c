@@ -21,7 +21,7 @@ static void want(bool *wanted, const fl_program_operand *operand)
     if (operand->slot >= 0) wanted[operand->slot] = true;
 }
 
-/* Does the step give what is wanted later, or change what lies outside? */
+/* True if the step computes what a later step needs, or writes memory outside the program. */
 static bool is_needed(const fl_program *program, const fl_step *step, const bool *wanted)
 {
     if (step->kind != FL_STEP_KERNEL && step->kind != FL_STEP_FLAT) return true;

@@ -29,7 +29,7 @@ typedef struct fl_graph {
     int read_count, write_count, update_count;
 } fl_graph;
 
-/* Before the first run: may any step be part of a graph? */
+/* Before the first run: decides whether any step may be part of a graph. */
 void fl_graphs_begin(fl_program *program);
 
 /* Before a run: which steps are launched together, where that has changed. */

@@ -70,13 +70,13 @@ fl_status fl_piece_add_call(fl_piece_call **out, fl_piece *piece, fl_piece_kind 
 /* A copy of the attributes; texts too. */
 fl_status fl_piece_keep_attrs(fl_piece_call *call, const fl_attrs *attrs);
 
-/* Are they those of the call? Of a live call numbers may differ. */
+/* True if they are the call's attributes. Those of a live call may differ in numbers. */
 bool fl_piece_has_attrs(const fl_piece_call *call, const fl_attrs *attrs);
 
 /* The numbers of a live call become those of attrs. */
 void fl_piece_take_numbers(fl_piece_call *call, const fl_attrs *attrs);
 
-/* Are the first `count` calls of a and b the same, with the same values? */
+/* True if the first `count` calls of a and b are the same, with the same values. */
 bool fl_piece_begins_alike(fl_piece *a, fl_piece *b, int count);
 
 #endif

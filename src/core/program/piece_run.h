@@ -65,7 +65,7 @@ void fl_value_become(fl_tensor *to, fl_tensor *from);
 void fl_values_end_pending(void);
 void fl_values_lose(fl_piece *piece);
 
-/* Was the memory of value `base` made by a call? Does anybody but the path, and `others`, hold it? */
+/* Whether a call made the memory of value `base`; whether it has references besides the path's and `others` more. */
 bool fl_value_is_made(fl_piece *piece, int base);
 bool fl_value_is_held(fl_piece *piece, int base, int others);
 

@@ -56,7 +56,7 @@ static bool is_call(fl_piece *piece, const fl_piece_call *call, const fl_asked *
     return !call->attrs || fl_piece_has_attrs(call, asked->attrs);
 }
 
-/* Does the piece go on with what is asked for, or, NULL, end here? */
+/* True if the piece continues with the request, or, for NULL, ends here. */
 static bool goes_on(fl_piece *piece, const fl_asked *asked)
 {
     if (!asked) return piece->call_count == fl_piece_now.position;
@@ -288,7 +288,7 @@ static fl_status close_recorded(void)
     return FL_OK;
 }
 
-/* Are values that were gone when the piece was recorded gone now? */
+/* True if the values that were freed by now when the piece was recorded are freed now too. */
 static bool others_are_gone(fl_piece *piece)
 {
     for (int id = piece->first, next = 0; id < fl_piece_now.count; id++) {

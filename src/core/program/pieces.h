@@ -28,7 +28,7 @@ typedef struct fl_pieces_host {
 fl_status fl_pieces_new(fl_pieces **out, fl_tensor *const *args, int count);
 void fl_pieces_free(fl_pieces *pieces); /* NULL is fine */
 
-/* Are these arguments of its metas? */
+/* True if the arguments have the metas of those recorded. */
 bool fl_pieces_fits(const fl_pieces *pieces, fl_tensor *const *args, int count);
 
 /* No piece of it can be recorded. */

@@ -149,7 +149,7 @@ static fl_status look_at_boxings(struct pass *pass)
     return FL_OK;
 }
 
-/* Are there boxings with different priorities, and does the order of all ranks follow from the program? */
+/* True if boxings differ in priority, and the program determines one order for all ranks. */
 static bool has_priorities(const fl_program *program)
 {
     bool some = false;

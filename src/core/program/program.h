@@ -49,11 +49,11 @@ fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results
 /* The same where the results are all that is held: a piece of a function (pieces.h). */
 fl_status fl_program_end_piece(fl_program **out, fl_tensor *const *results, int count);
 
-/* Was the memory made since the recording began? */
+/* True if the memory was made since the recording began. */
 bool fl_program_made(const fl_storage *storage);
 void fl_program_abort(void);
 
-/* Would the end fail so? */
+/* True if fl_program_end would fail for that reason. */
 bool fl_program_is_held(fl_tensor *const *results, int count);
 
 /* ---- running ---- */
@@ -73,7 +73,7 @@ bool fl_program_is_busy(const fl_program *program);
 
 void fl_program_free(fl_program *program); /* NULL is fine */
 
-/* Does some step use the argument? */
+/* True if some step uses the argument. */
 bool fl_program_takes(const fl_program *program, int argument);
 
 /* ---- looking at it ---- */

@@ -144,7 +144,7 @@ __device__ static inline int64_t class_at(const batch<F> &b, const sequence<T, F
     return place & 1 ? s.labels[place >> 1] : b.blank;
 }
 
-/* May a path step over the place before? */
+/* True if a path may step over the place before. */
 template<typename T, typename F>
 __device__ static inline bool skips(const sequence<T, F> &s, int64_t place)
 {

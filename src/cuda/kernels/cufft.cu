@@ -203,7 +203,7 @@ static side room_of(int64_t width, int64_t size, int64_t inner, bool beside)
     return {width, 1, size, size * inner};
 }
 
-/* Are the lines transformed where they lie side by side? Then cuFFT is called for each part of the outer axes, whose
+/* True if the lines are transformed where they lie side by side: cuFFT is called for each part of the outer axes, whose
 ** addresses must be those of complex numbers. */
 static bool is_beside(const fl_fft *job)
 {

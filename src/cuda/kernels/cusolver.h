@@ -50,7 +50,7 @@ static inline fl_status fl_solver_typed(const fl_solver *s, F &&f)
     return s->dtype == FL_FLOAT64 ? f(0.0) : f(0.0f);
 }
 
-/* Has the call no elements to compute? Then nothing is opened. */
+/* True if the call has no elements to compute: nothing is opened then. */
 bool fl_solver_is_empty(const fl_kernel *kernel);
 
 /* Errors: the library is missing, matrices too large for it, a graph is recorded. On failure there is nothing to
@@ -66,7 +66,7 @@ static inline int fl_solver_leading(int rows) { return rows > 1 ? rows : 1; }
 
 /* ---- batches ---- */
 
-/* Is the batch one call, for matrices of that many rows and columns? */
+/* True if the batch is one call, for matrices of that many rows and columns. */
 bool fl_solver_is_batch(const fl_solver *s, int64_t rows, int64_t columns);
 
 /* Jacobi's methods take a batch of matrices of that many rows or less. */

@@ -74,7 +74,7 @@ static char *address(const fl_tile_slot *slot, const int64_t *offset)
     return slot->data + elements * (int64_t)fl_dtype_size(slot->stored);
 }
 
-/* Can the slot be loaded or stored by groups of g neighbours? */
+/* True if the slot can be loaded or stored by groups of g neighbours. */
 static bool takes_groups(const fl_fused_slot *own, const fl_tile_slot *slot, const fl_layout *layout,
                          const int64_t *offset, int64_t g)
 {

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS) unpack(X *out, const __grid_constant_
 
 static bool is_multiple(const void *address, int64_t of) { return (int64_t)((uintptr_t)address % (uintptr_t)of) == 0; }
 
-/* May threads load BYTES bytes, which have one scale, and as many elements of x? */
+/* True if threads may load BYTES bytes, which have one scale, and as many elements of x. */
 static bool is_wide(const quantized &q, int bits)
 {
     return q.group * bits / 8 % BYTES == 0 && is_multiple(q.matrix, BYTES) && is_multiple(q.x, BYTES);

@@ -20,7 +20,7 @@ typedef struct fl_rows_of {
     void *owned; /* a copy, or NULL */
 } fl_rows_of;
 
-/* The axes from `leading` on are a row: do they lie without gaps, and the rows at equal distances? */
+/* The axes from `leading` on are a row. True if they lie without gaps, and the rows at equal distances. */
 static inline bool fl_rows_fit(int64_t *stride, const fl_view *view, int leading)
 {
     int64_t run = 1, apart = 0, rows = 1;

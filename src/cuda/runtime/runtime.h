@@ -95,7 +95,7 @@ fl_status fl_cuda_graph_end(fl_device_graph *graph, bool keep);
 fl_status fl_cuda_graph_launch(fl_device_graph *graph);
 void fl_cuda_graph_drop(fl_device_graph *graph);
 
-/* Is what is issued recorded? Then temporary memory is the graph's. */
+/* True while a graph is recorded: temporary memory is the graph's then. */
 bool fl_cuda_is_recording(void);
 fl_status fl_cuda_graph_malloc(void **data, size_t bytes);
 void fl_cuda_graph_free(void *data);

@@ -59,7 +59,7 @@ static bool constants_match(lua_State *L, int self, const fl_captured_version *v
     return match;
 }
 
-/* Are the modules that the function calls as they were? */
+/* True if the modules that the function calls are unchanged. */
 static bool modules_match(lua_State *L, int self, fl_captured_version *version)
 {
     if (version->changes == fl_captured_changes) return true;
@@ -74,7 +74,7 @@ static bool modules_match(lua_State *L, int self, fl_captured_version *version)
     return match;
 }
 
-/* Do the local variables that it reaches hold what they held? */
+/* True if the local variables that it reaches have the values they had. */
 static bool upvalues_match(lua_State *L, int self, const fl_captured_version *version)
 {
     if (!version->has_upvalues) return true;
@@ -277,7 +277,7 @@ static int flow_capture(lua_State *L)
     return 1;
 }
 
-/* Is a program recorded that replays without Lua? */
+/* True while a program is recorded that replays without Lua. */
 static bool records(void) { return fl_program_is_recording() && !fl_pieces_is_running(); }
 
 /* live(op, tensors, options, f): op(tensors, options) and its result; its replays take the options that

@@ -110,10 +110,10 @@ void fl_upvalues_note(lua_State *L, int list, int function, int objects);
 /* Those that hold something else by now are looked at no more. */
 void fl_upvalues_settle(lua_State *L, int list);
 
-/* Is there any function in the list? */
+/* True if there is any function in the list. */
 bool fl_upvalues_are_any(lua_State *L, int list);
 
-/* Do all others hold what they held? */
+/* True if all others have the values they had. */
 bool fl_upvalues_are_same(lua_State *L, int list);
 
 #endif

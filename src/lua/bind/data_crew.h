@@ -30,7 +30,7 @@ typedef struct fl_crew_item {
     const fl_crew_column *columns;
     int column_count;
     const fl_row *given;            /* fields that are no columns, or NULL */
-    bool (*stops)(const void *job); /* is nobody waiting for it any more? Called by the worker, now and then */
+    bool (*stops)(const void *job); /* true once the job is given up; called by the worker, now and then */
     const void *job;
 } fl_crew_item;
 

@@ -359,7 +359,7 @@ static struct handle *check_handle(lua_State *L)
     return handle;
 }
 
-/* batch:done() -> could it be taken without waiting? */
+/* batch:done() -> true if it can be taken without waiting */
 static int batch_done(lua_State *L)
 {
     lua_pushboolean(L, fl_var_settle(&check_handle(L)->token->storage->var));
@@ -445,7 +445,7 @@ static int io_random(lua_State *L)
     return 1;
 }
 
-/* _io.ready(tensor) -> is its value there, or an error in its place? Deferred values are: somebody computes them. */
+/* _io.ready(tensor) -> true if its value, or an error, is there. A deferred value counts: reading it computes it. */
 static int io_ready(lua_State *L)
 {
     fl_tensor *t = fl_lua_check_tensor(L, 1, "ready", "x");

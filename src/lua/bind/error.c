@@ -104,7 +104,7 @@ const char *fl_lua_push_called(lua_State *L)
     return lua_tostring(L, names + 2);
 }
 
-/* Does the message name `who`, as "who: ..." or "who (a.lua:3): ...", or an op that was queued before? */
+/* True if the message names `who`, as "who: ..." or "who (a.lua:3): ...", or an op that was queued before. */
 static bool is_named(const char *message, const char *who)
 {
     size_t n = strlen(who), word = strspn(message, "abcdefghijklmnopqrstuvwxyz0123456789_");

@@ -162,7 +162,7 @@ static int version(lua_State *L)
     return 1;
 }
 
-/* _reaches_others(ys, xs): do ys depend on a leaf that requires grad and is none of xs? */
+/* _reaches_others(ys, xs) -> true if ys depend on a leaf that requires grad and is none of xs */
 static int reaches_others(lua_State *L)
 {
     bool found;

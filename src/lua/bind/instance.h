@@ -60,7 +60,7 @@ typedef struct fl_lua_instance {
     uintptr_t settings[FL_SETTINGS]; /* in force in it, while code of another state runs */
     fl_lua_turn now;
     uint64_t turns;
-    bool any_coroutine; /* has one ever opened a scope? */
+    bool any_coroutine; /* one has opened a scope */
     bool visited;       /* now: of a thread that was not resumed by coroutine.resume; `below` waits for its end */
     fl_lua_waiting below;
     fl_lua_calls *calls; /* owned */

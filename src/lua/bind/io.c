@@ -65,7 +65,7 @@ static int io_write(lua_State *L)
     return 0;
 }
 
-/* _io.exists(who, path) -> is there anything of this name? An error where that cannot be seen. */
+/* _io.exists(who, path) -> true if there is anything of this name; an error where that cannot be seen */
 static int io_exists(lua_State *L)
 {
     const char *who = luaL_checkstring(L, 1), *path = fl_lua_check_path(L, 2, who);

@@ -92,7 +92,7 @@ static bool comparable(const fl_meta *a, const fl_meta *b)
 }
 
 /*
-** x == y of two tensors: do they have one dtype, shape and place, and equal elements? By value, as placements, sbps and
+** x == y: true for two tensors of one dtype, shape and place, with equal elements. By value, as placements, sbps and
 ** shapes compare: x.grad is another Lua object each time it is read, so that identity would say nothing. rawequal
 ** compares objects. Every rank of a global tensor's placement calls it. Upvalue: the methods.
 */

@@ -14,7 +14,7 @@
 bool fl_lua_push_overload(lua_State *L, const char *name, bool method);
 /* The i-th such name; NULL after the last. */
 const char *fl_lua_overload_name(int i);
-/* Is it a function, or a method? */
+/* True if overload i is of that kind: all are functions, some are methods too. */
 bool fl_lua_overload_has(int i, bool method);
 bool fl_lua_is_overload(const char *name);
 /* The name by which scripts call a hidden op; NULL: by none of these. */

@@ -291,7 +291,7 @@ static int job_wait(lua_State *L)
     return result->count;
 }
 
-/* job:done() -> is it over? */
+/* job:done() -> true once it has ended */
 static int job_done(lua_State *L)
 {
     struct handle *h = check_handle(L, "done", "job:done()");

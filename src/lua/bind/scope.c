@@ -202,7 +202,7 @@ static void end(const fl_lua_waiting *waiting)
     }
 }
 
-/* Does it run, or wait for what it called? */
+/* True if the thread runs, or waits for a function that it called. */
 static bool is_active(lua_State *thread)
 {
     lua_Debug ar;

@@ -117,7 +117,7 @@ static int testing_engine(lua_State *L)
     return 1;
 }
 
-/* has_kernel(op, device) -> does the device's plug-in have a kernel of that op? There need not be such a device. */
+/* has_kernel(op, device) -> true if the device's plug-in has a kernel of that op; no device is needed */
 static int testing_has_kernel(lua_State *L)
 {
     const fl_op *op = fl_op_find(luaL_checkstring(L, 1));

@@ -345,9 +345,9 @@ static void exchange(lua_State *L, const char *field)
     lua_pop(L, 2);
 }
 
-/* listen(heard, called, flat, f, ...): f(...) while heard is told what it does, see tell and make_stand_in, and called
-** the modules that it calls; flat: see tracer.h -> must it be done again, flat; then what pcall gives. No interrupt can
-** leave the trace open. */
+/* listen(heard, called, flat, f, ...): f(...), while heard is called with each op (see tell and make_stand_in), and
+** called with the modules that f calls; flat: see tracer.h -> true if it must be done again, flat; then what pcall
+** gives. No interrupt can leave the trace open. */
 static int trace_listen(lua_State *L)
 {
     enum { HEARD = 1, CALLED, FLAT, F };

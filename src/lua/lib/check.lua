@@ -519,7 +519,7 @@ end
 -- called on an object of its class with a tensor, and nothing else, without more checks.
 M.takes_tensor = setmetatable({}, {__mode = "k"})
 
--- May a function of this signature be called without arguments, all being nil then?
+-- True if a function of this signature may be called without arguments, all of them nil.
 local function is_bare(usage)
     return usage:find("[(?]%)$") ~= nil and not usage:find("[^?],")
 end

@@ -37,7 +37,7 @@ local function near(x, y, o)
     return good
 end
 
----For each element: is |x - y| at most atol + rtol |y|? x and y are broadcast. equal_nan: NaN is near to NaN.
+---For each element: true if |x - y| is at most atol + rtol |y|. x and y are broadcast. equal_nan: NaN is near to NaN.
 ---@param x any
 ---@param y any
 ---@param opts {rtol: number, atol: number, equal_nan: boolean}?

@@ -30,7 +30,7 @@ local function copy_of(batch)
     return copy
 end
 
----Is this the error that Ctrl-C becomes?
+---True for the error that Ctrl-C becomes.
 function M.is_interrupt(message)
     return type(message) == "string" and message:find("interrupted!?$") ~= nil
 end

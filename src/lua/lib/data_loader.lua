@@ -104,7 +104,7 @@ local function crew_of(dataset, o)
     }
 end
 
--- Does the dataset compute its batches at once, and draw nothing at random?
+-- True if the dataset computes a batch in one call, and draws nothing at random.
 local function is_at_once(dataset)
     local ok, at_once = pcall(function() return dataset._at_once end)
     return ok and at_once == true
@@ -140,10 +140,10 @@ function loaders.loader(dataset, opts)
     local self = {
         dataset = dataset, kind = kind_of(dataset, opts), crew = crew, device = device,
         fresh = at_once,                                -- ours, which give a new table each time
-        draws = opts.shuffle or crew or not at_once,            -- can what it gives depend on its seed?
+        draws = opts.shuffle or crew or not at_once,            -- what it gives can depend on its seed
         epoch = 0, position = 0, begun = 0, items = 0, real = 0, skipped = 0, problem = false,
         pass = false,                                   -- the one that gave a batch last
-        resumed = false,                                -- is `pass` for the next loop to go on with?
+        resumed = false,                                -- the next loop continues `pass`
         passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
     }
     for _, name in ipairs {"seed", "collate", "placement", "sbp", "batch_sampler"} do

@@ -298,7 +298,7 @@ local function all_true(x)
     return x.device == "meta" or x:numel() == 0 or x:all():item()
 end
 
--- Does x hold to what is wanted? Not asked in a function that is captured: a replay reads nothing.
+-- True if x is as wanted. Not checked in a function that is captured: a replay reads nothing.
 local function is_good(wanted, x)
     return flow._program.recording or all_true(wanted.check(x))
 end

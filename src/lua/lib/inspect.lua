@@ -117,7 +117,7 @@ local function dim_kind(text)
 end
 
 ---Prints values as the session does, on rank 0. A function, class or module of flow alone prints its help.
----@param colours boolean does the terminal show them?
+---@param colours boolean true if the terminal shows them
 function M.show(colours, ...)
     local text = select("#", ...) == 1 and help.of_part(...) or texts_of(colours and dim_kind, ...)
     local ok, message = pcall(flow.print, text)

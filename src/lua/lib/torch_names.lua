@@ -363,7 +363,7 @@ function M.is_signed(x) return x.dtype ~= "uint8" and x.dtype ~= "bool" end
 ---True of the same shape.
 function M.is_same_size(x, y) return tostring(x.shape) == tostring(y.shape) end
 
----The only element as true or false: is it another number than 0?
+---The only element as true or false: true if it is not 0.
 function M.is_nonzero(x)
     if x:numel() ~= 1 then check.fail("is_nonzero: x must have one element, got %s", check.shape(x)) end
     return x:ne(0):item()

@@ -12,8 +12,8 @@
 
 /* ---- the terminal (terminal.c) ---- */
 
-/* Can this process read keys: is its standard input, or that of the launcher which gave it a pipe instead, the terminal
-** they both belong to, and the launcher in the foreground? */
+/* True if this process can read keys: its standard input, or that of the launcher which gave it a pipe instead, is the
+** terminal they both belong to, and the launcher is in the foreground. */
 bool fl_terminal_is_there(void);
 
 /* Standard input becomes a terminal that this process reads in place of its launcher, and output and errors go to it
