@@ -26,7 +26,7 @@
 #include "program/tally.h"
 /* Casts between local and global, devices and SBPs. */
 #include "dispatch/to_global.h"
-/* Programs of ops: who is told what a script calls, and who answers it. */
+/* Programs of ops: the tracer of what a script calls, and the answerer that defers it. */
 #include "dispatch/answer.h"
 #include "dispatch/tracer.h"
 /* The SBP that an op's result has, and why (explain, the signatures of the registry). */

@@ -95,7 +95,7 @@ bool fits(int rows, int columns, int ld) { return rows >= 0 && columns >= 0 && l
 int work_area(int rows, int columns) { return columns > rows ? columns * 64 : rows * 64; }
 
 template<typename T>
-cusolverStatus_t wish(bool valid, int *elements)
+cusolverStatus_t workspace_size(bool valid, int *elements)
 {
     *elements = WORK;
     return valid ? CUSOLVER_STATUS_SUCCESS : CUSOLVER_STATUS_INVALID_VALUE;
@@ -236,7 +236,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
     API cusolverStatus_t cusolverDn##letter##potrf_bufferSize(cusolverDnHandle_t, cublasFillMode_t, int n, T *,        \
                                                               int lda, int *elements)                                  \
     {                                                                                                                  \
-        return wish<T>(fits(n, n, lda), elements);                                                                     \
+        return workspace_size<T>(fits(n, n, lda), elements);                                                           \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##potrf(cusolverDnHandle_t, cublasFillMode_t fill, int n, T *a, int lda,    \
                                                    T *work, int elements, int *info)                                   \
@@ -253,7 +253,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
     API cusolverStatus_t cusolverDn##letter##getrf_bufferSize(cusolverDnHandle_t, int m, int n, T *, int lda,          \
                                                               int *elements)                                           \
     {                                                                                                                  \
-        return wish<T>(fits(m, n, lda), elements);                                                                     \
+        return workspace_size<T>(fits(m, n, lda), elements);                                                           \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##getrf(cusolverDnHandle_t, int m, int n, T *a, int lda, T *work,           \
                                                    int *pivots, int *info)                                             \
@@ -269,7 +269,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
     API cusolverStatus_t cusolverDn##letter##geqrf_bufferSize(cusolverDnHandle_t, int m, int n, T *, int lda,          \
                                                               int *elements)                                           \
     {                                                                                                                  \
-        return wish<T>(fits(m, n, lda), elements);                                                                     \
+        return workspace_size<T>(fits(m, n, lda), elements);                                                           \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##geqrf(cusolverDnHandle_t, int m, int n, T *a, int lda, T *tau, T *work,   \
                                                    int elements, int *info)                                            \
@@ -279,7 +279,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
     API cusolverStatus_t cusolverDn##letter##orgqr_bufferSize(cusolverDnHandle_t, int m, int n, int k, const T *,      \
                                                               int lda, const T *, int *elements)                       \
     {                                                                                                                  \
-        return wish<T>(fits(m, n, lda) && m >= n && n >= k, elements);                                                 \
+        return workspace_size<T>(fits(m, n, lda) && m >= n && n >= k, elements);                                       \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##orgqr(cusolverDnHandle_t, int m, int n, int k, T *a, int lda,             \
                                                    const T *tau, T *work, int elements, int *info)                     \
@@ -290,7 +290,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
     API cusolverStatus_t cusolverDn##letter##syevd_bufferSize(cusolverDnHandle_t, cusolverEigMode_t, cublasFillMode_t, \
                                                               int n, const T *, int lda, const T *, int *elements)     \
     {                                                                                                                  \
-        return wish<T>(fits(n, n, lda), elements);                                                                     \
+        return workspace_size<T>(fits(n, n, lda), elements);                                                           \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##syevd(cusolverDnHandle_t, cusolverEigMode_t mode, cublasFillMode_t fill,  \
                                                    int n, T *a, int lda, T *values, T *work, int elements, int *info)  \
@@ -302,7 +302,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
                                                                      const T *, int *elements, syevjInfo_t jacobi,     \
                                                                      int)                                              \
     {                                                                                                                  \
-        return wish<T>(fits(n, n, lda) && is_sorted(jacobi, &eigen_parameters), elements);                             \
+        return workspace_size<T>(fits(n, n, lda) && is_sorted(jacobi, &eigen_parameters), elements);                   \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##syevjBatched(cusolverDnHandle_t, cusolverEigMode_t mode,                  \
                                                           cublasFillMode_t fill, int n, T *a, int lda, T *values,      \
@@ -319,9 +319,9 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
                                                                       int ldu, const T *, int ldv, int *elements,      \
                                                                       gesvdjInfo_t jacobi, int)                        \
     {                                                                                                                  \
-        return wish<T>(m <= 32 && n <= 32 && fits(m, n, lda) && fits(m, m, ldu) && fits(n, n, ldv)                     \
-                           && is_sorted(jacobi, &svd_parameters),                                                      \
-                       elements);                                                                                      \
+        return workspace_size<T>(m <= 32 && n <= 32 && fits(m, n, lda) && fits(m, m, ldu) && fits(n, n, ldv)           \
+                                     && is_sorted(jacobi, &svd_parameters),                                            \
+                                 elements);                                                                            \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##gesvdjBatched(cusolverDnHandle_t, cusolverEigMode_t mode, int m, int n,   \
                                                            T *a, int lda, T *s, T *u, int ldu, T *v, int ldv, T *work, \
@@ -335,7 +335,7 @@ API cusolverStatus_t cusolverDnXgesvdjSetSortEig(gesvdjInfo_t parameters, int so
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##gesvd_bufferSize(cusolverDnHandle_t, int m, int n, int *elements)         \
     {                                                                                                                  \
-        return wish<T>(m >= n, elements);                                                                              \
+        return workspace_size<T>(m >= n, elements);                                                                    \
     }                                                                                                                  \
     API cusolverStatus_t cusolverDn##letter##gesvd(cusolverDnHandle_t, signed char u_job, signed char vt_job, int m,   \
                                                    int n, T *a, int lda, T *s, T *u, int ldu, T *vt, int ldvt,         \

@@ -12,7 +12,7 @@
 
 enum { TOGETHER = 64 };
 
-int fl_bucket_heard;
+int fl_bucket_reported;
 
 static bool same_route(const fl_box_route *a, const fl_box_route *b)
 {
@@ -90,13 +90,13 @@ static fl_status apply_together(fl_tensor **out, fl_tensor *const *xs, const fl_
                                 const fl_box_route *route, int count)
 {
     if (count == 1) return fl_boxing_apply(out, xs[0], to[0]);
-    fl_status told = FL_OK;
-    for (int i = 0; i < count && told == FL_OK; i++) {
-        fl_bucket_heard = i;
-        told = fl_boxing_tell(xs[i]->meta, to[i]);
+    fl_status reported = FL_OK;
+    for (int i = 0; i < count && reported == FL_OK; i++) {
+        fl_bucket_reported = i;
+        reported = fl_boxing_report(xs[i]->meta, to[i]);
     }
-    fl_bucket_heard = 0;
-    FL_TRY(told);
+    fl_bucket_reported = 0;
+    FL_TRY(reported);
     bool recording = fl_record_pause();
     void (*observer)(const fl_box_plan *, const fl_meta *, const fl_meta *) = fl_boxing_observer;
     fl_boxing_observer = NULL;

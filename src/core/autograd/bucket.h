@@ -6,8 +6,8 @@
 
 #include "memory/tensor.h"
 
-/* While an observer of boxing hears of a tensor that travels with others: how many of them it has heard of before. */
-FL_OWN extern int fl_bucket_heard;
+/* While a tensor of a joined all-reduce is reported to an observer of boxing: how many of them were reported before. */
+FL_OWN extern int fl_bucket_reported;
 
 /* fl_boxing_apply for each of xs, in order; all-reduces of neighbours among the same ranks travel together. out[i] is
 ** NULL or set; on an error the caller releases those that are set. */

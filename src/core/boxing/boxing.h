@@ -80,7 +80,7 @@ void fl_boxing_forget(void);
 FL_OWN extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
 
 /* Calls it, where it is set, for a boxing that is carried out as part of another one. */
-fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to);
+fl_status fl_boxing_report(const fl_meta *from, const fl_meta *to);
 
 /* Set while a program is recorded: called when `out` was made from x, and shares no memory with it. */
 FL_OWN extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);

@@ -294,7 +294,7 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
     return fl_boxing_apply_planned(out, x, to, NULL);
 }
 
-fl_status fl_boxing_tell(const fl_meta *from, const fl_meta *to)
+fl_status fl_boxing_report(const fl_meta *from, const fl_meta *to)
 {
     struct program *p = NULL;
     if (!fl_boxing_observer) return FL_OK;

@@ -493,8 +493,8 @@ static fl_status push(struct transfer *transfer, fl_move *move, fl_var *out, fl_
     return fl_engine_push(&task);
 }
 
-/* Nothing moves: the output is missing as the input of some rank was. */
-static void spoil(const struct meeting *at, fl_var *out, const fl_var *in)
+/* Nothing moves: the input of some rank is poisoned, so the output is. */
+static void poison_output(const struct meeting *at, fl_var *out, const fl_var *in)
 {
     fl_poison *p = fl_poison_late(FL_ERR_STATE, at->entry.collective.name, at->entry.collective.where, at->poison,
                                   fl_poison_of(in));
@@ -511,7 +511,7 @@ static fl_status meet_and_push(struct transfer *transfer, fl_move *move, fl_var 
     if (status == FL_OK) status = transfer->device->enter(transfer->device->own, FL_QUEUE_COMM);
     if (status == FL_OK) status = take_scratch(transfer);
     status = meet(&at, move, in, status);
-    if (status == FL_OK && at.poison[0]) spoil(&at, out, in);
+    if (status == FL_OK && at.poison[0]) poison_output(&at, out, in);
     else if (status == FL_OK) status = push(transfer, move, out, in);
     if (transfer->device->enter(transfer->device->own, FL_QUEUE_COMM) == FL_OK) drop_scratch(transfer);
     return status;

@@ -91,13 +91,13 @@ static int run_slogdet(const fl_matrices *job, int64_t i, char *scratch)
 }
 const fl_matrix_routine fl_matrix_slogdet = {plan_square, run_slogdet, cube};
 
-/* getri's wish for a matrix of this size. */
+/* With getri's workspace size for a matrix of this size. */
 static void plan_inverse(fl_matrices *job)
 {
     int n = job->n, lda = leading(n), ask = -1, info, pivot = 1;
-    double wish[2] = {0};
-    job->lapack->getri(&n, wish, &lda, &pivot, wish, &ask, &info);
-    job->lwork = (int)fl_matrices_get(job, wish, 0);
+    double query[2] = {0};
+    job->lapack->getri(&n, query, &lda, &pivot, query, &ask, &info);
+    job->lwork = (int)fl_matrices_get(job, query, 0);
     if (job->lwork < lda) job->lwork = lda;
     job->bytes = square(job) + fl_matrices_room_of_ints(n) + fl_matrices_room(job, job->lwork);
 }
@@ -247,22 +247,22 @@ const fl_matrix_routine fl_matrix_cholesky = {plan_nothing, run_cholesky, cube};
 
 /* ---- QR ---- */
 
-static int largest_wish(const fl_matrices *job, const double wish[2], int so_far)
+static int larger_work_size(const fl_matrices *job, const double query[2], int so_far)
 {
-    int size = (int)fl_matrices_get(job, wish, 0);
+    int size = (int)fl_matrices_get(job, query, 0);
     return size > so_far ? size : so_far;
 }
 
 static void plan_qr(fl_matrices *job)
 {
     int m = job->m, n = job->n, k = job->k, least = m < n ? m : n, lda = leading(m), ask = -1, info;
-    double wish[2] = {0};
+    double query[2] = {0};
     job->lwork = leading(n > k ? n : k);
-    job->lapack->geqrf(&m, &n, NULL, &lda, NULL, (void *)wish, &ask, &info);
-    job->lwork = largest_wish(job, wish, job->lwork);
+    job->lapack->geqrf(&m, &n, NULL, &lda, NULL, (void *)query, &ask, &info);
+    job->lwork = larger_work_size(job, query, job->lwork);
     if (job->choice == 0) {
-        job->lapack->orgqr(&m, &k, &least, NULL, &lda, NULL, (void *)wish, &ask, &info);
-        job->lwork = largest_wish(job, wish, job->lwork);
+        job->lapack->orgqr(&m, &k, &least, NULL, &lda, NULL, (void *)query, &ask, &info);
+        job->lwork = larger_work_size(job, query, job->lwork);
     }
     job->bytes = fl_matrices_room(job, (int64_t)m * (n > k ? n : k)) + fl_matrices_room(job, least)
         + fl_matrices_room(job, job->lwork);
@@ -298,9 +298,9 @@ const fl_matrix_routine fl_matrix_qr = {plan_qr, run_qr, qr_operations};
 static void plan_reflections(fl_matrices *job)
 {
     int m = job->m, n = job->n, lda = leading(m), ask = -1, info;
-    double wish[2] = {0};
-    job->lapack->geqrf(&m, &n, NULL, &lda, NULL, (void *)wish, &ask, &info);
-    job->lwork = largest_wish(job, wish, leading(n));
+    double query[2] = {0};
+    job->lapack->geqrf(&m, &n, NULL, &lda, NULL, (void *)query, &ask, &info);
+    job->lwork = larger_work_size(job, query, leading(n));
     job->bytes = fl_matrices_room(job, (int64_t)m * n) + fl_matrices_room(job, job->lwork);
 }
 

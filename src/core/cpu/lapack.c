@@ -2,7 +2,7 @@
 ** lapack.c -- LAPACK opened on demand: see lapack.h.
 **
 ** OpenBLAS is preferred, the reference LAPACK does too, and FLOW_LAPACK names another file. Threads of the library
-** would fight with our team, so OpenBLAS is told before it is opened that it has one.
+** would compete with our team for the cores, so OpenBLAS is set to one thread before it is opened.
 */
 #include "lapack.h"
 
@@ -46,7 +46,7 @@ static void *open_serial(const char *path)
     free(before);
     if (!library) return NULL;
     void (*set_threads)(int) = (void (*)(int))dlsym(library, "openblas_set_num_threads");
-    if (set_threads) set_threads(1); /* it was open before: others may have told it otherwise */
+    if (set_threads) set_threads(1); /* it was open before: others may have set another number */
     return library;
 }
 

@@ -10,9 +10,9 @@ static double cube(const fl_matrices *job) { return (double)job->n * job->n * jo
 static void plan_ldl(fl_matrices *job)
 {
     int n = job->n, lda = leading(n), ask = -1, info;
-    double wish[2] = {0};
-    job->lapack->sytrf("L", &n, NULL, &lda, NULL, (void *)wish, &ask, &info, 1);
-    job->lwork = (int)fl_matrices_get(job, wish, 0);
+    double query[2] = {0};
+    job->lapack->sytrf("L", &n, NULL, &lda, NULL, (void *)query, &ask, &info, 1);
+    job->lwork = (int)fl_matrices_get(job, query, 0);
     if (job->lwork < leading(n)) job->lwork = leading(n);
     job->bytes = fl_matrices_room(job, (int64_t)n * n) + fl_matrices_room(job, job->lwork)
         + fl_matrices_room_of_ints(n);

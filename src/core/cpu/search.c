@@ -1,9 +1,9 @@
 /*
 ** search.c -- see search.h.
 **
-** Neither steps nor branches hang on what is compared, half of which the processor would guess wrongly, and some values
-** are searched side by side, since each step waits for the one before. A line that ends with NaN is halved as PyTorch
-** halves it: what is found among elements that compare with nothing hangs on the way.
+** Neither steps nor branches depend on the comparisons: half of such branches would be mispredicted. Some values are
+** searched side by side, since each step depends on the one before. A line that ends with NaN is halved as PyTorch
+** halves it: the position found among unordered elements depends on the order of the steps.
 */
 #include "search.h"
 

@@ -11,10 +11,10 @@ static int at_least_one(int n) { return n > 1 ? n : 1; }
 static int least_of(const fl_matrices *job) { return job->m < job->n ? job->m : job->n; }
 static size_t whole(const fl_matrices *job) { return fl_matrices_room(job, (int64_t)job->m * job->n); }
 
-/* What LAPACK wishes for as lwork, at least `least`. */
-static int wished(const fl_matrices *job, const double wish[2], int least)
+/* The workspace size that LAPACK gave (a query with lwork -1), at least `least`. */
+static int work_size(const fl_matrices *job, const double query[2], int least)
 {
-    int size = (int)fl_matrices_get(job, wish, 0);
+    int size = (int)fl_matrices_get(job, query, 0);
     return size > least ? size : at_least_one(least);
 }
 
@@ -32,9 +32,9 @@ static size_t plan_gesdd(fl_matrices *job, const char *how)
 {
     int m = job->m, n = job->n, k = least_of(job), ldu = at_least_one(n), ldvt = at_least_one(how[0] == 'A' ? m : k),
         ask = -1, info, ints = 0;
-    double wish[2] = {0};
-    job->lapack->gesdd(how, &n, &m, NULL, &ldu, NULL, NULL, &ldu, NULL, &ldvt, (void *)wish, &ask, &ints, &info, 1);
-    job->lwork = wished(job, wish, 1);
+    double query[2] = {0};
+    job->lapack->gesdd(how, &n, &m, NULL, &ldu, NULL, NULL, &ldu, NULL, &ldvt, (void *)query, &ask, &ints, &info, 1);
+    job->lwork = work_size(job, query, 1);
     return whole(job) + fl_matrices_room(job, job->lwork) + fl_matrices_room_of_ints(8 * (int64_t)k);
 }
 
@@ -114,10 +114,10 @@ const fl_matrix_routine fl_matrix_pinv = {plan_pinv, run_pinv, svd_operations};
 static void plan_eigh(fl_matrices *job)
 {
     int n = job->n, lda = at_least_one(n), ask = -1, ints = 0, info;
-    double wish[2] = {0};
-    job->lapack->syevd(job->out[1] ? "V" : "N", "U", &n, NULL, &lda, NULL, (void *)wish, &ask, &ints, &ask, &info, 1,
+    double query[2] = {0};
+    job->lapack->syevd(job->out[1] ? "V" : "N", "U", &n, NULL, &lda, NULL, (void *)query, &ask, &ints, &ask, &info, 1,
                        1);
-    job->lwork = wished(job, wish, 1);
+    job->lwork = work_size(job, query, 1);
     job->liwork = at_least_one(ints);
     job->bytes = whole(job) + fl_matrices_room(job, job->lwork) + fl_matrices_room_of_ints(job->liwork);
 }
@@ -155,10 +155,10 @@ const fl_matrix_routine fl_matrix_eigh = {plan_eigh, run_eigh, eigh_operations};
 static void plan_eig(fl_matrices *job)
 {
     int n = job->n, lda = at_least_one(n), ask = -1, info;
-    double wish[2] = {0};
-    job->lapack->geev("N", job->out[1] ? "V" : "N", &n, NULL, &lda, NULL, NULL, NULL, &lda, NULL, &lda, (void *)wish,
+    double query[2] = {0};
+    job->lapack->geev("N", job->out[1] ? "V" : "N", &n, NULL, &lda, NULL, NULL, NULL, &lda, NULL, &lda, (void *)query,
                       &ask, &info, 1, 1);
-    job->lwork = wished(job, wish, 4 * n);
+    job->lwork = work_size(job, query, 4 * n);
     job->bytes = 2 * whole(job) + fl_matrices_room(job, n) + fl_matrices_room(job, job->lwork);
 }
 
@@ -188,7 +188,7 @@ const fl_matrix_routine fl_matrix_eig = {plan_eig, run_eig, eig_operations};
 static int columns_of_b(const fl_matrices *job) { return at_least_one(job->k); }
 static int rows_of_b(const fl_matrices *job) { return at_least_one(job->m > job->n ? job->m : job->n); }
 
-/* One call of the driver; with lwork -1 it only says what it wishes. */
+/* One call of the driver; with lwork -1 a query of the workspace size. */
 static int call_driver(const fl_matrices *job, void *a, void *b, void *s, int *ints, int *rank, void *work,
                        const int *lwork)
 {
@@ -208,10 +208,10 @@ static int call_driver(const fl_matrices *job, void *a, void *b, void *s, int *i
 
 static void plan_lstsq(fl_matrices *job)
 {
-    double wish[2] = {0};
+    double query[2] = {0};
     int ints[1] = {0}, rank = 0, ask = -1;
-    call_driver(job, NULL, NULL, NULL, ints, &rank, wish, &ask);
-    job->lwork = wished(job, wish, 1);
+    call_driver(job, NULL, NULL, NULL, ints, &rank, query, &ask);
+    job->lwork = work_size(job, query, 1);
     job->liwork = job->choice == FL_LSTSQ_GELSD ? at_least_one(ints[0]) : at_least_one(job->n);
     job->bytes = whole(job) + fl_matrices_room(job, (int64_t)rows_of_b(job) * columns_of_b(job))
         + fl_matrices_room(job, job->lwork) + fl_matrices_room_of_ints(job->liwork)

@@ -50,7 +50,7 @@ typedef struct fl_tile_step {
     int8_t unread;       /* the operand that the spine has without reading it, -1: none */
     uint8_t spine_count; /* steps of the spine that ends here, with itself; 1: none */
     bool in_spines;      /* it ends a spine of a list that is carried out where its first spine ends */
-    int8_t fetch;        /* the how manieth of the steps that ask for the next tile's operands, -1: none */
+    int8_t fetch;        /* its index among the steps that prefetch the next tile's operands, -1: none */
     int16_t spine;       /* that list in `spines`, at its first spine; -1: none */
     fl_ew_attr attributes[FL_EW_ATTRS];
 } fl_tile_step;

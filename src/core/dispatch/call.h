@@ -68,7 +68,7 @@ fl_status fl_call_box(fl_call *call);
 void fl_call_release_boxed(fl_call *call);
 
 /* A rank without a part counts the op all the same: it draws the op's random number, so that counters agree on all
-** ranks, and tells those that are told of ops. */
+** ranks, and is reported to the listener. */
 fl_status fl_call_without_kernel(const fl_call *call);
 
 /* Before an op runs that writes `target`, or NULL. True: it does not run, and *status is what becomes of it: an error,

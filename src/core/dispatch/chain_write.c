@@ -52,7 +52,7 @@ static bool is_whole(const fl_tensor *tensor)
         && (size_t)tensor->meta->local_numel * fl_dtype_size(tensor->meta->dtype) == tensor->storage->bytes;
 }
 
-/* Nobody looks at the memory but by way of the engine, and the tensor is all of it. */
+/* True if every access to the memory passes through the engine, and the tensor is all of it. */
 static bool may_wait(const fl_tensor *target)
 {
     const fl_storage *storage = target->storage;

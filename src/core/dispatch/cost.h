@@ -15,7 +15,7 @@ typedef struct fl_cost {
 /* Of a call whose outputs are allocated; of a view: nothing. */
 fl_status fl_cost_of(fl_cost *out, const fl_call *call);
 
-/* Set while a step is planned: hears of every op that is only inferred. */
+/* Set while a step is planned: called with every op that is only inferred. */
 FL_OWN extern void (*fl_cost_watch)(const fl_call *call);
 
 #endif

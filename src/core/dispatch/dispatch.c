@@ -40,7 +40,7 @@ fl_generator fl_dispatch_draw(const fl_meta *meta)
 void fl_dispatch_undraw(const fl_generator *before)
 {
     *fl_generator_current() = *before;
-    if (FL_UNLIKELY(fl_trace_hears())) fl_tracer_now->undrew();
+    if (FL_UNLIKELY(fl_trace_is_active())) fl_tracer_now->undrew();
     if (FL_UNLIKELY(fl_listener_now != NULL)) fl_listener_now->undrew();
 }
 
@@ -134,7 +134,7 @@ static __attribute__((noinline)) bool defer(fl_call *call)
     return call->out[0] != NULL;
 }
 
-/* The result stays as it was allocated: the kernel, which does nothing, is for those that listen. */
+/* The result stays as it was allocated: the kernel, which does nothing, is called for the listener. */
 static fl_status leave_unset(fl_call *call)
 {
     call->out[0]->storage->var.unset = true;
@@ -266,7 +266,7 @@ static __attribute__((noinline)) fl_status dispatch_watched(fl_tensor **out, con
 {
     FL_TRY(fl_mapped_check(op, in, nin, false));
     if (fl_autocast_takes(op)) return fl_autocast_call(out, op, in, nin, attrs);
-    if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, false);
+    if (fl_trace_is_active()) return fl_trace_call(out, op, in, nin, attrs, false);
     if (fl_dispatch_watched & FL_WATCH_PLAN)
         return fl_planned_dispatch(out, op, in, nin, attrs, false, dispatch_looked_at);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, false);

@@ -136,7 +136,7 @@ static __attribute__((noinline)) fl_status dispatch_inplace_watched(fl_tensor **
                                                                     const fl_attrs *attrs)
 {
     FL_TRY(fl_mapped_check(op, in, nin, true));
-    if (fl_trace_hears()) return fl_trace_call(out, op, in, nin, attrs, true);
+    if (fl_trace_is_active()) return fl_trace_call(out, op, in, nin, attrs, true);
     if (fl_dispatch_watched & FL_WATCH_PLAN)
         return fl_planned_dispatch(out, op, in, nin, attrs, true, dispatch_looked_at);
     if (fl_answerer_now) return fl_answerer_now->call(out, op, in, nin, attrs, true);

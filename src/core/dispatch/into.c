@@ -60,7 +60,7 @@ static bool writes_apart(const fl_call *call, const fl_tensor *target)
     return true;
 }
 
-/* True if the op's kernel may write the target itself: not a body, not a view, nothing that somebody listens to. */
+/* True if the op's kernel may write the target itself: not a body, not a view, and no listener is set. */
 static bool has_kernel_for(const fl_plan *plan)
 {
     const fl_op *op = plan->op;

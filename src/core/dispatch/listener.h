@@ -1,8 +1,8 @@
 /*
-** listener.h -- who is told what dispatch runs, while a program is recorded (program/record.c).
+** listener.h -- the functions that dispatch calls with what it runs, while a program is recorded (program/record.c).
 **
-** While there is one, ops run as they do without, but none directly and none later: each passes through here. A body is
-** heard as its ops, and operands as they are after boxing.
+** While they are set, ops run as they do without, but none directly and none later: each is reported here. A body is
+** reported as its ops, with operands as they are after boxing.
 */
 #ifndef FL_LISTENER_H
 #define FL_LISTENER_H
@@ -22,17 +22,17 @@ typedef struct fl_listener {
     fl_status (*boxed)(fl_tensor *out, fl_tensor *x);
     /* A tensor got memory of its own. */
     void (*made)(fl_tensor *tensor);
-    /* What cannot be recorded, "this reads a tensor's value": an error that says so. */
+    /* For what cannot be recorded ("this reads a tensor's value"): the error with that text. */
     fl_status (*refuse)(const char *what);
 } fl_listener;
 
-/* NULL: nobody listens. */
+/* NULL: nothing is recorded. */
 FL_OWN extern const fl_listener *fl_listener_now;
 
-/* Sets it, and what it needs to be told. */
+/* Sets it, and the hooks of boxing, memory and engine that report to it. */
 void fl_listen(const fl_listener *listener);
 
-/* FL_OK while nobody listens, and where the answerer has values read. */
+/* FL_OK while there is no listener, and where the answerer has values read. */
 static inline fl_status fl_listener_refuse(const char *what)
 {
     if (FL_UNLIKELY(fl_answerer_now != NULL)) return fl_answerer_now->read();

@@ -1,5 +1,5 @@
 /*
-** tracer.c -- ops that are traced: each runs on FL_META, and is told to the tracer.
+** tracer.c -- ops that are traced: each runs on FL_META, and is reported to the tracer.
 */
 #include "tracer.h"
 #include "autocast.h"
@@ -16,7 +16,7 @@ bool fl_trace_lacked_flat;
 
 static bool flat;
 static bool inside; /* an op runs: what it dispatches is its own */
-static bool opened; /* the op that runs is heard as the ops of its body */
+static bool opened; /* the op that runs is reported as the ops of its body */
 static uint64_t draws;
 
 void fl_trace(const fl_tracer *tracer, bool is_flat)
@@ -29,7 +29,7 @@ void fl_trace(const fl_tracer *tracer, bool is_flat)
     draws = 0;
 }
 
-bool fl_trace_hears(void) { return fl_tracer_now && !inside; }
+bool fl_trace_is_active(void) { return fl_tracer_now && !inside; }
 
 bool fl_trace_may_differentiate(void)
 {
@@ -103,10 +103,10 @@ static fl_status run(fl_tensor **out, fl_traced *call)
         if (before->count++ < FL_DRAWS_NOTED) before->at[before->count - 1] = note.at[i < FL_DRAWS_NOTED ? i : 0];
     call->draws = &note;
     call->out = out;
-    bool heard = !opened;
+    bool reported = !opened;
     opened = outer;
-    if (status == FL_OK && heard) {
-        status = fl_tracer_now->heard(call);
+    if (status == FL_OK && reported) {
+        status = fl_tracer_now->called(call);
         for (int i = 0; status != FL_OK && i < call->nout; i++) {
             fl_tensor_unref(out[i]);
             out[i] = NULL;

@@ -1,8 +1,8 @@
 /*
-** tracer.h -- who is told the ops that a script calls, while a program is traced (flow.trace).
+** tracer.h -- the functions called with the ops that a script calls, while a program is traced (flow.trace).
 **
-** It hears an op as it was called, with its operands, attributes and results, and nothing of what the op does inside:
-** no body, no boxing, no kernel. Every op then runs on FL_META: operands that have values are replaced, and nothing is
+** An op is reported as it was called, with its operands, attributes and results, without what it does inside: no body,
+** no boxing, no kernel. Every op then runs on FL_META: operands that have values are replaced, and nothing is
 ** computed. listener.h is about what dispatch makes of the ops.
 */
 #ifndef FL_TRACER_H
@@ -38,7 +38,7 @@ typedef struct fl_traced {
 typedef struct fl_tracer {
     /* The tensor on FL_META that stands for one with values; borrowed. */
     fl_status (*stand_in)(fl_tensor **out, fl_tensor *tensor);
-    fl_status (*heard)(const fl_traced *call);
+    fl_status (*called)(const fl_traced *call);
     /* The last op's draw was for nothing. */
     void (*undrew)(void);
     /* x:detach() gave `out`. */
@@ -49,7 +49,7 @@ typedef struct fl_tracer {
 FL_OWN extern const fl_tracer *fl_tracer_now;
 
 /* NULL: no more. flat: where backward is traced too. Of an op whose gradient is that of the ops in its body, these are
-** heard instead: backward reads what they computed. */
+** reported instead: backward reads what they computed. */
 void fl_trace(const fl_tracer *tracer, bool flat);
 
 /* False, and remembered: a gradient was asked for in a trace that is not flat. */
@@ -57,13 +57,13 @@ bool fl_trace_may_differentiate(void);
 FL_OWN extern bool fl_trace_lacked_flat;
 
 /* True while the op that is dispatched next is one that the script called. */
-bool fl_trace_hears(void);
+bool fl_trace_is_active(void);
 
 /* The call of such an op. */
 fl_status fl_trace_call(fl_tensor **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
                         bool in_place);
 
-/* Around the body of an op. True: its ops are heard, and the op is not. */
+/* Around the body of an op. True: its ops are reported, and the op is not. */
 bool fl_trace_open(const fl_op *op, bool own_gradient);
 void fl_trace_close(bool opened);
 

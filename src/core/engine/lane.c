@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { DEFAULT_RING = 1024, PUSHER_NAP_MS = 50 };
+enum { DEFAULT_RING = 1024, PUSHER_WAIT_MS = 50 };
 
 fl_lane fl_lanes[FL_MAX_LANES] = {
     [FL_LANE_CPU] = {.name = "cpu", .wake_at = UINT64_MAX},
@@ -267,7 +267,7 @@ bool fl_lane_join(fl_lane *lane, uint64_t deadline)
     while (!LOAD(&lane->exited)) {
         if (fl_now() >= deadline) return false;
         uint32_t ticket = wakeup_ticket(&pusher_wakeup);
-        if (!LOAD(&lane->exited)) wakeup_sleep(&pusher_wakeup, ticket, PUSHER_NAP_MS);
+        if (!LOAD(&lane->exited)) wakeup_sleep(&pusher_wakeup, ticket, PUSHER_WAIT_MS);
         wakeup_leave(&pusher_wakeup);
     }
     pthread_join(lane->thread, NULL);
@@ -382,7 +382,7 @@ static void pusher_sleep(fl_lane *lane, uint64_t seq)
         fl_stamp need = unmet_need(head);
         idle = need && want(&fl_lanes[fl_stamp_lane(need)], fl_stamp_seq(need)) && idle;
     }
-    if (idle) wakeup_sleep(&pusher_wakeup, ticket, PUSHER_NAP_MS);
+    if (idle) wakeup_sleep(&pusher_wakeup, ticket, PUSHER_WAIT_MS);
     wakeup_leave(&pusher_wakeup);
     for (int i = 0; i < fl_lane_count; i++) STORE(&fl_lanes[i].wake_at, UINT64_MAX);
 }

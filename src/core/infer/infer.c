@@ -423,7 +423,7 @@ fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attr
 {
     const fl_meta *global = global_meta(plan);
     if (!global || global->placement->type == FL_META || plan->op == FL_OP_REF(clone)) return FL_OK;
-    if (plan->body && !plan->op->compute) return FL_OK; /* it is heard as its ops */
+    if (plan->body && !plan->op->compute) return FL_OK; /* its ops are reported instead */
     FL_TRY(fl_history_get(&plan->history, global->placement->ranks, global->placement->count));
     const fl_signature *s = fl_op_signature(plan->op);
     uint64_t h = fl_hash_words(0, plan->op->name, strlen(plan->op->name));

@@ -59,7 +59,7 @@ bool fl_plan_may_fuse(const fl_plan *plan);
 fl_status fl_infer_plan(const fl_plan **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
                         bool in_place);
 
-/* The meta of the first result that the call would have, borrowed as long as its plan; no observer hears of it. NULL:
+/* The meta of the first result that the call would have, borrowed as long as its plan; no observer is called. NULL:
 ** the call is an error. */
 const fl_meta *fl_infer_result(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 

@@ -37,8 +37,8 @@ static void system_release(void *data, int c)
 
 static int64_t bytes_in_use(void) { return held_bytes - cached_bytes; }
 
-/* Before a block is taken. The peak forgets: it is the larger one of two epochs, and an epoch ends when 32 times
-** the peak was allocated. */
+/* Before a block is taken. The peak is that of the last two epochs; an epoch ends when 32 times the peak was
+** allocated. */
 static void note_peak(size_t bytes)
 {
     int64_t used = bytes_in_use() + (int64_t)bytes;

@@ -52,25 +52,25 @@ void fl_dlpack_drop(void *managed)
     if (m && m->deleter) m->deleter(m);
 }
 
-/* What another library holds of a tensor, in either layout. */
-struct gift {
+/* A tensor exported to another library, in either layout. */
+struct exported {
     struct managed managed;
     struct unversioned unversioned;
     fl_tensor *tensor; /* owned */
     int64_t shape[FL_MAX_NDIM], strides[FL_MAX_NDIM];
 };
 
-static void drop_gift(struct managed *managed)
+static void drop_exported(struct managed *managed)
 {
-    struct gift *gift = managed->context;
-    fl_tensor_release(gift->tensor);
-    free(gift);
+    struct exported *exported = managed->context;
+    fl_tensor_release(exported->tensor);
+    free(exported);
 }
 
-static void drop_unversioned_gift(struct unversioned *unversioned)
+static void drop_unversioned(struct unversioned *unversioned)
 {
-    struct gift *gift = unversioned->context;
-    drop_gift(&gift->managed);
+    struct exported *exported = unversioned->context;
+    drop_exported(&exported->managed);
 }
 
 /* ---- taking ---- */
@@ -160,7 +160,7 @@ static fl_status copy_of(fl_tensor **out, const fl_meta *meta, const struct mana
 /* A tensor of ours comes back: its variable orders the ops of both. */
 static fl_status take_back(fl_tensor **out, const fl_meta *meta, struct managed *managed)
 {
-    fl_tensor *tensor = ((struct gift *)managed->context)->tensor;
+    fl_tensor *tensor = ((struct exported *)managed->context)->tensor;
     fl_status status = fl_tensor_view(out, tensor, meta, tensor->strides, tensor->offset);
     if (status == FL_OK) fl_dlpack_drop(managed);
     return status;
@@ -172,7 +172,7 @@ fl_status fl_dlpack_take(fl_tensor **out, void *given)
     const fl_meta *meta;
     if (!m) return fl_fail(FL_ERR_VALUE, "from_dlpack: the array is NULL");
     FL_TRY(read_meta(&meta, m));
-    if (m->deleter == drop_gift) {
+    if (m->deleter == drop_exported) {
         fl_status status = take_back(out, meta, m);
         fl_meta_unref(meta);
         return status;
@@ -203,8 +203,8 @@ fl_status fl_dlpack_take_unversioned(fl_tensor **out, void *given)
 {
     struct unversioned *unversioned = given;
     if (!unversioned) return fl_fail(FL_ERR_VALUE, "from_dlpack: the array is NULL");
-    if (unversioned->deleter == drop_unversioned_gift)
-        return fl_dlpack_take(out, &((struct gift *)unversioned->context)->managed);
+    if (unversioned->deleter == drop_unversioned)
+        return fl_dlpack_take(out, &((struct exported *)unversioned->context)->managed);
     struct upgraded *upgraded = malloc(sizeof *upgraded);
     if (!upgraded) return fl_fail(FL_ERR_MEMORY, "from_dlpack: out of memory");
     upgraded->given = unversioned;
@@ -231,19 +231,19 @@ fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
 {
     const fl_meta *meta = tensor->meta;
     FL_TRY(settle(tensor));
-    struct gift *gift = calloc(1, sizeof *gift);
-    if (!gift) return fl_fail(FL_ERR_MEMORY, "out of memory");
-    gift->tensor = fl_tensor_ref(tensor);
-    memcpy(gift->shape, meta->window.size, sizeof gift->shape);
-    memcpy(gift->strides, tensor->strides, sizeof gift->strides);
+    struct exported *exported = calloc(1, sizeof *exported);
+    if (!exported) return fl_fail(FL_ERR_MEMORY, "out of memory");
+    exported->tensor = fl_tensor_ref(tensor);
+    memcpy(exported->shape, meta->window.size, sizeof exported->shape);
+    memcpy(exported->strides, tensor->strides, sizeof exported->strides);
     tensor->storage->var.exposed = true;
     tensor->storage->var.unset = false; /* others may have given it values */
     bool host = meta->placement->type == FL_CPU;
-    gift->managed = (struct managed){
+    exported->managed = (struct managed){
         .major = MAJOR,
         .minor = MINOR,
-        .context = gift,
-        .deleter = drop_gift,
+        .context = exported,
+        .deleter = drop_exported,
         .tensor = {.data = meta->local_numel ? fl_tensor_data(tensor) : NULL,
                    .device_type = host ? ON_CPU : ON_CUDA,
                    .device_index = host ? 0 : tensor->storage->device_index,
@@ -251,10 +251,10 @@ fl_status fl_dlpack_give(void **out, fl_tensor *tensor)
                    .code = codes[meta->dtype].code,
                    .bits = codes[meta->dtype].bits,
                    .lanes = 1,
-                   .shape = gift->shape,
-                   .strides = gift->strides},
+                   .shape = exported->shape,
+                   .strides = exported->strides},
     };
-    *out = &gift->managed;
+    *out = &exported->managed;
     return FL_OK;
 }
 
@@ -262,9 +262,9 @@ fl_status fl_dlpack_give_unversioned(void **out, fl_tensor *tensor)
 {
     void *managed;
     FL_TRY(fl_dlpack_give(&managed, tensor));
-    struct gift *gift = ((struct managed *)managed)->context;
-    gift->unversioned =
-        (struct unversioned){.tensor = gift->managed.tensor, .context = gift, .deleter = drop_unversioned_gift};
-    *out = &gift->unversioned;
+    struct exported *exported = ((struct managed *)managed)->context;
+    exported->unversioned =
+        (struct unversioned){.tensor = exported->managed.tensor, .context = exported, .deleter = drop_unversioned};
+    *out = &exported->unversioned;
     return FL_OK;
 }

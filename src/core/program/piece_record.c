@@ -125,15 +125,16 @@ static void changed_drop(void)
     changed_count = 0;
 }
 
-fl_status fl_asked_run(fl_tensor **out, const fl_asked *asked)
+fl_status fl_request_run(fl_tensor **out, const fl_request *request)
 {
-    if (asked->kind == FL_PIECE_DETACH) return fl_tensor_detach(out, asked->in[0].tensor);
-    if (asked->kind == FL_PIECE_BACKWARD) {
-        fl_tensor *y = asked->in[0].tensor, *gradient = asked->in[1].kind == FL_TENSOR ? asked->in[1].tensor : NULL;
-        return fl_autograd_backward(&y, gradient ? &gradient : NULL, 1, asked->retain, false);
+    if (request->kind == FL_PIECE_DETACH) return fl_tensor_detach(out, request->in[0].tensor);
+    if (request->kind == FL_PIECE_BACKWARD) {
+        fl_tensor *y = request->in[0].tensor,
+                  *gradient = request->in[1].kind == FL_TENSOR ? request->in[1].tensor : NULL;
+        return fl_autograd_backward(&y, gradient ? &gradient : NULL, 1, request->retain, false);
     }
-    return asked->in_place ? fl_dispatch_inplace(out, asked->op, asked->in, asked->nin, asked->attrs)
-                           : fl_dispatch(out, asked->op, asked->in, asked->nin, asked->attrs);
+    return request->in_place ? fl_dispatch_inplace(out, request->op, request->in, request->nin, request->attrs)
+                             : fl_dispatch(out, request->op, request->in, request->nin, request->attrs);
 }
 
 static fl_status keep_leaves(fl_piece_call *call)
@@ -155,9 +156,9 @@ static fl_status keep_leaves(fl_piece_call *call)
 }
 
 /* Which values require grad; NULL: what is asked for cannot change that, or there is no memory. */
-static bool *flags_of_values(const fl_asked *asked)
+static bool *flags_of_values(const fl_request *request)
 {
-    bool writes = asked->op && (asked->in_place || (asked->op->mutates && !asked->op->groups));
+    bool writes = request->op && (request->in_place || (request->op->mutates && !request->op->groups));
     bool *flags = writes && fl_grad_enabled ? calloc((size_t)fl_piece_now.count + 1, sizeof *flags) : NULL;
     for (int i = 0; i < fl_piece_now.count && flags; i++)
         flags[i] = fl_piece_now.values[i] && fl_requires_grad(fl_piece_now.values[i]);
@@ -178,9 +179,9 @@ static fl_status keep_turned(fl_piece_call *call, const bool *before, int count)
     return FL_OK;
 }
 
-static bool writes_history_outside(const fl_asked *asked)
+static bool writes_history_outside(const fl_request *request)
 {
-    const fl_tensor *target = asked->in[0].tensor;
+    const fl_tensor *target = request->in[0].tensor;
     const int id = fl_value_find(target);
     if (!fl_requires_grad(target) || fl_autograd_is_leaf(target)) return false;
     return id < 0
@@ -189,29 +190,29 @@ static bool writes_history_outside(const fl_asked *asked)
 }
 
 /* Notes the call in the piece that is recorded. since: steps before it; flags: of values before it, or NULL. */
-static fl_status note(const fl_asked *asked, fl_tensor *const *out, int64_t since, const bool *flags, int count)
+static fl_status note(const fl_request *request, fl_tensor *const *out, int64_t since, const bool *flags, int count)
 {
     fl_piece_call *call;
-    FL_TRY(fl_piece_add_call(&call, fl_piece_now.recorded, asked->kind, asked->nin, asked->nout));
-    call->op = asked->op;
-    call->in_place = asked->in_place;
-    call->retain = asked->retain;
+    FL_TRY(fl_piece_add_call(&call, fl_piece_now.recorded, request->kind, request->nin, request->nout));
+    call->op = request->op;
+    call->in_place = request->in_place;
+    call->retain = request->retain;
     call->grad_enabled = fl_grad_enabled;
-    if (asked->attrs) FL_TRY(fl_piece_keep_attrs(call, asked->attrs));
-    for (int i = 0; i < asked->nin; i++) {
+    if (request->attrs) FL_TRY(fl_piece_keep_attrs(call, request->attrs));
+    for (int i = 0; i < request->nin; i++) {
         int id;
-        call->in[i] = asked->in[i];
-        if (asked->in[i].kind != FL_TENSOR) continue;
-        FL_TRY(number_of_taken(&id, asked->in[i].tensor));
+        call->in[i] = request->in[i];
+        if (request->in[i].kind != FL_TENSOR) continue;
+        FL_TRY(number_of_taken(&id, request->in[i].tensor));
         call->in[i].tensor = NULL;
         call->in[i].integer = id;
     }
-    if (asked->kind == FL_PIECE_BACKWARD) FL_TRY(keep_leaves(call));
-    for (int i = 0; i < asked->nout; i++) FL_TRY(number_of_given(&call->out[i], out[i]));
+    if (request->kind == FL_PIECE_BACKWARD) FL_TRY(keep_leaves(call));
+    for (int i = 0; i < request->nout; i++) FL_TRY(number_of_given(&call->out[i], out[i]));
     call->past = fl_piece_now.count;
     if (flags) FL_TRY(keep_turned(call, flags, count));
-    if (flags && writes_history_outside(asked)) fl_piece_now.unfit = true;
-    if (asked->op && asked->op->groups && fl_program_length() == since + 1) {
+    if (flags && writes_history_outside(request)) fl_piece_now.unfit = true;
+    if (request->op && request->op->groups && fl_program_length() == since + 1) {
         call->live = true;
         FL_TRY(fl_program_mark_live(fl_piece_now.recorded->call_count - 1, since));
     }
@@ -238,19 +239,20 @@ static void take_given(fl_tensor **out, const fl_piece_call *call, fl_tensor *co
     }
 }
 
-fl_status fl_piece_record(fl_tensor **out, const fl_asked *asked, const fl_piece_call *redone, fl_tensor *const *values)
+fl_status fl_piece_record(fl_tensor **out, const fl_request *request, const fl_piece_call *redone,
+                          fl_tensor *const *values)
 {
     const int64_t since = fl_program_length();
     const int count = fl_piece_now.count;
-    bool *flags = fl_piece_now.recorded ? flags_of_values(asked) : NULL;
+    bool *flags = fl_piece_now.recorded ? flags_of_values(request) : NULL;
     fl_answer_hooked = changed_failed = false;
-    if (asked->kind == FL_PIECE_BACKWARD) fl_autograd_grad_watch = note_leaf;
-    fl_status status = fl_asked_run(out, asked);
+    if (request->kind == FL_PIECE_BACKWARD) fl_autograd_grad_watch = note_leaf;
+    fl_status status = fl_request_run(out, request);
     fl_autograd_grad_watch = NULL;
     if (status == FL_OK && redone) take_given(out, redone, values);
     fl_piece_now.failed |= status != FL_OK;
     fl_piece_now.unfit |= status != FL_OK || changed_failed || fl_answer_hooked || fl_program_has_failed();
-    if (!fl_piece_now.unfit && fl_piece_now.recorded && note(asked, out, since, flags, count) != FL_OK)
+    if (!fl_piece_now.unfit && fl_piece_now.recorded && note(request, out, since, flags, count) != FL_OK)
         fl_piece_now.unfit = true;
     free(flags);
     changed_drop();

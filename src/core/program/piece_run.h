@@ -35,15 +35,15 @@ typedef struct fl_piece_run {
 } fl_piece_run;
 extern fl_piece_run fl_piece_now;
 
-/* What the script asks for; of backward the operands are y and its gradient, or none. */
-typedef struct fl_asked {
+/* A call of the script; of backward the operands are y and its gradient, or none. */
+typedef struct fl_request {
     fl_piece_kind kind;
     const fl_op *op;
     bool in_place, retain;
     const fl_operand *in;
     int nin, nout;
     const fl_attrs *attrs;
-} fl_asked;
+} fl_request;
 
 /* ---- values ---- */
 
@@ -77,15 +77,15 @@ void fl_values_release(fl_piece *piece);
 /* A new piece after the last one is recorded; false: there can be none. */
 bool fl_piece_begin(void);
 
-/* Runs what is asked for, noted where a piece is recorded. redone: it was put off, and gave these values; or NULL. */
-fl_status fl_piece_record(fl_tensor **out, const fl_asked *asked, const fl_piece_call *redone,
+/* Runs the request, noted where a piece is recorded. redone: it was put off, and gave these values; or NULL. */
+fl_status fl_piece_record(fl_tensor **out, const fl_request *request, const fl_piece_call *redone,
                           fl_tensor *const *values);
 
 /* The piece that is recorded is dropped; where that was no error's fault, after some times no more are begun at its
 ** place. */
 void fl_piece_drop_recorded(void);
 
-/* Runs what is asked for as it is. */
-fl_status fl_asked_run(fl_tensor **out, const fl_asked *asked);
+/* Runs the request as it is. */
+fl_status fl_request_run(fl_tensor **out, const fl_request *request);
 
 #endif

@@ -40,12 +40,13 @@ static bool leaf_fits(fl_piece *piece, const fl_piece_leaf *leaf)
     return leaf->before < 0 ? !before : before && is_value(piece, leaf->before, before);
 }
 
-static bool is_call(fl_piece *piece, const fl_piece_call *call, const fl_asked *asked)
+static bool is_call(fl_piece *piece, const fl_piece_call *call, const fl_request *request)
 {
-    if (call->kind != asked->kind || call->op != asked->op || call->in_place != asked->in_place) return false;
-    if (call->nin != asked->nin || call->retain != asked->retain || call->grad_enabled != fl_grad_enabled) return false;
+    if (call->kind != request->kind || call->op != request->op || call->in_place != request->in_place) return false;
+    if (call->nin != request->nin || call->retain != request->retain || call->grad_enabled != fl_grad_enabled)
+        return false;
     for (int i = 0; i < call->nin; i++) {
-        const fl_operand *a = &call->in[i], *b = &asked->in[i];
+        const fl_operand *a = &call->in[i], *b = &request->in[i];
         if (a->kind != b->kind) return false;
         if (a->kind == FL_TENSOR ? !is_value(piece, (int)a->integer, b->tensor)
                                  : a->kind != FL_NONE && a->integer != b->integer)
@@ -53,22 +54,22 @@ static bool is_call(fl_piece *piece, const fl_piece_call *call, const fl_asked *
     }
     for (int i = 0; i < call->leaf_count; i++)
         if (!leaf_fits(piece, &call->leaves[i])) return false;
-    return !call->attrs || fl_piece_has_attrs(call, asked->attrs);
+    return !call->attrs || fl_piece_has_attrs(call, request->attrs);
 }
 
 /* True if the piece continues with the request, or, for NULL, ends here. */
-static bool goes_on(fl_piece *piece, const fl_asked *asked)
+static bool goes_on(fl_piece *piece, const fl_request *request)
 {
-    if (!asked) return piece->call_count == fl_piece_now.position;
-    return piece->call_count > fl_piece_now.position && is_call(piece, &piece->calls[fl_piece_now.position], asked);
+    if (!request) return piece->call_count == fl_piece_now.position;
+    return piece->call_count > fl_piece_now.position && is_call(piece, &piece->calls[fl_piece_now.position], request);
 }
 
-/* A piece that begins with the calls that were made, and goes on with what is asked for; NULL: there is none. */
-static fl_piece *find_next(const fl_asked *asked)
+/* A piece that begins with the calls that were made, and continues with the request; NULL: there is none. */
+static fl_piece *find_next(const fl_request *request)
 {
-    if (fl_piece_now.next && goes_on(fl_piece_now.next, asked)) return fl_piece_now.next;
+    if (fl_piece_now.next && goes_on(fl_piece_now.next, request)) return fl_piece_now.next;
     for (fl_piece *p = fl_piece_now.at->child; p; p = p->sibling)
-        if (p != fl_piece_now.next && goes_on(p, asked)
+        if (p != fl_piece_now.next && goes_on(p, request)
             && (!fl_piece_now.next || fl_piece_begins_alike(p, fl_piece_now.next, fl_piece_now.position)))
             return p;
     return NULL;
@@ -83,12 +84,12 @@ static void turn_to(fl_piece *piece)
 }
 
 /* Gives the results of the next call of the piece. */
-static fl_status follow(fl_tensor **out, fl_piece *piece, const fl_asked *asked)
+static fl_status follow(fl_tensor **out, fl_piece *piece, const fl_request *request)
 {
     fl_piece_call *call = &piece->calls[fl_piece_now.position];
     turn_to(piece);
     FL_TRY(fl_values_give(piece, call->past));
-    if (call->live) fl_piece_take_numbers(call, asked->attrs);
+    if (call->live) fl_piece_take_numbers(call, request->attrs);
     for (int i = 0; i < call->leaf_count; i++) {
         const fl_piece_leaf *l = &call->leaves[i];
         if (l->after != l->before)
@@ -145,7 +146,8 @@ static void take_operands(fl_operand *in, const fl_piece_call *call, fl_tensor *
 static fl_status redo_call(fl_piece_call *call, fl_tensor *const *values, fl_operand *in)
 {
     fl_tensor *out[FL_MAX_OUT] = {NULL};
-    const fl_asked asked = {call->kind, call->op, call->in_place, call->retain, in, call->nin, call->nout, call->attrs};
+    const fl_request request = {call->kind, call->op,  call->in_place, call->retain,
+                                in,         call->nin, call->nout,     call->attrs};
     const bool enabled = fl_grad_enabled;
     take_operands(in, call, values);
     for (int i = 0; i < call->leaf_count; i++) {
@@ -153,7 +155,7 @@ static fl_status redo_call(fl_piece_call *call, fl_tensor *const *values, fl_ope
         FL_TRY(fl_autograd_set_grad(values[l->leaf], l->before < 0 ? NULL : values[l->before]));
     }
     fl_grad_enabled = call->grad_enabled;
-    fl_status status = fl_piece_record(out, &asked, call, values);
+    fl_status status = fl_piece_record(out, &request, call, values);
     fl_grad_enabled = enabled;
     for (int i = 0; i < call->nout && status == FL_OK; i++) fl_tensor_unref(out[i]);
     return status;
@@ -356,13 +358,13 @@ static fl_status run_piece(fl_piece *piece)
 }
 /* ---- answers ---- */
 
-static fl_status answer(fl_tensor **out, const fl_asked *asked)
+static fl_status answer(fl_tensor **out, const fl_request *request)
 {
-    fl_piece *next = fl_piece_now.recorded ? NULL : find_next(asked);
-    if (next) return follow(out, next, asked);
+    fl_piece *next = fl_piece_now.recorded ? NULL : find_next(request);
+    if (next) return follow(out, next, request);
     if (!fl_piece_now.recorded) FL_TRY(redo(true));
     fl_answerer_now = NULL;
-    fl_status status = fl_piece_now.recorded ? fl_piece_record(out, asked, NULL, NULL) : fl_asked_run(out, asked);
+    fl_status status = fl_piece_now.recorded ? fl_piece_record(out, request, NULL, NULL) : fl_request_run(out, request);
     if (fl_piece_now.recorded && fl_piece_now.unfit) stop();
     if (!fl_piece_now.stopped) fl_answerer_now = &answerer;
     return status;
@@ -376,7 +378,7 @@ static fl_status answer_call(fl_tensor **out, const fl_op *op, const fl_operand 
         fl_attrs_init(&defaults, op);
         attrs = &defaults;
     }
-    return answer(out, &(fl_asked){FL_PIECE_OP, op, in_place, false, in, nin, in_place ? 1 : op->nout, attrs});
+    return answer(out, &(fl_request){FL_PIECE_OP, op, in_place, false, in, nin, in_place ? 1 : op->nout, attrs});
 }
 
 static fl_status answer_backward(fl_tensor *y, fl_tensor *gradient, bool retain)
@@ -386,13 +388,13 @@ static fl_status answer_backward(fl_tensor *y, fl_tensor *gradient, bool retain)
         return fl_autograd_backward(&y, gradient ? &gradient : NULL, 1, retain, false);
     }
     const fl_operand in[2] = {fl_of(y), gradient ? fl_of(gradient) : (fl_operand){FL_NONE, {0}}};
-    return answer(NULL, &(fl_asked){FL_PIECE_BACKWARD, NULL, false, retain, in, 2, 0, NULL});
+    return answer(NULL, &(fl_request){FL_PIECE_BACKWARD, NULL, false, retain, in, 2, 0, NULL});
 }
 
 static fl_status answer_detach(fl_tensor **out, fl_tensor *x)
 {
     const fl_operand in = fl_of(x);
-    return answer(out, &(fl_asked){FL_PIECE_DETACH, NULL, false, false, &in, 1, 1, NULL});
+    return answer(out, &(fl_request){FL_PIECE_DETACH, NULL, false, false, &in, 1, 1, NULL});
 }
 
 static fl_status answer_read(void)
@@ -413,7 +415,7 @@ static fl_status answer_stop(void)
 }
 
 static const fl_answerer answerer = {answer_call, answer_backward, answer_detach, answer_read, answer_stop};
-/* Somebody touches what is not there. */
+/* A value that was put off is read. */
 static fl_status read_put_off(void) { return fl_answerer_now == &answerer ? answer_read() : FL_OK; }
 
 /* ---- calls ---- */

@@ -142,7 +142,7 @@ static void find_draw(fl_step *step, const fl_kernel *kernel)
         if (p->draws[i].seed == g.seed && p->draws[i].counter == g.counter) step->draw = i;
 }
 
-static fl_status heard_kernel(const fl_call *call, const fl_kernel *kernel)
+static fl_status record_kernel(const fl_call *call, const fl_kernel *kernel)
 {
     fl_step *step;
     bool flat = is_flat(call);
@@ -168,7 +168,7 @@ static fl_status heard_kernel(const fl_call *call, const fl_kernel *kernel)
     return step->data ? FL_OK : fl_program_out_of_memory();
 }
 
-static fl_status heard_passed(const fl_call *call)
+static fl_status record_passed(const fl_call *call)
 {
     fl_step *step;
     int slot;
@@ -201,10 +201,10 @@ static fl_status draw_add(const fl_meta *meta, const fl_generator *drawn)
     return FL_OK;
 }
 
-static void heard_draw(const fl_meta *meta, const fl_generator *drawn) { fl_recording_fail(draw_add(meta, drawn)); }
+static void record_draw(const fl_meta *meta, const fl_generator *drawn) { fl_recording_fail(draw_add(meta, drawn)); }
 
 /* The steps since then work without it, and a later draw that begins where it began is none of its repetitions. */
-static void heard_undraw(void)
+static void record_undraw(void)
 {
     fl_program *p = fl_recording_now.program;
     if (fl_recording_now.last_draw < 0 || fl_recording_now.failed != FL_OK) return;
@@ -218,7 +218,7 @@ static void heard_undraw(void)
     p->draw_count--;
 }
 
-static fl_status heard_boxed(fl_tensor *out, fl_tensor *x)
+static fl_status record_boxed(fl_tensor *out, fl_tensor *x)
 {
     fl_step *step;
     if (out->meta->local_numel == 0 && x->meta->local_numel == 0 && !out->meta->holds && !x->meta->holds) return FL_OK;
@@ -230,7 +230,7 @@ static fl_status heard_boxed(fl_tensor *out, fl_tensor *x)
     return FL_OK;
 }
 
-static void heard_made(fl_tensor *tensor)
+static void record_made(fl_tensor *tensor)
 {
     int slot;
     if (fl_recording_now.failed == FL_OK) fl_recording_fail(fl_recording_add(&slot, FL_SLOT_SHARED, tensor, -1));
@@ -242,10 +242,10 @@ fl_status fl_program_refuse(const char *what)
     return fl_recording_now.program ? fl_recording_refuse(what) : FL_OK;
 }
 
-const fl_listener fl_recording_listener = {.kernel = heard_kernel,
-                                           .passed = heard_passed,
-                                           .drew = heard_draw,
-                                           .undrew = heard_undraw,
-                                           .boxed = heard_boxed,
-                                           .made = heard_made,
+const fl_listener fl_recording_listener = {.kernel = record_kernel,
+                                           .passed = record_passed,
+                                           .drew = record_draw,
+                                           .undrew = record_undraw,
+                                           .boxed = record_boxed,
+                                           .made = record_made,
                                            .refuse = fl_recording_refuse};

@@ -23,7 +23,7 @@ typedef struct fl_recording {
     fl_status failed; /* where no status could be returned, with its message */
     char message[512];
     bool strict;
-    int last_draw; /* the step of the draw that was heard last; -1: it repeated an earlier one */
+    int last_draw; /* the step of the draw recorded last; -1: it repeated an earlier one */
     bool closing;  /* gradients are looked at, not used */
 } fl_recording;
 extern fl_recording fl_recording_now;

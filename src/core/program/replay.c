@@ -515,7 +515,7 @@ static fl_status run_graph(const struct run *run, fl_graph *graph)
     return issue_steps(run, graph, past, launched);
 }
 
-/* While ops are told apart, each is a task of its own. */
+/* While ops are reported one by one, each is a task of its own. */
 static fl_status run_steps(const struct run *run)
 {
     fl_program *p = run->program;

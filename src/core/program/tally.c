@@ -90,7 +90,7 @@ static void look_at_operand(const fl_tensor *tensor)
     if (tally.counts) note_meta(tensor->meta);
 }
 
-static void hear_op(const fl_call *call)
+static void note_op(const fl_call *call)
 {
     fl_cost cost;
     if (call->out[0]->meta->placement->type != FL_META) return;
@@ -157,7 +157,7 @@ static bool takes_part(const fl_placement *from, const fl_placement *to)
     return from->my_index >= 0 || to->my_index >= 0;
 }
 
-static void hear_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
+static void note_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)
 {
     if (!tally.counts || from->is_local || from->placement->type != FL_META) return;
     note_meta(from);
@@ -165,7 +165,7 @@ static void hear_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_m
     for (int i = 0; i < plan->count; i++) {
         const fl_box_step *step = &plan->steps[i];
         fl_tally_move move = {
-            .kind = step->kind, .axis = step->axis, .bytes = step->bytes, .joined = fl_bucket_heard > 0};
+            .kind = step->kind, .axis = step->axis, .bytes = step->bytes, .joined = fl_bucket_reported > 0};
         if (step->bytes == 0 || !takes_part(from->placement, step->placement)) continue;
         look_at_group(&move, step, from->placement);
         describe(&move, from, to);
@@ -188,7 +188,7 @@ static void note_event(event e)
     if (slot) *slot = e;
 }
 
-/* An allocator that has no more asks for garbage. Where little is found it is asked again a tenth later. */
+/* Collects garbage at a limit, as a full allocator does. Where that frees little, the next limit is a tenth higher. */
 static void make_room(void)
 {
     if (fl_storage_live <= tally.collect_from || !fl_storage_collect) return;
@@ -198,7 +198,7 @@ static void make_room(void)
     if (tally.collect_from < tally.memory) tally.collect_from = tally.memory;
 }
 
-static void hear_storage(fl_storage *storage, bool made)
+static void note_storage(fl_storage *storage, bool made)
 {
     if (made) {
         make_room();
@@ -216,7 +216,7 @@ static void hear_storage(fl_storage *storage, bool made)
     note_event(~index);
 }
 
-static fl_status hear_boxed(fl_tensor *out, fl_tensor *x)
+static fl_status note_boxed(fl_tensor *out, fl_tensor *x)
 {
     fl_tally_tag_tensor(out, FL_TALLY_BOXED);
     return FL_OK;
@@ -256,10 +256,10 @@ fl_status fl_tally_open(int ranks_per_host, int64_t memory)
 {
     tally.memory = tally.collect_from = memory;
     tally.ranks_per_host = ranks_per_host;
-    fl_cost_watch = hear_op;
-    fl_boxing_observer = hear_boxing;
-    fl_boxing_listener = hear_boxed;
-    fl_storage_meta_watch = hear_storage;
+    fl_cost_watch = note_op;
+    fl_boxing_observer = note_boxing;
+    fl_boxing_listener = note_boxed;
+    fl_storage_meta_watch = note_storage;
     return FL_OK;
 }
 

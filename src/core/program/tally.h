@@ -1,7 +1,7 @@
 /*
 ** tally.h -- what a stretch of a planned script costs this rank: the ops, what is moved between ranks, the memory.
 **
-** Nothing runs (dispatch/planned.h): ops are counted as dispatch hears them, boxing by its plans, memory by the
+** Nothing runs (dispatch/planned.h): ops are counted as dispatch reports them, boxing by its plans, memory by the
 ** storages on FL_META as they are made and freed.
 */
 #ifndef FL_TALLY_H

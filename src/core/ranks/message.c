@@ -259,7 +259,7 @@ fl_status fl_message_answer(const fl_outgoing *answer, bool failed)
 
 /* ---- ranks that serve ---- */
 
-enum { YIELDS = 500, NAP_US = 100 };
+enum { YIELDS = 500, BACK_OFF_US = 100 };
 
 /* A rank that waits for this one goes on waiting while any other rank works. */
 static void show_progress(void)
@@ -293,7 +293,7 @@ static fl_status take_next(void *context)
         if (found) break;
         if (fl_now() > end) return FL_OK;
         if (looks < YIELDS) sched_yield();
-        else usleep(NAP_US);
+        else usleep(BACK_OFF_US);
     }
     fl_group peer = {.count = 1};
     struct job receive = {.peer = &peer, .site = {.name = "message", .shape = {.ndim = -1}}};

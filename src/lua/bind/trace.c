@@ -1,7 +1,7 @@
 /*
 ** trace.c -- flow._trace: ops as lists of Lua, as flow.trace notes them (trace_call.c calls them again).
 **
-** What is noted is told to one Lua function, in a protected call: the core runs below it. A tensor with values that a
+** What is noted is passed to one Lua function, in a protected call: the core runs below it. A tensor with values that a
 ** traced op reads gets a stand-in on the meta device, one for the whole trace.
 */
 #include "arguments.h"
@@ -11,7 +11,7 @@
 #include "tensors.h"
 #include "trace.h"
 
-static const char heard_key, stand_ins_key; /* registry, while a program is traced */
+static const char on_op_key, stand_ins_key; /* registry, while a program is traced */
 
 /* ---- attributes and options as tables ---- */
 
@@ -156,14 +156,14 @@ static void set_flops(lua_State *L, const fl_traced *t)
     if (fl_cost_of(&cost, &call) == FL_OK) set_integer(L, "flops", cost.flops);
 }
 
-/* heard{op, in_place, writes, overwrites, elementwise, no_grad, operands, n, attrs, options, outputs, draws, redraws,
+/* on_op{op, in_place, writes, overwrites, elementwise, no_grad, operands, n, attrs, options, outputs, draws, redraws,
 ** line, flops} */
-static int tell(lua_State *L)
+static int report(lua_State *L)
 {
     const fl_traced *t = lua_touserdata(L, 1);
     const fl_attr *seed = redrawn(t->op, t->attrs);
     char line[128];
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &on_op_key);
     lua_createtable(L, 0, 12);
     lua_pushstring(L, t->op->name);
     lua_setfield(L, -2, "op");
@@ -223,12 +223,12 @@ static fl_status protect(lua_CFunction f, const void *context, int results)
     return status;
 }
 
-static fl_status heard(const fl_traced *call) { return protect(tell, call, 0); }
+static fl_status called(const fl_traced *call) { return protect(report, call, 0); }
 
-/* heard{undraws = true} */
-static int tell_undrew(lua_State *L)
+/* on_op{undraws = true} */
+static int report_undrew(lua_State *L)
 {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &on_op_key);
     lua_createtable(L, 0, 1);
     lua_pushboolean(L, 1);
     lua_setfield(L, -2, "undraws");
@@ -236,13 +236,13 @@ static int tell_undrew(lua_State *L)
     return 0;
 }
 
-static void undrew(void) { protect(tell_undrew, NULL, 0); }
+static void undrew(void) { protect(report_undrew, NULL, 0); }
 
-static int tell_detached(lua_State *L)
+static int report_detached(lua_State *L)
 {
     fl_tensor *const *pair = lua_touserdata(L, 1);
     char line[128];
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &on_op_key);
     lua_createtable(L, 0, 12);
     lua_pushliteral(L, "detach");
     lua_setfield(L, -2, "op");
@@ -267,7 +267,7 @@ static int tell_detached(lua_State *L)
 static fl_status detached(fl_tensor *out, fl_tensor *x)
 {
     fl_tensor *const pair[] = {out, x};
-    return x->meta->placement->type == FL_META ? protect(tell_detached, pair, 0) : FL_OK;
+    return x->meta->placement->type == FL_META ? protect(report_detached, pair, 0) : FL_OK;
 }
 
 /* ---- stand-ins ---- */
@@ -310,7 +310,7 @@ static int make_stand_in(lua_State *L)
     lua_rawseti(L, -2, 2);
     lua_pushvalue(L, -1);
     lua_rawsetp(L, -3, tensor);
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &on_op_key);
     lua_createtable(L, 0, 2);
     lua_rawgeti(L, -3, 2);
     lua_setfield(L, -2, "weight");
@@ -329,7 +329,7 @@ static fl_status stand_in(fl_tensor **out, fl_tensor *tensor)
     return FL_OK;
 }
 
-static const fl_tracer tracer = {stand_in, heard, undrew, detached};
+static const fl_tracer tracer = {stand_in, called, undrew, detached};
 
 /* ---- the functions ---- */
 
@@ -345,44 +345,44 @@ static void exchange(lua_State *L, const char *field)
     lua_pop(L, 2);
 }
 
-/* listen(heard, called, flat, f, ...): f(...), while heard is called with each op (see tell and make_stand_in), and
-** called with the modules that f calls; flat: see tracer.h -> true if it must be done again, flat; then what pcall
-** gives. No interrupt can leave the trace open. */
+/* listen(on_op, on_module, flat, f, ...): f(...), while on_op is called with each op (see report and make_stand_in),
+** and on_module with the modules that f calls; flat: see tracer.h -> true if it must be done again, flat; then what
+** pcall gives. No interrupt can leave the trace open. */
 static int trace_listen(lua_State *L)
 {
-    enum { HEARD = 1, CALLED, FLAT, F };
-    luaL_checktype(L, HEARD, LUA_TFUNCTION);
+    enum { ON_OP = 1, ON_MODULE, FLAT, F };
+    luaL_checktype(L, ON_OP, LUA_TFUNCTION);
     FL_CHECK(L, fl_answer_stop());
     FL_CHECK(L, fl_program_refuse("a program is traced"));
     const bool flat = lua_toboolean(L, FLAT);
-    lua_pushvalue(L, HEARD);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_pushvalue(L, ON_OP);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &on_op_key);
     lua_newtable(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
     lua_pushboolean(L, 1);
     exchange(L, "recording");
     lua_replace(L, FLAT);
-    lua_pushvalue(L, CALLED);
+    lua_pushvalue(L, ON_MODULE);
     exchange(L, "called");
-    lua_replace(L, CALLED);
+    lua_replace(L, ON_MODULE);
     fl_trace(&tracer, flat);
     bool good = lua_pcall(L, lua_gettop(L) - F, LUA_MULTRET, 0) == LUA_OK;
     bool again = fl_trace_lacked_flat;
     fl_trace(NULL, false);
-    lua_pushvalue(L, CALLED);
+    lua_pushvalue(L, ON_MODULE);
     exchange(L, "called");
     lua_pushvalue(L, FLAT);
     exchange(L, "recording");
     lua_pop(L, 2);
     lua_pushnil(L);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &heard_key);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &on_op_key);
     lua_pushnil(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &stand_ins_key);
     lua_pushboolean(L, again);
-    lua_replace(L, CALLED);
+    lua_replace(L, ON_MODULE);
     lua_pushboolean(L, good);
     lua_replace(L, FLAT);
-    return lua_gettop(L) - HEARD;
+    return lua_gettop(L) - ON_OP;
 }
 
 static int trace_active(lua_State *L)

@@ -1,6 +1,6 @@
 -- program_trace.lua -- f runs on the meta device, and what it calls becomes the lists of a program.
 --
--- Dispatch tells each op as f called it (flow._trace, src/lua/bind/trace.c): its operands, attributes and results.
+-- Dispatch reports each op as f called it (flow._trace, src/lua/bind/trace.c): its operands, attributes and results.
 -- Tensors are known by what they are in memory: the object, or else its place, since the tape keeps copies of objects.
 
 local flow = require "flow"
@@ -10,7 +10,7 @@ local trace, capture = flow._trace, flow._program
 
 local M = {}
 
--- ---- what a trace hears ----
+-- ---- the events of a trace ----
 
 local function plain_list(list)
     local copy = {}
@@ -42,7 +42,7 @@ local function find(job, tensor)
     return job.by_id[id] or job.by_place[place]
 end
 
-local function heard_weight(job, event)
+local function add_weight(job, event)
     local index = new_value(job, event.stand_in)
     job.weights[#job.weights + 1] = {value = index, tensor = event.weight}
 end
@@ -76,8 +76,8 @@ local function operand_of(job, event, i)
     return {value = value}
 end
 
-local function heard(job, event)
-    if event.weight then return heard_weight(job, event) end
+local function add_event(job, event)
+    if event.weight then return add_weight(job, event) end
     if event.undraws then
         job.steps[#job.steps].undraws = true
         return
@@ -171,7 +171,7 @@ local function new_job()
     }
 end
 
--- Calls f(...) while `job` hears; its results in a table, or an error. nil: it has to be done again, flat.
+-- Calls f(...) while `job` records it; its results in a table, or an error. nil: it has to be done again, flat.
 local function listen(job, flat, f, ...)
     if capture.recording then
         check.fail("trace: a function that flow.capture records cannot trace; trace before it")
@@ -187,7 +187,7 @@ local function listen(job, flat, f, ...)
         return results
     end
     job_now = job
-    local again, ok, results = trace.listen(function(event) heard(job, event) end,
+    local again, ok, results = trace.listen(function(event) add_event(job, event) end,
         function(module) job.modules[#job.modules + 1] = module end, flat,
         function(...) return stand_ins(f(...)) end, ...)
     job_now = nil

@@ -66,7 +66,7 @@ static void abort_job(int code)
     _exit(code);
 }
 
-enum { FINISH_NAP_MOST = 5000 }; /* microseconds */
+enum { FINISH_BACK_OFF_MOST = 5000 }; /* microseconds */
 
 /* The ranks meet before they finalize: mpirun may hang when the job is aborted while a rank waits in MPI_Finalize (PMIx
 ** 4.2 locks a mutex twice), and such a rank would use a core. */
@@ -77,7 +77,7 @@ static void finish(void)
     MPI_Finalized(&over);
     if (over || !begun_here) return;
     int there = MPI_Ibarrier(fl_mpi_messages, &all) != MPI_SUCCESS;
-    for (useconds_t back_off = 20; !there; back_off += back_off < FINISH_NAP_MOST ? back_off / 8 : 0) {
+    for (useconds_t back_off = 20; !there; back_off += back_off < FINISH_BACK_OFF_MOST ? back_off / 8 : 0) {
         if (MPI_Test(&all, &there, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
         if (!there) usleep(back_off);
     }
