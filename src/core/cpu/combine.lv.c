@@ -31,7 +31,7 @@ static inline void put(void *out, const void *tile, size_t bytes, bool stream)
     memcpy(out, tile, bytes);
 }
 
-/* What went past the caches is there before anything that is stored after. */
+/* Stores that bypass the caches are visible before any later store. */
 static inline void fence(void)
 {
 #if defined FL_LEVEL_avx512 || defined FL_LEVEL_avx2

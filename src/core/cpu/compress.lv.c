@@ -9,7 +9,7 @@
 
 enum { TILE = 1024 };
 
-/* What the four codes of a byte stand for, in thresholds. A NaN stays one in every sum. */
+/* The values of the four codes of a byte, in thresholds. A NaN stays one in every sum. */
 #define MEANING(code) \
     ((code) == FL_2BIT_PLUS ? 1.0f : (code) == FL_2BIT_MINUS ? -1.0f : (code) == FL_2BIT_NAN ? (float)NAN : 0.0f)
 #define BYTE(b)                                                                             \

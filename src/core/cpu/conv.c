@@ -76,7 +76,7 @@ static fl_status run(struct job *job, int64_t count, double multiplications, fl_
     return job->failed ? fl_fail(FL_ERR_MEMORY, "conv: out of memory for the columns of an image") : FL_OK;
 }
 
-/* What a thread works in: columns, and images of x and of y side by side. */
+/* The scratch memory of a thread: columns, and images of x and of y side by side. */
 struct room {
     char *columns, *x, *y;
 };

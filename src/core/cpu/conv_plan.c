@@ -132,7 +132,7 @@ static bool is_open(void)
 
 /* ---- descriptions of memory ---- */
 
-/* at: what the library takes. */
+/* at: the address that the library takes. */
 struct description {
     _Alignas(64) char room[2048]; /* version 2: 696 bytes */
     void *at;

@@ -10,7 +10,7 @@
 
 enum { FL_COPY_WIDTHS = 5 }; /* elements of 1, 2, 4, 8, 16 bytes: indexed by log2 */
 
-/* What a dtype is converted through. */
+/* The type that a dtype is converted through. */
 typedef enum fl_copy_through {
     FL_THROUGH_INT64,
     FL_THROUGH_FLOAT,

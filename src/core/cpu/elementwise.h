@@ -42,7 +42,7 @@ FL_EXPORT extern const fl_ew_row fl_ew_rows[FL_EW_COUNT];
 /* The dtype a call computes in. */
 FL_EXPORT fl_dtype fl_ew_compute_dtype(const fl_kernel *kernel, fl_dtype result);
 
-/* What a loop found wrong. */
+/* The errors that a loop reports: bits. */
 enum { FL_EW_DIVISION_BY_ZERO = 1, FL_EW_NEGATIVE_POWER = 2 };
 
 static inline const char *fl_ew_complaint(int bad)

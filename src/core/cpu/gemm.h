@@ -76,6 +76,6 @@ bool fl_gemm_has_bfloat16(void);
 ** fl_gemm_run_axes, of float32 copies. */
 bool fl_gemm_run_bfloat16(fl_gemm_axes *axes);
 
-/* What computes large float32 products: "oneDNN 2.6 (libdnnl.so.2)" or "own kernels (avx512)". */
+/* The name of the code for large float32 products: "oneDNN 2.6 (libdnnl.so.2)" or "own kernels (avx512)". */
 
 #endif

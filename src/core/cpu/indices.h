@@ -12,7 +12,7 @@ fl_status fl_indices_open(const int64_t **out, const fl_kernel *kernel, int oper
 /* The same of any view, where a copy is needed in that slot of fl_scratch; who: for the message. */
 fl_status fl_indices_array(const int64_t **out, const fl_view *view, const char *who, int slot);
 
-/* What a value may be: 0 to limit - 1, or `skip` when has_skip. The words are for the message:
+/* The range of a value: 0 to limit - 1, or `skip` when has_skip. The words are for the message:
 ** "cross_entropy: target[17] is 65, but input has 65 classes (0 to 64)". */
 typedef struct fl_index_rule {
     const char *who, *param, *owner, *noun;

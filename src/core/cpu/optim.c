@@ -29,7 +29,7 @@ struct pack {
     int64_t stretches, numel; /* of all */
     void (*visit)(const struct pack *pack, const struct member *member, int64_t at, int64_t n, int64_t stretch);
     const fl_optim_kernels *kernels;
-    /* what the visitors use */
+    /* used by the visitors */
     const fl_step_fn *step;
     const fl_norms_fn *norms;
     double (*const *sum)(const void *x, int64_t n);

@@ -113,7 +113,7 @@ struct half {
     longs c0, c1, c2, c3;
 };
 
-/* What all groups of a call share: the keys of the rounds are computed once. */
+/* The state that all groups of a call share: the keys of the rounds are computed once. */
 struct stream {
     uint64_t counter, keys[10][2];
 };
@@ -213,7 +213,7 @@ INLINE void normal_pair(words *a, words *b)
 
 /* ---- loops ---- */
 
-/* What is made of a group of words, in element order. */
+/* The conversion of a group of words to numbers, in element order. */
 struct recipe {
     bool normal;
     int shift; /* -1: the words themselves */

@@ -62,7 +62,7 @@ static void order_as_stored(fl_layout *reduced)
     if (reduced->count > 1) fl_layout_merge(reduced);
 }
 
-/* What does not depend on the axes. */
+/* Sets the fields that do not depend on the axes. */
 static void layout_open(struct layout *layout, const fl_view *in)
 {
     layout->data = in->data;
@@ -191,7 +191,7 @@ static void fold_columns(const struct layout *layout, const struct fold_task *ta
 
 /* ---- jobs ---- */
 
-/* What threads share. A task is a batch of results (rows) or a tile of them (columns), of one segment. */
+/* The state that threads share. A task is a batch of results (rows) or a tile of them (columns), of one segment. */
 struct run_state {
     const struct layout *l;
     const fl_reduce_job *job;

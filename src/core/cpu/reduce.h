@@ -64,7 +64,7 @@ typedef union fl_total {
     int64_t integer;
 } fl_total;
 
-/* What is done with each total before it is stored. */
+/* The reduction, and the operations on each total before it is stored. */
 typedef struct fl_reduce_job {
     const char *name;    /* of the op, for messages */
     fl_fold first, fold; /* `first` gives the centers of `fold` */

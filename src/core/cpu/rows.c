@@ -35,7 +35,7 @@ fl_row_shape fl_row_shape_of(const int64_t *size, int ndim, int axis)
 
 enum { ROW_INPUTS = 2 };
 
-/* What to do with `rows` contiguous rows from `row` on. */
+/* Computes `rows` contiguous rows from `row` on. */
 typedef void (*row_body)(const void *context, const fl_row_kernels *kernels, int64_t row, int64_t rows, void *out,
                          const void *const *in);
 

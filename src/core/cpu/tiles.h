@@ -86,7 +86,7 @@ typedef struct fl_tiles {
     bool flat;                  /* one step on memory as it lies */
     bool flat_rows;             /* one step on rows as they lie, beside operands of one element a row */
     bool streamed;              /* stored results are written past the caches */
-    int bad;                    /* what the loops found wrong */
+    int bad;                    /* the errors that the loops reported */
 } fl_tiles;
 
 /* The shape of the results, and how those in memory lie: strides in elements, NULL: row-major. Who knows that the list

@@ -266,7 +266,7 @@ static int taker_of(const fl_spine_op *ops, int at, int end, int slot)
     return -1;
 }
 
-/* What one spine of a list gives and another one takes, and nothing else, stays in registers, if some are free. */
+/* A value that passes from one spine of a list to another, and nowhere else, stays in a register, if one is free. */
 static void keep_values(fl_tiles *tiles, int at, int end)
 {
     int busy_until[FL_SPINE_KEPT] = {0};

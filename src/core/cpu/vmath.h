@@ -158,7 +158,7 @@ FL_VMATH float fl_log_reduce(float *e, float x)
     return fl_float_of_bits((bits & 0x007fffff) + 0x3f3504f3);
 }
 
-/* What logarithms give outside (0, inf). */
+/* The values of logarithms outside (0, inf). */
 #define FL_LOG_EDGES(T, name)                    \
     FL_VMATH T name(T result, T x)               \
     {                                            \

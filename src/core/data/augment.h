@@ -46,7 +46,7 @@ int fl_augment_kind_of(const char *name, int *count);
 /* Sizes of the result for an image of any size; false: they depend on it. */
 bool fl_augment_size(const fl_augment *augment, int *height, int *width);
 
-/* What the random numbers of an image depend on. */
+/* The seed, epoch and position that an image's random numbers depend on. */
 typedef struct fl_augment_draw {
     uint64_t seed, epoch;
     int64_t position;

@@ -155,7 +155,7 @@ struct seat {
     fl_augmenter augmenter;
 };
 
-/* What the engine copies. */
+/* The task's arguments, copied by the engine. */
 struct batch {
     fl_image_set set;
     const fl_item_source *source; /* borrowed */

@@ -15,7 +15,7 @@ typedef struct fl_image_output {
     float scale[4], shift[4];
 } fl_image_output;
 
-/* What is made of each item of a source. */
+/* The conversion of each item of a source. */
 typedef struct fl_image_set {
     fl_augment augment;
     fl_image_options options;

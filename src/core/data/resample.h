@@ -27,7 +27,7 @@ typedef struct fl_resampler {
 } fl_resampler;
 void fl_resampler_free(fl_resampler *resampler);
 
-/* What is made: an area of the pixels, scaled to width x height, and of that the window. The filter sees no pixel
+/* The result: an area of the pixels, scaled to width x height, and of that the window. The filter sees no pixel
 ** outside of `edges`, in pixels; it may see those around the area. */
 typedef struct fl_scaling {
     fl_image_area area;

@@ -28,7 +28,7 @@ typedef struct fl_item {
 
 typedef struct fl_item_source fl_item_source;
 
-/* What a kind of source does. */
+/* The functions of a kind of source. */
 typedef struct fl_item_source_kind {
     /* Reads item `index`, 0 to count - 1, of which `name` is set first. Errors name it. Called on any thread. */
     fl_status (*read)(const fl_item_source *source, fl_item *item, int64_t index);

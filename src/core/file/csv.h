@@ -13,7 +13,7 @@
 #include "memory/tensor.h"
 #include "text_file.h"
 
-/* What a column is read as. */
+/* The type that a column is read as. */
 typedef enum fl_csv_type {
     FL_CSV_GUESS,
     FL_CSV_BOOL,
@@ -23,7 +23,7 @@ typedef enum fl_csv_type {
     FL_CSV_TEXT
 } fl_csv_type;
 
-/* What cells of a column were seen to hold: bits. */
+/* The kinds of cells found in a column: bits. */
 enum { FL_SEEN_BOOL = 1, FL_SEEN_INT = 2, FL_SEEN_FLOAT = 4, FL_SEEN_TEXT = 8, FL_SEEN_MISSING = 16 };
 
 typedef struct fl_csv_options {

@@ -65,7 +65,7 @@ const char *fl_csv_cell_read(fl_csv_cell *out, const fl_csv_dialect *d, const ch
 ** that opened at *quote, or it has no newline (*quote NULL). */
 const char *fl_csv_record_end(const char **quote, const fl_csv_dialect *d, const char *at, const char *end);
 
-/* What it says, with each of its quotes once: writes at most cell->size bytes and returns how many. */
+/* The text of the cell, with each of its quotes once: writes at most cell->size bytes and returns how many. */
 int64_t fl_csv_cell_write(char *out, const fl_csv_dialect *d, const fl_csv_cell *cell);
 char *fl_csv_cell_copy(const fl_csv_dialect *d, const fl_csv_cell *cell); /* the caller frees; NULL: out of memory */
 

@@ -18,8 +18,8 @@ struct reader {
     fl_csv *csv;
     char *buffer; /* owned */
     int64_t room;
-    int64_t offset, size; /* what of the text is in it */
-    int64_t at;           /* in it: what comes next */
+    int64_t offset, size; /* the part of the text in it */
+    int64_t at;           /* in it: the next byte to read */
 };
 
 struct record {
@@ -77,7 +77,7 @@ static fl_status any_next(struct record *out, struct reader *r)
 {
     for (;;) {
         const char *quote = NULL, *start = r->buffer + r->at;
-        bool whole = r->offset + r->size == r->csv->text->bytes; /* what is in the buffer is all there is */
+        bool whole = r->offset + r->size == r->csv->text->bytes; /* the buffer has the end of the text */
         const char *end = r->at < r->size ? fl_csv_record_end(&quote, &r->csv->dialect, start, r->buffer + r->size)
                                           : NULL;
         if (!end && whole && r->at < r->size) { /* without a newline at the end of the file */
@@ -153,7 +153,7 @@ static void delimiter_set(fl_csv_dialect *d, char delimiter)
 
 /* ---- columns ---- */
 
-/* What the cells of a record hold, and their number; names: the cells, copied. */
+/* The kinds of the cells of a record, and their number; names: the cells, copied. */
 static fl_status record_look(int *count, uint8_t *seen, char **names, int most, const struct reader *r,
                              const struct record *record)
 {

@@ -18,7 +18,7 @@
 
 enum { AT_ONCE = 64 /* pieces between two looks for Ctrl-C */ };
 
-/* What is wrong in a piece, found by a thread of the team and worded by the caller. */
+/* The error in a piece, found by a thread of the team and worded by the caller. */
 struct fault {
     enum { NO_FAULT, COUNT, QUOTE, TYPE, MISSING, CHANGED, SYSTEM } kind;
     fl_status status; /* of SYSTEM */
@@ -65,7 +65,7 @@ static bool is_digits(const char *text)
     return *text && !text[strspn(text, "0123456789")];
 }
 
-/* What the cell is not. */
+/* The words for the type that the cell does not have. */
 static const char *type_words(const fl_csv_column *column, const char *cell)
 {
     switch (column->type) {
@@ -326,7 +326,7 @@ static fl_status pass_read(struct job *job, bool (*interrupted)(void))
     return FL_OK;
 }
 
-/* What the pass saw makes some columns wider: these are to be read again. */
+/* Widens the columns that the pass found cells of other types in: these are read again. */
 static fl_status columns_widen(bool *again, struct job *job)
 {
     const fl_csv *csv = job->csv;

@@ -16,7 +16,7 @@ typedef struct json_t json_t; /* of jansson.h, which whoever looks into a value 
 
 enum { FL_JSON_DEPTH = 200 }; /* of lists and objects in each other */
 
-/* What a text may hold beyond plain JSON in any amount. */
+/* The limits of a text, besides those of JSON. */
 typedef struct fl_json_limits {
     size_t values; /* at most; 0: as many as there are */
     bool no_nul;   /* strings cannot hold \u0000 */

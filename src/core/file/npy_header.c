@@ -125,7 +125,7 @@ static fl_status entry_read(struct literal *l, struct dictionary *d)
     return not_a_header(l);
 }
 
-/* What no tensor holds, by NumPy's letter, and what to do about it. */
+/* The types that no tensor has, by NumPy's letter, and the way out. */
 static fl_status refuse(const fl_stream *stream, const char *descr, bool is_list)
 {
     static const struct {

@@ -81,7 +81,7 @@ static void read_input(png_struct *png, unsigned char *out, size_t bytes)
     struct png *self = lib.png_get_io_ptr(png);
     size_t left = self->file.bytes.size - self->at;
     if (bytes > left && (left == 0 || !self->file.options.damaged)) on_error(png, "");
-    if (bytes > left) { /* what is there may make some rows more */
+    if (bytes > left) { /* the bytes there may give some more rows */
         memset(out + left, 0, bytes - left);
         bytes = left;
     }
@@ -163,7 +163,7 @@ static fl_status png_open(fl_image_file *file)
 
 static bool is_wide(const struct png *png) { return png->file.depth == 16 && png->file.options.wide; }
 
-/* What the decoder shall make of rows: gray comes from RGB (gray_of). */
+/* Sets the pixel format that the decoder writes: gray comes from RGB (gray_of). */
 static void set_output(struct png *png)
 {
     fl_image_mode mode = png->file.options.mode;

@@ -51,7 +51,7 @@ typedef struct fl_record_field {
     int64_t bytes;
 } fl_record_field;
 
-/* What the items of a file have in common: their fields, in this order. */
+/* The schema of the items of a file: their fields, in this order. */
 typedef struct fl_record_column {
     char name[FL_RECORD_NAME + 1];
     int name_bytes;

@@ -71,7 +71,7 @@ void record_describe(unsigned char *at, const fl_record_field *field);
 ** are not looked at, but that `bytes` is not negative. */
 const char *record_described(fl_record_field *out, const unsigned char **at, const unsigned char *end);
 
-/* What is wrong with the bytes of a value for the kind, dtype and shape of its field; NULL: nothing. */
+/* The error in the bytes of a value, for the kind, dtype and shape of its field; NULL: nothing. */
 const char *record_value_fault(const fl_record_field *field);
 
 /* True if an item of these fields is one that the schema speaks of. */

@@ -173,7 +173,7 @@ static fl_status broken_fail(const fl_records *records, int64_t number)
 
 static const char *other_fields = "its fields are not those of the file";
 
-/* What is wrong with the structure of a record. */
+/* The error in the structure of a record; NULL: none. */
 static const char *structure_fault(fl_record_field *fields, const fl_records *records, const record_head *head,
                                    const unsigned char *record, int64_t number)
 {

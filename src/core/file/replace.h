@@ -39,7 +39,7 @@ fl_status fl_replacement_join(fl_replacement *file, uint64_t host, int64_t pid, 
 
 fl_status fl_replacement_write(const fl_replacement *file, const void *data, int64_t bytes, int64_t offset);
 
-/* What this process has written goes to the disk. */
+/* Flushes the bytes that this process has written to the disk. */
 fl_status fl_replacement_flush(const fl_replacement *file);
 
 /* Puts the file in its place: data to the disk, rename, folder to the disk. On an error the target is as it was. One

@@ -12,7 +12,7 @@
 
 enum {
     MAX_HEADER = 100 * 1000 * 1000, /* as in the reference implementation */
-    MAX_VALUES = 4 * 1000 * 1000    /* what the parser makes of a header must fit in memory, too */
+    MAX_VALUES = 4 * 1000 * 1000    /* the parsed header must fit in memory, too */
 };
 
 const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT] = {"BOOL", "U8",   "I8",  "I32", "I64",

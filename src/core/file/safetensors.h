@@ -22,7 +22,7 @@ typedef struct fl_safetensors_entry {
     int64_t start, bytes; /* where it lies in the data, set by open and by create */
 } fl_safetensors_entry;
 
-/* What the format calls each dtype. */
+/* The format's name of each dtype. */
 FL_OWN extern const char *const fl_safetensors_dtypes[FL_DTYPE_COUNT];
 
 /* Bytes that lie next to each other in the file, of a window of an entry: a window is so many stretches. */
@@ -90,7 +90,7 @@ fl_status fl_safetensors_write(fl_safetensors_writer *writer, const fl_safetenso
 fl_status fl_safetensors_write_window(fl_safetensors_writer *writer, const fl_safetensors_entry *entry,
                                       const void *data, const fl_window *window);
 
-/* What this process has written goes to the disk. */
+/* Flushes the bytes that this process has written to the disk. */
 fl_status fl_safetensors_flush(fl_safetensors_writer *writer);
 
 /* Puts the file in its place: data to the disk, rename, folder to the disk. On an error the target is as it was. Ends

@@ -15,7 +15,7 @@ static fl_status fail(const fl_text_file *text, const char *what)
     return fl_fail(FL_ERR_IO, "%s: %s: %s", text->who, text->path, what);
 }
 
-/* What the first bytes say that is no text. */
+/* Fails if the first bytes are those of a file that is no text. */
 static fl_status head_check(fl_text_file *text)
 {
     unsigned char head[HEAD] = {0};

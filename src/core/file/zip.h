@@ -35,7 +35,7 @@ void fl_zip_close(fl_zip *zip); /* takes NULL */
 
 /* ---- writing ---- */
 
-/* What an archive is made of, in memory of the caller: fl_zip_local comes before the bytes of each member, all the
+/* The parts of an archive, in memory of the caller: fl_zip_local comes before the bytes of each member, all the
 ** fl_zip_central behind the last one, and fl_zip_end ends it. Sizes of 4 GiB and more are written as zip64. */
 enum { FL_ZIP_RECORD = 128 /* bytes at most that each of them writes, without the name */ };
 int fl_zip_local(unsigned char *out, const fl_zip_member *member);

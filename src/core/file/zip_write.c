@@ -13,8 +13,8 @@ static int put(unsigned char *out, int64_t value, int bytes)
 
 static bool is_large(const fl_zip_member *m) { return m->size >= UINT32_MAX || m->packed >= UINT32_MAX; }
 
-/* What the local and the central record have in common: from the version that is needed to the length of the extra
-** field. The date is the first one that the format has. */
+/* The fields that the local and the central record have in common: from the version that is needed to the length of the
+** extra field. The date is the first one that the format has. */
 static int put_common(unsigned char *out, const fl_zip_member *m, bool large, int extra)
 {
     unsigned char *at = out;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the linear step and the activation become. */
+/* The op that replaces the linear step and the activation; NULL: none. */
 static const fl_op *joined_op(const fl_step *activation)
 {
     fl_dtype dtype = activation->operands[activation->nin].meta->dtype;

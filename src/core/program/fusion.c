@@ -110,7 +110,7 @@ static int uses_within(const struct pass *pass, const struct group *group, int s
     return uses;
 }
 
-/* What flow.explain and a trace say of the step. */
+/* The report of the step for flow.explain and a trace. */
 static fl_status set_report(const struct pass *pass, const struct group *group, const fl_step *fold, fl_step *step)
 {
     fl_chain_pass *report = &step->fused->pass;

@@ -110,7 +110,7 @@ static int report_of(const struct plan *plan, const fl_step *step, int settled)
     return last;
 }
 
-/* What the step writes depends on what it takes, and on its own report: number `own`. (Boxing makes certain of its
+/* The results of the step depend on its operands, and on its own report: number `own`. (Boxing makes certain of its
 ** operand.) */
 static void pass_report(const struct plan *plan, const fl_step *step, int settled, int own)
 {
@@ -315,7 +315,7 @@ static bool record_step(fl_graph *graph, fl_step *step)
     return !step->alone;
 }
 
-/* What the step writes depends on the checks of what it takes, and on its own; checks: by slot. */
+/* The results of the step depend on the checks of its operands, and on its own; checks: by slot. */
 static void pass_checks(unsigned *checks, const fl_step *step, unsigned own)
 {
     for (int i = 0; i < step->nin + step->nout; i++)
@@ -376,7 +376,7 @@ static bool is_right(fl_graph *graph, const fl_program *program)
     return same;
 }
 
-/* What kernels do may depend on their addresses: they were issued with these before. */
+/* True if the kernels were issued with these addresses before, on which they may depend. */
 static bool may_record(const fl_graph *graph, const fl_program *program)
 {
     for (int i = 0; i < graph->slot_count; i++) {

@@ -20,7 +20,7 @@ typedef struct fl_graph {
     /* slots that steps outside of it use too, or that come from outside */
     int slot_count;
     int *slots;
-    bool *read, *written; /* read: what it held before the graph */
+    bool *read, *written; /* read: its value from before the graph */
     unsigned *checks;     /* of the launch, which its value depends on (fl_task.checks) */
     const char **data;
     fl_var **vars; /* that reads and writes were made from */

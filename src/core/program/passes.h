@@ -83,7 +83,7 @@ fl_status fl_pass_common(fl_program *program);
 /* Steps whose results nothing uses go. */
 fl_status fl_pass_dead(fl_program *program);
 
-/* What is added up from parts with zeros around them is written part by part. */
+/* A sum of parts padded with zeros is written part by part. */
 fl_status fl_pass_parts(fl_program *program);
 
 /* Results that are cheap are computed again after the step where most memory is in use. */

@@ -53,13 +53,13 @@ typedef struct fl_piece {
     int *inputs, *results;              /* owned; values */
     int input_count, result_count;
     int failures; /* recordings that began after it, in vain */
-    bool is_last; /* what comes after it is not recorded */
+    bool is_last; /* the calls after it are not recorded */
 } fl_piece;
 
 fl_piece *fl_piece_new(fl_piece *parent);
 void fl_piece_free(fl_piece *piece); /* with those after it */
 
-/* What is known of value `id` on the path that ends with the piece. */
+/* The record of value `id` on the path that ends with the piece. */
 fl_piece_value *fl_piece_value_of(fl_piece *piece, int id);
 
 fl_status fl_piece_add_value(fl_piece *piece, const fl_piece_value *value);

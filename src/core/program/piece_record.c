@@ -165,7 +165,7 @@ static bool *flags_of_values(const fl_request *request)
     return flags;
 }
 
-/* What was written in place has a history, and with it all that shares its memory. That of a tensor from outside would
+/* A value written in place has a history, and so have all that share its memory. That of a tensor from outside would
 ** have to outlive the call. */
 static fl_status keep_turned(fl_piece_call *call, const bool *before, int count)
 {

@@ -18,7 +18,7 @@
 /* The pieces of a function for arguments of certain metas. */
 typedef struct fl_pieces fl_pieces;
 
-/* What the host does for a call. */
+/* The functions of the host, called for a call. */
 typedef struct fl_pieces_host {
     void (*collect)(void *context, bool all); /* garbage, young or all: tensors nobody holds are gone */
     void (*stopped)(void *context);           /* nothing is answered any more */

@@ -24,7 +24,7 @@
 
 struct pass {
     fl_program *program;
-    const fl_meta **boxed; /* by slot: what boxing made there, borrowed; NULL: none */
+    const fl_meta **boxed; /* by slot: the meta of boxing's result there, borrowed; NULL: none */
     int *seen;             /* by slot: the last turn in which it was counted */
     int turn;
 };

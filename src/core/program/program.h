@@ -31,7 +31,7 @@ bool fl_program_is_recording(void);
 /* No program will come of the recording: what cannot be recorded was met. */
 bool fl_program_has_failed(void);
 
-/* What cannot be recorded, "a file is read": an error that says so; FL_OK where nothing is recorded. */
+/* For what cannot be recorded ("a file is read"): the error with that text; FL_OK where nothing is recorded. */
 fl_status fl_program_refuse(const char *what);
 
 /* The step that was recorded last takes its attributes from the host at every run, as number `id`; -1: no step was
@@ -84,11 +84,11 @@ typedef struct fl_program_facts {
     int64_t bytes_in_place; /* the same, where an operand that is not used any more gives its memory */
     int64_t bytes_shared;   /* the block that they share by lifetime */
     int64_t bytes_least;    /* of the shared ones, the most that live at one time: no block is smaller */
-    int64_t bytes_own;      /* what lies outside of it: results, gradients, what is moved */
+    int64_t bytes_own;      /* memory outside of it: results, gradients, moved tensors */
 } fl_program_facts;
 void fl_program_facts_get(fl_program_facts *out, const fl_program *program);
 
-/* What replays on devices issued, in this process. */
+/* The launches of replays on devices, in this process. */
 typedef struct fl_program_counts {
     int64_t steps;      /* by themselves */
     int64_t graphs;     /* launches of several steps at once */

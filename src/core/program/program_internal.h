@@ -142,7 +142,7 @@ struct fl_program {
     int slot_count, slot_room;
     fl_step *steps;
     int step_count, step_room;
-    fl_step *retired; /* what fused steps consist of: they hold what those point to */
+    fl_step *retired; /* the steps that were fused: they own what fused steps point to */
     int retired_count, retired_room;
     fl_program_leaf *leaves;
     int leaf_count, leaf_room;

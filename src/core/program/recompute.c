@@ -94,7 +94,7 @@ static int find_peak(const struct recompute *r)
 
 /* ---- what can be computed again ---- */
 
-/* What a second run reads and makes: of a step, or of the activation alone where a step keeps the product before it. */
+/* The operands and results of a second run: of a step, or of its activation alone where it keeps the product. */
 struct second {
     const fl_program_operand *in, *out;
     int nin, nout;
@@ -149,7 +149,7 @@ static int use_after(const struct recompute *r, int peak, const struct second *s
     return -1;
 }
 
-/* What is read is the same before step `again` as at step n, and in memory. */
+/* True if the operands are the same before step `again` as at step n, and in memory. */
 static bool can_run_before(const struct recompute *r, int n, int again, const struct second *second)
 {
     for (int i = 0; i < second->nin; i++) {
@@ -161,7 +161,7 @@ static bool can_run_before(const struct recompute *r, int n, int again, const st
     return true;
 }
 
-/* What lives through the peak of what step n makes. */
+/* The bytes of step n's results that are live at the peak. */
 static int64_t bytes_waiting(const struct recompute *r, int peak, const struct second *second)
 {
     int64_t bytes = 0;

@@ -49,7 +49,7 @@ void fl_recording_gradient(const fl_tensor *tensor, fl_grad_access access)
     fl_recording_now.closing = false;
 }
 
-/* What becomes of the gradients. A leaf that the function itself made is gone or is an error of its own. */
+/* Records the leaves' gradients at the end. A leaf that the function itself made is gone or is an error of its own. */
 static fl_status close_leaves(void)
 {
     fl_program *p = fl_recording_now.program;

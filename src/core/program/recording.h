@@ -44,7 +44,7 @@ fl_status fl_recording_rebuild(int bits);
 /* A new slot for the memory of the tensor. */
 fl_status fl_recording_add(int *out, fl_slot_role role, fl_tensor *tensor, int index);
 
-/* What is not known by now comes from outside. */
+/* The slot of the tensor. One that is not known yet comes from outside. */
 fl_status fl_recording_slot(int *out, fl_tensor *tensor);
 
 fl_status fl_recording_operand(fl_program_operand *out, fl_tensor *tensor);

@@ -51,7 +51,7 @@ fl_var *fl_slot_var(fl_slot *slot) { return slot->role == FL_SLOT_SHARED ? &slot
 
 static bool is_on_host(const fl_slot *slot) { return slot->meta->placement->type == FL_CPU; }
 
-/* What comes from outside is there, and free to be written. */
+/* Waits until a tensor from outside has its value, and may be written. */
 static fl_status make_ready(const fl_slot *slot)
 {
     fl_var *var = &slot->tensor->storage->var;
@@ -97,7 +97,7 @@ static fl_status take_block(fl_program *program)
     return FL_OK;
 }
 
-/* What a run took is given back; what it wrote, or would have written, has a new version. */
+/* Ends a run: its memory is given back; slots that it wrote, or would have written, get a new version. */
 static void leave(fl_program *program)
 {
     for (int i = 0; i < program->slot_count; i++) {
@@ -191,7 +191,7 @@ static unsigned flags_of(const fl_step *step)
     return flags;
 }
 
-/* What the step reads, but for what it writes, and what it writes; lists of as many as it has operands. */
+/* The variables that the step reads and does not write, and those it writes; lists of as many as it has operands. */
 static void collect_vars(const fl_program *program, const fl_step *step, fl_var **reads, int *read_count,
                          fl_var **writes, int *write_count)
 {
@@ -236,7 +236,7 @@ static fl_status issue(fl_program *program, fl_step *step)
 
 /* ---- fused steps ---- */
 
-/* What a reduction takes its elements from. */
+/* The source of a reduction's elements. */
 struct source {
     fl_source source; /* first */
     const fl_step *step;
@@ -323,7 +323,7 @@ static void drop(fl_slot *slot)
     slot->tensor = NULL;
 }
 
-/* What boxing does with the slot is done. */
+/* Waits until boxing has ended with the slot. */
 static fl_status wait_for(const fl_slot *slot)
 {
     FL_TRY(fl_engine_wait_var(&slot->tensor->storage->var));
@@ -359,7 +359,7 @@ static fl_status fail_at(const fl_step *step, fl_status status)
     return *step->line ? fl_fail_prefix(status, "captured at %s: ", step->line) : status;
 }
 
-/* What the step consists of: itself, or steps that run in one pass. */
+/* The parts of the step: itself, or steps that run in one pass. */
 static const fl_step *parts_of(int *count, const fl_program *program, const fl_step *step)
 {
     *count = step->kind == FL_STEP_FUSED ? step->fused->pass.count : 1;
@@ -440,7 +440,7 @@ static inline fl_status run_once(const struct run *run, fl_step *step, bool watc
     return FL_UNLIKELY(fl_loss_any()) && status == FL_OK ? check_losses(run->program, step) : status;
 }
 
-/* What is missing and replaced by the step has a value again, or the error of the step. */
+/* A poisoned variable that the step replaces gets a value again, or the error of the step. */
 static fl_status run_healing(const struct run *run, fl_step *step, bool watched)
 {
     fl_var *var;
@@ -467,7 +467,7 @@ static fl_status run_range(const struct run *run, int from, int past)
     return FL_OK;
 }
 
-/* What the host does for the steps of a graph, but for memory that is dropped: that is after the launch. *past: before
+/* The host's work for the steps of a graph, except that memory is dropped after the launch. *past: before
 ** the step that fails, or after all. */
 static fl_status prepare_graph(const struct run *run, const fl_graph *graph, int *past)
 {

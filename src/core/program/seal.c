@@ -265,7 +265,7 @@ static fl_status put_slot(struct list *list, fl_step_kind kind, int slot)
     return put(list, &(fl_step){.kind = kind, .slot = slot, .live = -1, .draw = -1, .line = ""});
 }
 
-/* What boxing has begun with a slot, and no step has waited for: bits of `begun`. */
+/* Accesses that boxing has begun to a slot, and no step has waited for: bits of `begun`. */
 enum { BEING_READ = 1, BEING_WRITTEN = 2 };
 
 /* A kernel on the host needs what it reads to be there, and what it writes not to be read any more. (Devices order this

@@ -30,7 +30,7 @@ typedef struct fl_tally_move {
     char line[FL_TALLY_LINE], tensor[FL_TALLY_TENSOR]; /* "a.lua:7"; "float32[8, 6] P -> B" */
 } fl_tally_move;
 
-/* What a storage holds. FL_TALLY_KEPT: it was there at the beginning, and nothing else is known of it. */
+/* The contents of a storage. FL_TALLY_KEPT: it was there at the beginning, and nothing else is known of it. */
 typedef enum fl_tally_tag {
     FL_TALLY_TEMPORARY,
     FL_TALLY_BOXED,
@@ -60,7 +60,7 @@ fl_status fl_tally_open(int ranks_per_host, int64_t memory);
 /* The stretch begins here, anew where it had begun. */
 void fl_tally_begin(void);
 
-/* What the storage of a tensor on FL_META holds, also in the past. */
+/* Sets the tag of the storage of a tensor on FL_META, also for the time before. */
 void fl_tally_tag_tensor(const fl_tensor *tensor, fl_tally_tag tag);
 
 /* The stretch so far. Arrays belong to the tally until fl_tally_begin. FL_ERR_MEMORY: something was not counted. */

@@ -39,7 +39,7 @@ fl_status fl_bpe_merge(fl_bpe *bpe, const char *left, size_t left_size, const ch
 /* When tokens and merges are complete: the tables that follow from them. */
 fl_status fl_bpe_seal(fl_bpe *bpe);
 
-/* What a thread needs to encode: results of short pieces, and room for long ones. Starts as {0}. */
+/* The state of a thread that encodes: results of short pieces, and room for long ones. Starts as {0}. */
 typedef struct fl_bpe_work {
     struct fl_bpe_known *known; /* owned */
     int32_t *symbols;           /* owned; six numbers for each of room */

@@ -17,7 +17,7 @@ typedef enum fl_cut_kind {
     FL_CUT_METASPACE /* replaces spaces by `string`, puts it in front, cuts before it */
 } fl_cut_kind;
 
-/* What becomes of a match. */
+/* The treatment of a match. */
 typedef enum fl_cut_behavior {
     FL_CUT_REMOVED,
     FL_CUT_ISOLATED,
@@ -31,7 +31,7 @@ typedef enum fl_cut_prepend { FL_PREPEND_ALWAYS, FL_PREPEND_FIRST, FL_PREPEND_NE
 typedef struct fl_cut {
     fl_cut_kind kind;
     fl_cut_behavior behavior;
-    bool invert; /* what does not match is the match */
+    bool invert; /* the text between matches is the match */
     bool cuts;   /* metaspace: cut before the string */
     fl_cut_prepend prepend;
     fl_scan scan;

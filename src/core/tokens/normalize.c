@@ -10,7 +10,7 @@
 
 /* ---- utf8proc ---- */
 
-/* What is used of utf8proc.h (version 2), declared here so that building needs no package. */
+/* The parts of utf8proc.h (version 2) that are used, declared here so that building needs no package. */
 enum { STABLE = 2, COMPAT = 4, COMPOSE = 8, DECOMPOSE = 16, CATEGORY_MN = 6, CATEGORY_ME = 8 };
 
 static struct {

@@ -30,7 +30,7 @@ typedef struct fl_normalize {
 
 void fl_normalize_free(fl_normalize *step);
 
-/* What the kind needs of utf8proc; FL_ERR_MISSING names the package. */
+/* Opens utf8proc where the kind needs it; FL_ERR_MISSING names the package. */
 fl_status fl_normalize_open(fl_normalize_kind kind);
 
 /* Writes the text, which is UTF-8, as the step makes it, in place of what `out` holds. begins: it is the beginning of

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* What is used of pcre2.h (version 10), declared here so that building needs no package. */
+/* The parts of pcre2.h (version 10) that are used, declared here so that building needs no package. */
 enum {
     MULTILINE = 0x400,
     UCP = 0x20000,

@@ -20,7 +20,7 @@ fl_status fl_tokenizer_read(fl_tokenizer **out, const char *path);
 fl_status fl_tokenizer_read_pair(fl_tokenizer **out, const char *vocab, const char *merges);
 void fl_tokenizer_free(fl_tokenizer *tokenizer);
 
-/* What encoding needs that is of one thread: results of before, and room. */
+/* The state of encoding that one thread has: earlier results, and scratch memory. */
 typedef struct fl_tokenizer_work fl_tokenizer_work;
 
 /* One text. dtype: FL_INT64 or FL_INT32. One thread at a time. */

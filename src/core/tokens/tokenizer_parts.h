@@ -67,8 +67,8 @@ fl_status fl_tokenizer_add_text(const fl_tokenizer *tokenizer, fl_tokenizer_work
 fl_status fl_tokenizer_ids_tensor(fl_tensor **out, const fl_tokenizer *tokenizer, const fl_ids *ids, bool add_special,
                                   fl_dtype dtype);
 
-/* What may stand behind a letter or digit of ASCII where a text can be cut so that its parts have the tokens of the
-** whole: "" (nowhere is known), " " or " \n". */
+/* The characters that may stand behind a letter or digit of ASCII where a text can be cut so that its parts have the
+** tokens of the whole: "" (nowhere is known), " " or " \n". */
 const char *fl_tokenizer_cuts(const fl_tokenizer *tokenizer);
 
 #endif
