@@ -57,6 +57,19 @@ describe("the documents", function()
         end)
     end
 
+    for _, map in ipairs {{"README.md", "`src/core/(%w+)`"}, {"CONTRIBUTING.md", "\n| `(%w+)` |"}} do
+        local document, row = table.unpack(map)
+        it("have a row for every folder of src/core, in " .. document, function()
+            local rows = {}
+            for folder in read(document):gmatch(row) do rows[folder] = true end
+            rows.api = true     -- CONTRIBUTING.md has it in a table of its own
+            for _, path in ipairs(process.lines(process.output "ls -d src/core/*/")) do
+                local folder = path:match "([^/]+)/$"
+                assert.is_truthy(rows[folder], folder)
+            end
+        end)
+    end
+
     it("lists the packages of the Makefile", function()
         local makefile = read "Makefile"
         for list in makefile:gmatch("PACKAGES_%u+ = ([^\n]+)") do

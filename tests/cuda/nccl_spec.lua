@@ -26,7 +26,10 @@ local again = not ok and select(2, pcall(step, 1))
 local text = ("%d %s %d %d%s\n"):format(flow.rank(), message, stats.device_collectives, stats.staged_collectives, again and "\n" .. again or "")
 io.stdout:write(text)
 io.stdout:flush()
-if not ok then os.exit(0) end
+if not ok then
+    os.execute "sleep 0.5"      -- another rank began to wait later, and is ended when this one has gone
+    os.exit(0)
+end
 ]]
 
 -- Sorted lines of all ranks, without the report of a job that fails.

@@ -46,7 +46,7 @@ describe("on the GPU sorting", function()
     -- At these lengths the way changes, to a larger block or to a sort of all rows, on a GPU or in the emulation.
     cuda.it("takes rows at the borders between the ways", function()
         flow.manual_seed(5)
-        for _, dtype in ipairs(cuda.emulated and {"uint8", "float32", "int64"} or DTYPES) do
+        for _, dtype in ipairs(cuda.emulated and {"uint8", "float32"} or DTYPES) do
             for _, n in ipairs {256, 257, 1024, 1025, 2048, 2049} do both(("%s %d"):format(dtype, n), values(dtype, 2, n), 1, {n // 2 + 1}) end
             for _, n in ipairs {4096, 4097} do
                 local x = values(dtype, 2, n)
@@ -67,7 +67,7 @@ describe("on the GPU sorting", function()
 
     cuda.it("takes rows that no block sorts at once", function()
         flow.manual_seed(2)
-        for _, dtype in ipairs {"uint8", "bfloat16", "float32", "float64"} do
+        for _, dtype in ipairs(cuda.emulated and {"bfloat16", "int64"} or {"uint8", "bfloat16", "float32", "float64"}) do
             both(dtype .. " one row", values(dtype, 2049), 0, {1, 17, 1024, 1025})
             both(dtype .. " rows", values(dtype, 3, 2500), 1, {5, 2000})
             both(dtype .. " columns", values(dtype, 2500, 2), 0, {9})
