@@ -111,6 +111,8 @@ for _, name in ipairs(sorted_keys(optim)) do
     local is_optimizer = type(optim[name]) == "table" and rawget(optim[name], "defaults")
     if is_optimizer then kind(name, function() return optimizer(name) end, optimizer_digest, function(opt) opt:step() end) end
 end
+kind("PackedSequence", function() return nn.utils.rnn.pack_sequence {flow.ones(3, 2), flow.ones(1, 2)} end, function(p) return tostring(p.data) end,
+    function(p) nn.utils.rnn.pad_packed_sequence(p) end)
 kind("GradScaler", function() return flow.GradScaler() end)
 kind("Scheduler", function() return optim.Scheduler(optimizer("SGD"), optim.schedule.step(2, 0.5)) end,
     function(s) return table_digest(s:state_dict().rates) .. s:state_dict().steps .. optimizer_digest(s.optimizer) end, function(s) s:step() end)

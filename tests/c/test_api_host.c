@@ -233,6 +233,33 @@ static void test_priorities(void)
     FAILS(flow_push(&task), FLOW_ERR_VALUE, "flow_push: priority must be 1, 0 or -1, got 2");
 }
 
+/* A task is refused what an op is refused: memory that the host has mapped, and a result that has a gradient. */
+static void refuses_what_ops_may_not(void)
+{
+    void *data;
+    flow_tensor *c, *h;
+    flow_task task = {.name = "late", .run = add_up, .reads = &c, .read_count = 1};
+    OK(flow_empty(&c, &(flow_spec){.ndim = 1, .shape = (int64_t[]){2}}));
+    OK(flow_map(&data, c, FLOW_WRITE));
+    memset(data, 0, 2 * sizeof(float));
+    FAILS(flow_push(&task), FLOW_ERR_STATE,
+          "flow_push: a tensor of reads is mapped for writing by the host; call flow_unmap first");
+    OK(flow_unmap(c, FLOW_WRITE));
+    task = (flow_task){.name = "late", .run = add_up, .writes = &c, .write_count = 1};
+    OK(flow_map(&data, c, FLOW_READ));
+    FAILS(flow_push(&task), FLOW_ERR_STATE,
+          "flow_push: a tensor of writes is mapped for reading by the host; call flow_unmap first");
+    OK(flow_unmap(c, FLOW_READ));
+    OK(flow_require_grad(c, true));
+    OK(flow_call(&h, 1, "mul", FLOW_ARGS(flow_of(c), flow_float(2))));
+    task.writes = &h;
+    FAILS(flow_push(&task), FLOW_ERR_STATE,
+          "flow_push: tensor 0 of writes requires grad, which a task has none for; flow_call \"detach\" gives one "
+          "without");
+    flow_unref(c);
+    flow_unref(h);
+}
+
 static void test_tasks(void)
 {
     float read[3];
@@ -293,6 +320,7 @@ static void test_tasks(void)
     FAILS(flow_wait(x), FLOW_ERR_COMM, "peer: the peer hung up");
     flow_sync();
 
+    refuses_what_ops_may_not();
     FAILS(flow_push(&(flow_task){.name = "none"}), FLOW_ERR_VALUE,
           "flow_push: a task has either run or start; 'none' has none");
     FAILS(flow_push(&(flow_task){.run = add_up}), FLOW_ERR_VALUE, "flow_push: name is NULL");

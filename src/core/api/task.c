@@ -7,6 +7,7 @@
 #include "api.h"
 #include "core/process.h"
 #include "core/tasks.h"
+#include "dispatch/mapped.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -98,7 +99,7 @@ static fl_status lane_for(int *out, const flow_task *task)
     return FL_OK;
 }
 
-static fl_status check_tensors(flow_tensor *const *tensors, int count, const char *name)
+static fl_status check_tensors(flow_tensor *const *tensors, int count, const char *name, bool writes)
 {
     char text[FL_META_TEXT];
     if (count < 0) return fl_fail(FL_ERR_VALUE, "flow_push: %d tensors in %s", count, name);
@@ -109,6 +110,12 @@ static fl_status check_tensors(flow_tensor *const *tensors, int count, const cha
         if (t->meta->placement->type != FL_CPU)
             return fl_fail(FL_ERR_STATE, "flow_push: tensor %d of %s, %s, is not on the CPU", i, name,
                            fl_meta_placed_text(text, t->meta));
+        FL_TRY(fl_mapped_check_task("flow_push", name, t, writes));
+        if (writes && fl_requires_grad(t))
+            return fl_fail(FL_ERR_STATE,
+                           "flow_push: tensor %d of writes requires grad, which a task has none for; flow_call "
+                           "\"detach\" gives one without",
+                           i);
     }
     return FL_OK;
 }
@@ -122,8 +129,8 @@ static fl_status check_task(const flow_task *task)
                        task->run ? "both" : "none");
     if (task->priority < -1 || task->priority > 1)
         return fl_fail(FL_ERR_VALUE, "flow_push: priority must be 1, 0 or -1, got %d", task->priority);
-    FL_TRY(check_tensors(task->reads, task->read_count, "reads"));
-    return check_tensors(task->writes, task->write_count, "writes");
+    FL_TRY(check_tensors(task->reads, task->read_count, "reads", false));
+    return check_tensors(task->writes, task->write_count, "writes", true);
 }
 
 static bool holds(fl_var *const *list, int count, const fl_var *var)

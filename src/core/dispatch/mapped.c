@@ -26,6 +26,14 @@ fl_status fl_mapped_check_out(const fl_op *op, const fl_tensor *out)
     return access ? fail(op, "", "out", access) : FL_OK;
 }
 
+fl_status fl_mapped_check_task(const char *who, const char *list, const fl_tensor *tensor, bool writes)
+{
+    int access = tensor->storage ? tensor->storage->mapped : 0;
+    if (!(access & FL_MAPPED_WRITE) && !(access && writes)) return FL_OK;
+    return fl_fail(FL_ERR_STATE, "%s: a tensor of %s is mapped for %s by the host; call flow_unmap first", who, list,
+                   access & FL_MAPPED_WRITE ? "writing" : "reading");
+}
+
 fl_status fl_mapped_check(const fl_op *op, const fl_operand *in, int nin, bool in_place)
 {
     if (!mapped) return FL_OK;

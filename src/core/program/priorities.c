@@ -3,16 +3,21 @@
 **
 ** It goes directly ahead of the first one that it overtakes: as far as its operand is there, past none of its own
 ** priority or a higher one, and while it costs no more memory than collectives.c may take. All of its ranks have to do
-** the same, and not one asks another: each decides by what it knows that all know. These are the ops on tensors of the
-** ranks' own placement, which all of them carry out in the same order. What else is in a rank's list (local tensors,
-** tensors of other ranks) may be missing in another's. Therefore:
-** - a boxing overtakes such as leave a tensor on the same ranks as itself does. Others are passed, whatever their
-**   priority: one that goes ahead of another at whose place all its ranks are, is between the same two for everybody.
-** - bytes are those of the first rank's part, which is the largest, and those of tensors on these ranks.
+** the same, and not one asks another: each decides by what all have. These are the ops on tensors of the ranks' own
+** placement, which all of them carry out in the same order. The rest of a rank's list may be missing in another's: local
+** tensors, tensors of other ranks, boxing in which no ranks meet, kernels of a part without elements. Therefore:
+** - a boxing overtakes those that begin and end on the ranks that it begins and ends on itself. Others are passed,
+**   whatever their priority: one that goes ahead of another at whose place all its ranks are, is between the same two
+**   for everybody.
+** - bytes are those of the first rank's part, which is the largest, of what boxing among these ranks has made.
+** - an op of which this rank has no element is known by its note (fl_step.makes, fl_step.used), and the host's place of a
+**   kernel that this rank has no part in (absent) is passed like that kernel.
 ** - a function with a local tensor as an argument keeps the script's order: its shape may make one rank record the
 **   function while others replay it, and what is recorded is carried out in that order. So does one that is not strict:
 **   where it is cut into pieces depends on what a rank reads.
 ** - this is the first pass: the others look at bytes of this rank's parts and at results that this rank uses.
+** What one rank alone does between the boxings, such as a write into its part or a function of the host, is not known to
+** the others: if it stops a boxing there, the next meeting is an error.
 ** A replay notes what overtakes and what is overtaken in the history. If ranks follow different orders after all (one
 ** captures a function and another does not), each of these meetings is an error, also where all shapes are equal.
 */
@@ -54,8 +59,10 @@ static bool meets_among(const fl_step *step, const fl_placement *p)
         && same_ranks(step->operands[1].meta->placement, p);
 }
 
+/* A rank that has no element of a result makes no kernel of its step, but has the slot. */
 static bool writes(const fl_step *step, int slot)
 {
+    if (step->kind == FL_STEP_PASSED && step->makes == slot) return true;
     for (int i = 0; i < step->nin + step->nout; i++)
         if (step->operands[i].written && step->operands[i].slot == slot) return true;
     return false;
@@ -84,18 +91,23 @@ static size_t limit_among(const struct pass *pass, const fl_placement *ranks)
     return 2 * largest + largest / 2;
 }
 
-/* Bytes that boxing has made among these ranks for the step, and that were not counted in this turn. */
+/* Bytes of slot i, where boxing has made it among these ranks and it was not counted in this turn. */
+static size_t bytes_boxed_at(struct pass *pass, int i, const fl_placement *ranks)
+{
+    const fl_meta *boxed = i >= 0 && pass->seen[i] != pass->turn ? pass->boxed[i] : NULL;
+    if (!boxed || !same_ranks(boxed->placement, ranks)) return 0;
+    pass->seen[i] = pass->turn;
+    return bytes_of_first_part(boxed);
+}
+
+/* Of all that the step uses. */
 static size_t bytes_boxed_for(struct pass *pass, const fl_step *step, const fl_placement *ranks)
 {
     size_t bytes = 0;
-    for (int i = 0; i < step->nin + step->nout; i++) {
-        const fl_program_operand *o = &step->operands[i];
-        if (o->slot < 0 || o->meta->is_local || pass->seen[o->slot] == pass->turn) continue;
-        const fl_meta *boxed = pass->boxed[o->slot];
-        if (!boxed || !same_ranks(boxed->placement, ranks)) continue;
-        pass->seen[o->slot] = pass->turn;
-        bytes += bytes_of_first_part(boxed);
-    }
+    for (int i = 0; i < step->nin + step->nout; i++)
+        if (step->operands[i].slot >= 0 && !step->operands[i].meta->is_local)
+            bytes += bytes_boxed_at(pass, step->operands[i].slot, ranks);
+    for (int i = 0; i < step->used_count; i++) bytes += bytes_boxed_at(pass, step->used[i], ranks);
     return bytes;
 }
 
@@ -111,7 +123,7 @@ static int first_overtaken(struct pass *pass, int n)
     pass->turn++;
     for (int k = n - 1; k >= 0; k--) {
         const fl_step *step = &steps[k];
-        if (step->kind == FL_STEP_HOST || writes(step, box->operands[0].slot)) break;
+        if ((step->kind == FL_STEP_HOST && !step->absent) || writes(step, box->operands[0].slot)) break;
         if (meets_among(step, ranks)) {
             if (step->priority >= box->priority) break;
             first = k;
@@ -144,7 +156,7 @@ static fl_status look_at_boxings(struct pass *pass)
         FL_TRY(fl_step_find_meeting(step));
         for (int k = n - 1; k >= 0 && !step->turn; k--)
             if (meets_among(&p->steps[k], step->operands[0].meta->placement)) step->turn = p->steps[k].turn + 1;
-        pass->boxed[step->operands[1].slot] = step->operands[1].meta;
+        if (step->meets) pass->boxed[step->operands[1].slot] = step->operands[1].meta;
     }
     return FL_OK;
 }

@@ -64,7 +64,14 @@ typedef fl_status (*fl_program_host)(void *context, int id, const fl_op *op, fl_
 /* True if leaves have gradients, and require grad, as they did when it was recorded. */
 bool fl_program_fits(fl_program *program);
 
-/* args: as many as were recorded, of the same metas and strides. results: room for them, one reference each. */
+/* True if the two lie in the same bytes, as far as their extents tell. */
+bool fl_tensors_overlap(const fl_tensor *a, const fl_tensor *b);
+
+/* The first of the arguments that has bytes in common with another one, or with what the program reaches from outside,
+** where one of the two is written: the program must not run on these. -1: there is none. NULL among args: a number. */
+int fl_program_shares(const fl_program *program, fl_tensor *const *args);
+
+/* args: as many as were recorded, of the same metas and strides, without such. results: room for them, one reference each. */
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
                          void *context);
 

@@ -126,7 +126,11 @@ int64_t fl_program_length(void) { return fl_recording_now.program ? fl_recording
 
 fl_status fl_program_mark_live(int id, int64_t since)
 {
-    if (fl_recording_now.program->step_count == since) return fl_program_mark_host(id);
+    if (fl_recording_now.program->step_count == since) {
+        FL_TRY(fl_program_mark_host(id));
+        fl_recording_now.program->steps[since].absent = true;
+        return FL_OK;
+    }
     if (fl_recording_now.program->step_count != since + 1)
         return fl_fail(FL_ERR_STATE, "capture: an op whose numbers change must be one kernel");
     fl_recording_now.program->steps[since].live = id;

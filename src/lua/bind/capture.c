@@ -174,8 +174,11 @@ static int captured_call(lua_State *L)
     if (c->splits && !is_part && count <= FL_CAPTURE_ARGS) return fl_captured_split(L, 1, c, 2, count);
     if (!c->splits && !is_part) {
         fl_captured_version *v = find(L, 1, c, 2, count);
-        if (FL_LIKELY(v && !fl_program_is_busy(v->program))) return fl_captured_replay(L, 1, v, 2);
+        bool shares = v && fl_captured_shares(L, v, 2);
+        if (FL_LIKELY(v && !shares && !fl_program_is_busy(v->program))) return fl_captured_replay(L, 1, v, 2);
         check_arguments(L, 2, count);
+        if (!shares && !c->reads_overlapping && fl_captured_overlap(L, 2, count))
+            return fl_captured_call_overlapping(L, c, count);
         if (!v) return fl_captured_record(L, 1, c, 2, count);
     }
     lua_getiuservalue(L, 1, FL_CAPTURED_FUNCTION);

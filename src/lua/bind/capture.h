@@ -50,8 +50,9 @@ typedef struct fl_captured_version {
 
 typedef struct fl_captured {
     bool strict;
-    bool splits;    /* it reads values: it is captured in pieces */
-    int made_state; /* recordings in vain, because the function kept what it made */
+    bool splits;            /* it reads values: it is captured in pieces */
+    bool reads_overlapping; /* the last call with such arguments wrote none: they may be recorded */
+    int made_state;         /* recordings in vain, because the function kept what it made */
     int captures;
     uint64_t clock;
     fl_captured_version versions[FL_CAPTURE_VERSIONS];
@@ -84,6 +85,17 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
 
 /* Runs the function, recorded, and pushes what it returns. */
 int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first, int count);
+
+/* ---- arguments in shared memory (capture_shared.c) ---- */
+
+/* True if two of the arguments have bytes in common. */
+bool fl_captured_overlap(lua_State *L, int first, int count);
+
+/* The first argument, from 1, that keeps the version's program from running (fl_program_shares); 0: there is none. */
+int fl_captured_shares(lua_State *L, const fl_captured_version *version, int first);
+
+/* Calls the function at 1 with the arguments behind it, and notes whether it writes them. */
+int fl_captured_call_overlapping(lua_State *L, fl_captured *captured, int count);
 
 /* Runs the function, captured in pieces, and pushes what it returns. */
 int fl_captured_split(lua_State *L, int self, fl_captured *captured, int first, int count);

@@ -348,6 +348,17 @@ static fl_status write_back(struct recording *recording)
     return FL_OK;
 }
 
+/* What the function did with a copy, it did not do with the same memory that it reaches by itself. */
+static void check_memory(lua_State *L, struct recording *recording)
+{
+    const int shared = fl_captured_shares(L, recording->version, recording->first);
+    if (shared)
+        FL_RAISE(L,
+                 "capture: argument %d lies in memory that the function also gets in another way, and writes; pass "
+                 "x:clone(), or let it reach that memory in one way",
+                 shared);
+}
+
 /* A result that is the copy of an argument, or a view of it, becomes that of the argument itself. */
 static fl_status give_argument(const struct recording *recording, fl_tensor **result)
 {
@@ -495,6 +506,11 @@ static bool end_recording(lua_State *L, fl_captured *captured, struct recording 
     }
     collect_garbage(L, results);
     fl_status status = fl_program_end(&recording->version->program, &held, results->at, results->count);
+    if (status == FL_OK && makes_state) { /* none of it here: other ranks hold some, and record the next call too */
+        fl_program_free(recording->version->program);
+        recording->version->program = NULL;
+        return false;
+    }
     if (status == FL_OK) {
         captured->made_state = 0;
         return true;
@@ -573,6 +589,7 @@ int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first,
     }
     recording.results.boxes = boxes;
     bool recorded = end_recording(L, captured, &recording);
+    if (recorded) check_memory(L, &recording);
     FL_CHECK(L, write_back(&recording));
     FL_CHECK(L, give_arguments(L, &recording));
     fl_captured_version *kept = recorded ? place_of_new(L, self, captured) : NULL;
