@@ -42,19 +42,10 @@ static const struct {
 static fl_call_entry **table;
 static size_t table_size, entries;
 
-/* Ops that calls from scripts become: they check what they get. Others without a name in scripts trust callers. */
+/* Hidden ops that are not marked trust callers. */
 static bool may_call(const fl_op *op, bool of_program)
 {
-    static const char *const of_scripts[] = {"max_all",     "min_all",       "max_axis",       "min_axis", "median_all",
-                                             "median_axis", "nanmedian_all", "nanmedian_axis", "nonzero"};
-    static const char *const of_programs[] = {"to_global",   "to_local",    "to_device", "from_local",
-                                              "linear_relu", "linear_gelu", "wrap_index"};
-    if (!(op->flags & FL_OP_HIDDEN)) return true;
-    for (size_t i = 0; i < sizeof of_scripts / sizeof *of_scripts; i++)
-        if (strcmp(of_scripts[i], op->name) == 0) return true;
-    for (size_t i = 0; of_program && i < sizeof of_programs / sizeof *of_programs; i++)
-        if (strcmp(of_programs[i], op->name) == 0) return true;
-    return false;
+    return !(op->flags & FL_OP_HIDDEN) || op->flags & (FL_OP_BY_NAME | (of_program ? FL_OP_BY_STEP : 0));
 }
 
 bool fl_call_is_placed(const fl_op *op)

@@ -18,6 +18,7 @@ typedef struct fl_call_form {
 typedef struct fl_call_method {
     const char *name, *sig;
     fl_status (*call)(flow_tensor **out, int count, const flow_arg *args, int nargs);
+    bool detaches; /* its result is the operand without a history: the one method that is a step of programs */
 } fl_call_method;
 
 /* NULL: there is none. */

@@ -234,10 +234,10 @@ static fl_status call_detach(flow_tensor **out, int count, const flow_arg *args,
 const fl_call_method *fl_call_method_find(const char *name)
 {
     static const fl_call_method methods[] = {
-        {"split", "split(x, size: int or ints, axis: axis = 0)", call_split},
-        {"chunk", "chunk(x, count: int, axis: axis = 0)", call_chunk},
-        {"to", "to(x, dtype: dtype or device, device: text = nil)", call_to},
-        {"detach", "detach(x)", call_detach},
+        {"split", "split(x, size: int or ints, axis: axis = 0)", call_split, false},
+        {"chunk", "chunk(x, count: int, axis: axis = 0)", call_chunk, false},
+        {"to", "to(x, dtype: dtype or device, device: text = nil)", call_to, false},
+        {"detach", "detach(x)", call_detach, true},
     };
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i].name, name) == 0) return &methods[i];

@@ -4,6 +4,7 @@
 ** A file is not trusted: kinds, numbers of values and their order are checked here; operands, attributes and shapes by
 ** program.c, which calls every step on the meta device.
 */
+#include "entry.h"
 #include "program.h"
 
 #include <jansson.h>
@@ -332,7 +333,8 @@ static fl_status read_step(fl_program_step *step, struct job *job, const json_t 
     MEMORY(name, strlen(op) + 1);
     snprintf(name, strlen(op) + 2, "%s%s", op, in_place ? "_" : "");
     step->op = name;
-    step->detaches = strcmp(name, "detach") == 0;
+    const fl_call_method *method = fl_call_method_find(name);
+    step->detaches = method && method->detaches;
     FL_TRY(read_operands(step, job, json_object_get(t, "in")));
     WRONG(step->detaches && (step->nin != 1 || step->in[0].value < 0), "takes one value");
     FL_TRY(read_named(step, job, json_object_get(t, "attrs"), json_object_get(t, "options")));

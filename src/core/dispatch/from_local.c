@@ -330,7 +330,7 @@ FL_OP(from_local) = {
     .name = "from_local",
     .sig = "from_local(x, part?, grad_sbp: int = nil, shape: ints = nil)",
     .nout = 1,
-    .flags = FL_OP_HIDDEN | FL_OP_VIEW,
+    .flags = FL_OP_HIDDEN | FL_OP_BY_STEP | FL_OP_VIEW,
     .doc = "The ranks' local parts put together.",
     .body = body_from_local,
     .replay = from_local_again,

@@ -195,10 +195,12 @@ enum {
     /* no kernel for devices: LAPACK computes it, or it adds to a sum. What writes no operand is computed on the CPU for
     ** tensors of a device too (dispatch/on_host.c) */
     FL_OP_HOST_ONLY = 262144,
-    FL_OP_LOW = 524288,    /* under flow.autocast its operands are cast to the lower dtype: products */
-    FL_OP_WIDE = 1048576,  /* they are cast to float32: sums, norms, losses, exponentials */
-    FL_OP_UNSET = 2097152, /* the result has no values yet */
-    FL_OP_ZEROS = 16384    /* the result is zeros, which a script may ask for as a partial sum */
+    FL_OP_LOW = 524288,      /* under flow.autocast its operands are cast to the lower dtype: products */
+    FL_OP_WIDE = 1048576,    /* they are cast to float32: sums, norms, losses, exponentials */
+    FL_OP_UNSET = 2097152,   /* the result has no values yet */
+    FL_OP_BY_NAME = 4194304, /* hidden, but checks what it gets: hosts, which call ops by names, may call it */
+    FL_OP_BY_STEP = 8388608, /* hidden, but a step of a program may call it */
+    FL_OP_ZEROS = 16384      /* the result is zeros, which a script may ask for as a partial sum */
 };
 
 struct fl_draw;

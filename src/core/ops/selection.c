@@ -125,7 +125,7 @@ static fl_status median_of(fl_tensor **out, int nout, const char *who, fl_tensor
         .name = #ident "_all",                                                                             \
         .sig = #ident "_all(x)",                                                                           \
         .nout = 1,                                                                                         \
-        .flags = FL_OP_HIDDEN,                                                                             \
+        .flags = FL_OP_HIDDEN | FL_OP_BY_NAME,                                                             \
         .doc = doc_,                                                                                       \
         .body = body_##ident##_all,                                                                        \
         FL_SAMPLES("flow.randn(3, 4)", "flow.randint(0, 9, {7})"),                                         \
@@ -134,7 +134,7 @@ static fl_status median_of(fl_tensor **out, int nout, const char *who, fl_tensor
         .name = #ident "_axis",                                                                            \
         .sig = #ident "_axis(x, axis: axis, keepdim: bool = false)",                                       \
         .nout = 2,                                                                                         \
-        .flags = FL_OP_HIDDEN,                                                                             \
+        .flags = FL_OP_HIDDEN | FL_OP_BY_NAME,                                                             \
         .doc = doc_,                                                                                       \
         .body = body_##ident,                                                                              \
         FL_SAMPLES("flow.randn(3, 4), 1", "flow.randn(5, 2), 0, true", "flow.randint(0, 9, {3, 5}), 1"),   \
