@@ -216,7 +216,7 @@ static fl_status unknown_name(const struct binding *binding, const char *name)
 
 static bool takes_options(const fl_call_entry *entry)
 {
-    return entry->signature->has_options || fl_call_is_placed(entry->op) || entry->op == FL_OP_REF(to_local);
+    return entry->signature->has_options || fl_op_is_placed(entry->op) || entry->op == FL_OP_REF(to_local);
 }
 
 /* Where an option that is a text goes; NULL: it is none. */
@@ -300,33 +300,20 @@ static fl_status apply_options(struct binding *binding)
     return FL_OK;
 }
 
-/* The SBP for the gradient, of a tensor that has as many hierarchy axes. */
-static fl_status apply_grad_sbp(struct binding *binding, const fl_meta *x)
+static fl_status apply_grad_sbp(struct binding *binding)
 {
-    const fl_op *op = binding->entry->op;
+    const fl_meta *x = binding->in[0].tensor->meta;
     fl_nd_sbp sbp;
-    if (op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local) || x->is_local)
-        return fl_fail(FL_ERR_SBP, "%s: grad_sbp does not fit the operand", binding->who);
     FL_TRY(fl_api_sbp(&sbp, binding->who, binding->grad_sbp, x->placement, x->shape.ndim));
-    fl_attr_set(&binding->attrs, 0, (int64_t)fl_nd_sbp_bits(sbp));
-    return FL_OK;
+    return fl_place_set_grad_sbp(&binding->attrs, binding->entry->op, x, sbp, binding->who);
 }
 
 /* What is moved to another place, by a step of a program. */
 static fl_status apply_place(struct binding *binding)
 {
     const fl_op *op = binding->entry->op;
-    fl_attrs *attrs = &binding->attrs;
-    fl_shape shape;
-    bool local = op == FL_OP_REF(to_device);
-    if (binding->grad_sbp) FL_TRY(apply_grad_sbp(binding, binding->in[0].tensor->meta));
-    if (op == FL_OP_REF(to_local)) return FL_OK;
-    if (!attrs->has_placement || attrs->is_local != local || attrs->has_dtype || attrs->requires_grad)
-        return fl_fail(FL_ERR_VALUE, "%s: must have %s", binding->who, local ? "a device" : "a placement and an sbp");
-    attrs->is_local = false;
-    if (op != FL_OP_REF(from_local)) return FL_OK;
-    if (!attrs->at[1].given) return fl_fail(FL_ERR_VALUE, "from_local: the attribute 'shape' is missing");
-    return fl_shape_make(&shape, "from_local", attrs->at[1].list, attrs->at[1].count);
+    if (binding->grad_sbp) FL_TRY(apply_grad_sbp(binding));
+    return fl_op_is_placed(op) ? fl_place_check(&binding->attrs, op, binding->who) : FL_OK;
 }
 
 static fl_status check_required(const struct binding *binding)

@@ -48,11 +48,6 @@ static bool may_call(const fl_op *op, bool of_program)
     return !(op->flags & FL_OP_HIDDEN) || op->flags & (FL_OP_BY_NAME | (of_program ? FL_OP_BY_STEP : 0));
 }
 
-bool fl_call_is_placed(const fl_op *op)
-{
-    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
-}
-
 /* The op of a name, also of "add_". */
 static const fl_op *find_op(bool *in_place, const char *name, bool of_program)
 {

@@ -39,7 +39,4 @@ typedef struct fl_call_entry {
 /* The entry of a name, or an error that suggests another. of_program: for a step of a program, which calls more ops. */
 fl_status fl_call_entry_find(fl_call_entry **out, const char *name, bool of_program);
 
-/* True if the place of the op's result is given by options, though its signature has none. */
-bool fl_call_is_placed(const fl_op *op);
-
 #endif

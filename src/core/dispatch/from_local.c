@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { GRAD_SBP, WHOLE_SHAPE };
-
 /* What a rank gives to the others. */
 struct part_facts {
     int32_t dtype, ndim;
@@ -298,8 +296,8 @@ static fl_status from_local_grad(fl_grad *g)
 
 static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs *attrs)
 {
-    fl_shape logical = {attrs->at[WHOLE_SHAPE].count, {0}};
-    memcpy(logical.dims, attrs->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
+    fl_shape logical = {attrs->at[FL_FROM_LOCAL_SHAPE].count, {0}};
+    memcpy(logical.dims, attrs->at[FL_FROM_LOCAL_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
     return fl_global_from_part(out, x, &logical, attrs->placement, attrs->nd_sbp);
 }
 
@@ -308,11 +306,11 @@ static fl_status body_from_local(fl_tensor **out, const fl_operand *in, int nin,
 {
     char have[FL_META_TEXT], want[FL_SHAPE_TEXT];
     fl_tensor *local = in[1].kind == FL_TENSOR ? in[1].tensor : in[0].tensor;
-    fl_shape logical = {attrs->at[WHOLE_SHAPE].count, {0}}, part = {logical.ndim, {0}};
+    fl_shape logical = {attrs->at[FL_FROM_LOCAL_SHAPE].count, {0}}, part = {logical.ndim, {0}};
     const fl_meta *meta;
     if (!local->meta->is_local)
         return fl_fail(FL_ERR_SBP, "to_global: the tensor is already global (%s)", fl_meta_text(have, local->meta));
-    memcpy(logical.dims, attrs->at[WHOLE_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
+    memcpy(logical.dims, attrs->at[FL_FROM_LOCAL_SHAPE].list, sizeof(int64_t) * (size_t)logical.ndim);
     fl_status status = fl_meta_get(&meta, local->meta->dtype, &logical, attrs->placement, attrs->nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     memcpy(part.dims, meta->window.size, sizeof(int64_t) * (size_t)part.ndim);
@@ -343,7 +341,7 @@ static fl_status from_local(fl_tensor **out, fl_tensor *local, fl_tensor *part, 
 {
     fl_attrs attrs;
     fl_to_global_attrs(&attrs, FL_OP_REF(from_local), placement, nd_sbp, NULL);
-    fl_attr_set_list(&attrs, WHOLE_SHAPE, logical->dims, logical->ndim);
+    fl_attr_set_list(&attrs, FL_FROM_LOCAL_SHAPE, logical->dims, logical->ndim);
     return FL_CALL_WITH(out, &attrs, from_local, fl_of(local), fl_of(part));
 }
 

@@ -12,8 +12,6 @@
 #include "fault.h"
 #include "listener.h"
 
-enum { GRAD_SBP, PRIORITY };
-
 void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
                         const fl_nd_sbp *grad_sbp)
 {
@@ -21,14 +19,40 @@ void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *pl
     attrs->placement = placement;
     attrs->nd_sbp = nd_sbp;
     attrs->has_placement = true;
-    if (grad_sbp) fl_attr_set(attrs, GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
+    if (grad_sbp) fl_attr_set(attrs, FL_BOX_GRAD_SBP, (int64_t)fl_nd_sbp_bits(*grad_sbp));
+}
+
+bool fl_op_is_placed(const fl_op *op)
+{
+    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
+}
+
+fl_status fl_place_check(fl_attrs *attrs, const fl_op *op, const char *who)
+{
+    bool local = op == FL_OP_REF(to_device);
+    if (!attrs->has_placement || attrs->is_local != local || attrs->has_dtype || attrs->requires_grad)
+        return fl_fail(FL_ERR_VALUE, "%s: must have %s", who, local ? "a device" : "a placement and an sbp");
+    attrs->is_local = false;
+    if (op != FL_OP_REF(from_local)) return FL_OK;
+    const fl_attr *whole = &attrs->at[FL_FROM_LOCAL_SHAPE];
+    fl_shape shape;
+    if (!whole->given) return fl_fail(FL_ERR_VALUE, "from_local: the attribute 'shape' is missing");
+    return fl_shape_make(&shape, "from_local", whole->list, whole->count);
+}
+
+fl_status fl_place_set_grad_sbp(fl_attrs *attrs, const fl_op *op, const fl_meta *x, fl_nd_sbp grad_sbp, const char *who)
+{
+    if (op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local) || x->is_local || grad_sbp.n != x->nd_sbp.n)
+        return fl_fail(FL_ERR_SBP, "%s: grad_sbp does not fit the operand", who);
+    fl_attr_set(attrs, FL_BOX_GRAD_SBP, (int64_t)fl_nd_sbp_bits(grad_sbp));
+    return FL_OK;
 }
 
 /* The SBP asked for the gradient, NULL when none was. */
 static const fl_nd_sbp *given_grad_sbp(fl_nd_sbp *nd_sbp, const fl_attrs *attrs)
 {
-    if (!attrs->at[GRAD_SBP].given) return NULL;
-    memcpy(nd_sbp, &attrs->at[GRAD_SBP].integer, sizeof *nd_sbp);
+    if (!attrs->at[FL_BOX_GRAD_SBP].given) return NULL;
+    memcpy(nd_sbp, &attrs->at[FL_BOX_GRAD_SBP].integer, sizeof *nd_sbp);
     return nd_sbp;
 }
 
@@ -40,7 +64,7 @@ static fl_nd_sbp grad_sbp_of(const fl_attrs *attrs, fl_nd_sbp otherwise)
 
 /* ---- global to global ---- */
 
-static int priority_of(const fl_attrs *attrs) { return (int)attrs->at[PRIORITY].integer; }
+static int priority_of(const fl_attrs *attrs) { return (int)attrs->at[FL_BOX_PRIORITY].integer; }
 
 static fl_status to_global_grad(fl_grad *g)
 {
@@ -90,7 +114,7 @@ static fl_status body_to_global(fl_tensor **out, const fl_operand *in, int nin, 
             FL_ERR_SBP,
             "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
             fl_meta_text(text, x->meta));
-    const int64_t priority = attrs->at[PRIORITY].integer;
+    const int64_t priority = attrs->at[FL_BOX_PRIORITY].integer;
     if (priority < -1 || priority > 1)
         return fl_fail(FL_ERR_VALUE, "to_global: priority must be 1, 0 or -1, got %lld", (long long)priority);
     fl_status status = fl_meta_check_copy(x->meta, attrs->placement);
@@ -119,7 +143,7 @@ fl_status fl_to_global_with(fl_tensor **out, fl_tensor *x, const fl_placement *p
 {
     fl_attrs attrs;
     fl_to_global_attrs(&attrs, FL_OP_REF(to_global), placement, nd_sbp, grad_sbp);
-    if (priority) fl_attr_set(&attrs, PRIORITY, priority);
+    if (priority) fl_attr_set(&attrs, FL_BOX_PRIORITY, priority);
     return FL_CALL_WITH(out, &attrs, to_global, fl_of(x));
 }
 

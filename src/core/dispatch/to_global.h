@@ -43,8 +43,24 @@ fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole);
 fl_status fl_global_from_part(fl_tensor **out, fl_tensor *local, const fl_shape *logical, const fl_placement *placement,
                               fl_nd_sbp nd_sbp);
 
+/* Attributes of the ops to_global, to_local and to_device; priority: of to_global alone. */
+enum { FL_BOX_GRAD_SBP, FL_BOX_PRIORITY };
+/* Attributes of from_local. */
+enum { FL_FROM_LOCAL_GRAD_SBP = FL_BOX_GRAD_SBP, FL_FROM_LOCAL_SHAPE };
+
 /* Attributes of these ops: where the result is, and optionally the SBP its gradient is boxed to. */
 void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *placement, fl_nd_sbp nd_sbp,
                         const fl_nd_sbp *grad_sbp);
+
+/* True if the place of the op's result is given by options, though its signature has none. */
+bool fl_op_is_placed(const fl_op *op);
+
+/* What others wrote for such an op: options that are no place, or a whole shape that is none, are an error that begins
+** with `who`. A device is taken as one. */
+fl_status fl_place_check(fl_attrs *attrs, const fl_op *op, const char *who);
+
+/* The SBP that the gradient of x is boxed to, of a tensor that has as many hierarchy axes; op may be to_local too. */
+fl_status fl_place_set_grad_sbp(fl_attrs *attrs, const fl_op *op, const fl_meta *x, fl_nd_sbp grad_sbp,
+                                const char *who);
 
 #endif

@@ -87,7 +87,7 @@ static void push_device(lua_State *L, const fl_placement *p)
 
 static void push_options(lua_State *L, const fl_op *op, const fl_attrs *attrs)
 {
-    const fl_attr *grad_sbp = fl_lua_is_placed(op) || op == FL_OP_REF(to_local) ? &attrs->at[0] : NULL;
+    const fl_attr *grad_sbp = fl_op_is_placed(op) || op == FL_OP_REF(to_local) ? &attrs->at[FL_BOX_GRAD_SBP] : NULL;
     lua_newtable(L);
     if (attrs->has_dtype) {
         lua_pushstring(L, fl_dtype_name(attrs->option_dtype));

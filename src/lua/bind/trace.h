@@ -8,9 +8,6 @@
 
 #include <lua.h>
 
-/* True of ops whose attributes are a place: their options are not in the signature. */
-bool fl_lua_is_placed(const fl_op *op);
-
 /* call(step, operands, options, seed, counter) -> list of results, draws. step: op, n, attrs, in_place, no_grad,
 ** undraws. options: a table that may be changed. */
 int fl_lua_call_step(lua_State *L);

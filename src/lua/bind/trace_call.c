@@ -10,11 +10,6 @@
 #include "tensors.h"
 #include "trace.h"
 
-bool fl_lua_is_placed(const fl_op *op)
-{
-    return op == FL_OP_REF(to_global) || op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local);
-}
-
 static void check_operand(lua_State *L, fl_operand *out, const fl_lua_call *call, const fl_param *param, int index)
 {
     int type = lua_type(L, index);
@@ -101,26 +96,15 @@ static void check_attrs(lua_State *L, fl_attrs *attrs, const fl_lua_call *call, 
     }
 }
 
-/* The SBP for the gradient, of a tensor that has as many hierarchy axes. */
 static void check_grad_sbp(lua_State *L, fl_attrs *attrs, const fl_op *op, const fl_meta *x, int index)
 {
     if (lua_getfield(L, index, "grad_sbp") != LUA_TNIL) {
         fl_nd_sbp sbp = fl_lua_check_sbp(L, lua_gettop(L), x->shape.ndim, op->name);
-        if (op == FL_OP_REF(to_device) || op == FL_OP_REF(from_local) || x->is_local || sbp.n != x->nd_sbp.n)
-            FL_RAISE(L, "%s: grad_sbp does not fit the operand", op->name);
-        fl_attr_set(attrs, 0, (int64_t)fl_nd_sbp_bits(sbp));
+        FL_CHECK(L, fl_place_set_grad_sbp(attrs, op, x, sbp, op->name));
     }
     lua_pushnil(L);
     lua_setfield(L, index, "grad_sbp");
     lua_pop(L, 1);
-}
-
-static void check_shape_attr(lua_State *L, const fl_attrs *attrs)
-{
-    const fl_attr *a = &attrs->at[1];
-    fl_shape shape;
-    if (!a->given) FL_RAISE(L, "from_local: the attribute 'shape' is missing");
-    FL_CHECK(L, fl_shape_make(&shape, "from_local", a->list, a->count));
 }
 
 /* The options in the table at index, which is changed. */
@@ -130,21 +114,16 @@ static void check_options(lua_State *L, fl_attrs *attrs, const fl_lua_call *call
     const fl_op *op = call->op;
     const fl_meta *x = nin > 0 && in[0].kind == FL_TENSOR ? in[0].tensor->meta : NULL;
     fl_lua_options options = {0};
-    if (fl_lua_is_placed(op) || op == FL_OP_REF(to_local)) check_grad_sbp(L, attrs, op, x, index);
+    if (fl_op_is_placed(op) || op == FL_OP_REF(to_local)) check_grad_sbp(L, attrs, op, x, index);
     lua_pushnil(L);
     bool any = lua_next(L, index);
     if (any) lua_pop(L, 2);
-    if (any && !call->signature->has_options && !fl_lua_is_placed(op)) FL_RAISE(L, "%s: takes no options", call->name);
+    if (any && !call->signature->has_options && !fl_op_is_placed(op)) FL_RAISE(L, "%s: takes no options", call->name);
     if (any) {
         fl_lua_read_options(L, &options, index, x ? x->shape.ndim : FL_MAX_NDIM, call->name);
         fl_lua_apply_options(L, attrs, &options, call->name);
     }
-    if (!fl_lua_is_placed(op)) return;
-    bool local = op == FL_OP_REF(to_device);
-    if (!attrs->has_placement || attrs->is_local != local || attrs->has_dtype || attrs->requires_grad)
-        FL_RAISE(L, "%s: must have %s", call->name, local ? "a device" : "a placement and an sbp");
-    attrs->is_local = false;
-    if (op == FL_OP_REF(from_local)) check_shape_attr(L, attrs);
+    if (fl_op_is_placed(op)) FL_CHECK(L, fl_place_check(attrs, op, call->name));
 }
 
 /* How a step calls its op. */
