@@ -373,7 +373,7 @@ static fl_status make_state(const flow_optimizer *optimizer, struct member *memb
         else {
             fl_attrs attrs;
             fl_attrs_init(&attrs, FL_OP_REF(full_like));
-            fl_attr_set_number(&attrs, 0, initial);
+            fl_attr_set_number(&attrs, FL_FILL_VALUE, initial);
             status = FL_CALL_WITH(&member->kept[k], &attrs, full_like, fl_of(plain));
         }
     }

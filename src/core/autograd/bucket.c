@@ -3,6 +3,7 @@
 **
 ** The parts are joined to one line, which is reduced and cut apart again: the results are views of it.
 */
+#include "op/views.h"
 #include "bucket.h"
 #include "boxing/boxing.h"
 #include "dispatch/to_global.h"
@@ -30,7 +31,7 @@ static fl_status join_parts(fl_tensor **out, fl_tensor *const *xs, int count)
         fl_tensor *part, *line;
         fl_attrs to_line;
         fl_attrs_init(&to_line, FL_OP_REF(reshape));
-        fl_attr_set_list(&to_line, 0, (const int64_t[]){-1}, 1);
+        fl_attr_set_list(&to_line, FL_VIEW_SIZE, (const int64_t[]){-1}, 1);
         status = fl_to_local(&part, xs[made], NULL);
         if (status != FL_OK) break;
         status = FL_CALL_WITH(&line, &to_line, reshape, fl_of(part));

@@ -10,6 +10,8 @@
 
 /* ---- alpha ---- */
 
+enum { SCALED_ALPHA };
+
 /* A multiple of integers is one by an integer. */
 static fl_status require_whole_alpha(const char *who, const fl_operand *in, const fl_attr *alpha)
 {
@@ -38,15 +40,15 @@ static fl_status scaled_add(fl_tensor **out, const char *who, const fl_op *op, f
 
 static fl_status body_add_scaled(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return scaled_add(out, "add", FL_OP_REF(add), in[0], in[1], &attrs->at[0]);
+    return scaled_add(out, "add", FL_OP_REF(add), in[0], in[1], &attrs->at[SCALED_ALPHA]);
 }
 static fl_status body_sub_scaled(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return scaled_add(out, "sub", FL_OP_REF(sub), in[0], in[1], &attrs->at[0]);
+    return scaled_add(out, "sub", FL_OP_REF(sub), in[0], in[1], &attrs->at[SCALED_ALPHA]);
 }
 static fl_status body_rsub(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    return scaled_add(out, "rsub", FL_OP_REF(sub), in[1], in[0], &attrs->at[0]);
+    return scaled_add(out, "rsub", FL_OP_REF(sub), in[1], in[0], &attrs->at[SCALED_ALPHA]);
 }
 
 FL_OP(add_scaled) = {
@@ -104,16 +106,19 @@ FL_OP(clamp_to) = {
 
 /* ---- decimals ---- */
 
+enum { ROUND_DECIMALS };
+enum { ROUND_TO_SCALE, ROUND_TO_ABOVE };
+
 /* The power of ten that scales x is exact up to 22 decimals; none are left of an integer. */
 static fl_status body_round_decimals(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
-    int64_t decimals = attrs->at[0].integer;
+    int64_t decimals = attrs->at[ROUND_DECIMALS].integer;
     fl_attrs a;
     if (decimals == 0 || (decimals > 0 && !fl_dtype_is_float(in[0].tensor->meta->dtype)))
         return FL_CALL(out, round, in[0]);
     fl_attrs_init(&a, FL_OP_REF(round_to));
-    fl_attr_set_number(&a, 0, pow(10, (double)(decimals < 0 ? -decimals : decimals)));
-    fl_attr_set_number(&a, 1, decimals < 0);
+    fl_attr_set_number(&a, ROUND_TO_SCALE, pow(10, (double)(decimals < 0 ? -decimals : decimals)));
+    fl_attr_set_number(&a, ROUND_TO_ABOVE, decimals < 0);
     return FL_CALL_WITH(out, &a, round_to, in[0]);
 }
 
@@ -153,11 +158,13 @@ FL_OP(float_power) = {
 
 /* ---- polygamma ---- */
 
+enum { POLYGAMMA_N }; /* of polygamma and polygamma_of */
+
 static fl_status body_polygamma(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(polygamma_of));
-    fl_attr_set_number(&a, 0, (double)attrs->at[0].integer);
+    fl_attr_set_number(&a, POLYGAMMA_N, (double)attrs->at[POLYGAMMA_N].integer);
     return FL_CALL_WITH(out, &a, polygamma_of, in[0]);
 }
 
@@ -173,7 +180,7 @@ FL_OP(polygamma) = {
 
 /* ---- nan_to_num ---- */
 
-enum { REPLACE_NAN, REPLACE_LARGEST, REPLACE_SMALLEST };
+enum { REPLACE_NAN, REPLACE_LARGEST, REPLACE_SMALLEST }; /* nan_to_num_of has the first two */
 
 static double largest_of(fl_dtype dtype)
 {
@@ -196,8 +203,8 @@ static fl_status body_nan_to_num(fl_tensor **out, const fl_operand *in, int nin,
     double most = number_or(&attrs->at[REPLACE_LARGEST], largest_of(dtype)),
            least = number_or(&attrs->at[REPLACE_SMALLEST], -largest_of(dtype));
     fl_attrs_init(&a, FL_OP_REF(nan_to_num_of));
-    fl_attr_set_number(&a, 0, number_or(&attrs->at[REPLACE_NAN], 0));
-    fl_attr_set_number(&a, 1, most);
+    fl_attr_set_number(&a, REPLACE_NAN, number_or(&attrs->at[REPLACE_NAN], 0));
+    fl_attr_set_number(&a, REPLACE_LARGEST, most);
     fl_tensor *y = EXPR_CALL(&c, &a, nan_to_num_of, in[0]);
     if (least != -most) {
         fl_tensor *lowest = EXPR_CALL(&c, NULL, eq, in[0], fl_of_number(-INFINITY));

@@ -29,7 +29,7 @@ static fl_tensor *flipped(fl_expr *expr, fl_tensor *x, const int64_t *axes, int 
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(flip));
-    fl_attr_set_list(&a, 0, axes, count);
+    fl_attr_set_list(&a, FL_FLIP_AXES, axes, count);
     return EXPR_CALL(expr, &a, flip, fl_of(x));
 }
 
@@ -37,8 +37,8 @@ static fl_tensor *exchanged(fl_expr *expr, fl_tensor *x, int axis0, int axis1)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(transpose));
-    fl_attr_set(&a, 0, axis0);
-    fl_attr_set(&a, 1, axis1);
+    fl_attr_set(&a, FL_TRANSPOSE_AXIS0, axis0);
+    fl_attr_set(&a, FL_TRANSPOSE_AXIS1, axis1);
     return EXPR_CALL(expr, &a, transpose, fl_of(x));
 }
 

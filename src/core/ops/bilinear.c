@@ -1,6 +1,7 @@
 /*
 ** bilinear.c -- bilinear forms of two inputs: x1^T W x2 for every output, as one product and a sum.
 */
+#include "op/views.h"
 #include "composite.h"
 #include "expr.h"
 
@@ -23,8 +24,8 @@ static fl_status body_bilinear(fl_tensor **out, const fl_operand *in, int nin, c
     products.dims[products.ndim++] = w->dims[2];
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(transpose));
-    fl_attr_set(&a, 0, 0);
-    fl_attr_set(&a, 1, 1);
+    fl_attr_set(&a, FL_TRANSPOSE_AXIS0, 0);
+    fl_attr_set(&a, FL_TRANSPOSE_AXIS1, 1);
     fl_tensor *table = expr_reshape(&c, EXPR_CALL(&c, &a, transpose, in[2]), &columns);
     fl_tensor *half = expr_reshape(&c, EXPR_CALL(&c, NULL, matmul, in[0], fl_of(table)), &products);
     fl_tensor *whole = expr_mul(&c, half, expr_unsqueeze(&c, in[1].tensor, x2->ndim - 1));

@@ -10,10 +10,8 @@
 #include "op/views.h"
 #include "ops.h"
 
-/* Attributes of rep and tile, of cat and stack. */
+/* Attributes of rep and tile. */
 enum { REP_REPEATS };
-enum { JOINED_AXIS };
-
 /* Sizes and strides of a copy with up to twice as many axes as a tensor has. */
 struct layout {
     int64_t size[2 * FL_MAX_NDIM], out[2 * FL_MAX_NDIM], in[2 * FL_MAX_NDIM];
@@ -239,7 +237,7 @@ static fl_status infer_cat(fl_infer *infer)
     if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
     fl_shape out = infer->in[0].shape;
     if (out.ndim == 0) return fl_infer_fail(infer, FL_ERR_SHAPE, "tensors without axes cannot be joined; use stack");
-    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[JOINED_AXIS].integer, &out));
+    FL_TRY(fl_shape_axis(&axis, infer->name, infer->attrs->at[FL_JOINED_AXIS].integer, &out));
     for (int i = 1; i < infer->nin; i++) {
         FL_TRY(same_but_axis(infer, i, axis));
         out.dims[axis] += infer->in[i].shape.dims[axis];
@@ -251,7 +249,7 @@ static fl_status infer_cat(fl_infer *infer)
 fl_status fl_move_cat(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *out = &kernel->out[0];
-    int axis = fl_axis_of(&kernel->attrs->at[JOINED_AXIS], out->ndim);
+    int axis = fl_axis_of(&kernel->attrs->at[FL_JOINED_AXIS], out->ndim);
     char *data = out->data;
     for (int i = 0; i < kernel->nin; i++) {
         fl_view part = kernel->in[i];
@@ -284,14 +282,14 @@ static void sbp_joined(fl_sigs *sigs, int except, int inserted)
 /* Splits of all axes but the joined one. */
 static void sbp_cat(fl_sigs *sigs)
 {
-    sbp_joined(sigs, fl_axis_of(&sigs->attrs->at[JOINED_AXIS], sigs->out_logical[0].ndim), FL_MAX_NDIM);
+    sbp_joined(sigs, fl_axis_of(&sigs->attrs->at[FL_JOINED_AXIS], sigs->out_logical[0].ndim), FL_MAX_NDIM);
 }
 
 /* Every operand gets its own interval of g. */
 static fl_status grad_cat(fl_grad *g)
 {
     int64_t start = 0;
-    int axis = fl_axis_of(&g->attrs->at[JOINED_AXIS], g->out_meta[0]->shape.ndim);
+    int axis = fl_axis_of(&g->attrs->at[FL_JOINED_AXIS], g->out_meta[0]->shape.ndim);
     for (int i = 0; i < g->nin; i++) {
         int64_t length = g->in_meta[i]->shape.dims[axis];
         fl_attrs attrs;
@@ -326,7 +324,7 @@ static fl_status infer_stack(fl_infer *infer)
     char text[FL_SHAPE_TEXT];
     if (infer->nin == 0) return fl_infer_fail(infer, FL_ERR_VALUE, "needs at least one tensor");
     const fl_shape *in = &infer->in[0].shape;
-    int64_t axis = infer->attrs->at[JOINED_AXIS].integer;
+    int64_t axis = infer->attrs->at[FL_JOINED_AXIS].integer;
     if (in->ndim == FL_MAX_NDIM) return fl_infer_fail(infer, FL_ERR_SHAPE, "a tensor has at most %d axes", FL_MAX_NDIM);
     if (axis < -(in->ndim + 1) || axis > in->ndim)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "axis %lld is out of range for %s (%d to %d)", (long long)axis,
@@ -342,7 +340,7 @@ static fl_status infer_stack(fl_infer *infer)
 fl_status fl_move_stack(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *out = &kernel->out[0];
-    int axis = fl_axis_of(&kernel->attrs->at[JOINED_AXIS], out->ndim);
+    int axis = fl_axis_of(&kernel->attrs->at[FL_JOINED_AXIS], out->ndim);
     int64_t strides[FL_MAX_NDIM];
     for (int i = 0, j = 0; i < out->ndim; i++)
         if (i != axis) strides[j++] = out->stride[i];
@@ -362,7 +360,7 @@ static fl_status kernel_stack(fl_kernel *kernel) { return fl_move_stack(kernel, 
 /* The new axis is not split: each operand is one position of it. */
 static void sbp_stack(fl_sigs *sigs)
 {
-    sbp_joined(sigs, -1, fl_axis_of(&sigs->attrs->at[JOINED_AXIS], sigs->out_logical[0].ndim));
+    sbp_joined(sigs, -1, fl_axis_of(&sigs->attrs->at[FL_JOINED_AXIS], sigs->out_logical[0].ndim));
 }
 
 /* Every operand gets its own position of g. */
@@ -370,7 +368,7 @@ static fl_status grad_stack(fl_grad *g)
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(select));
-    fl_attr_set(&attrs, FL_SLICE_AXIS, fl_axis_of(&g->attrs->at[JOINED_AXIS], g->out_meta[0]->shape.ndim));
+    fl_attr_set(&attrs, FL_SLICE_AXIS, fl_axis_of(&g->attrs->at[FL_JOINED_AXIS], g->out_meta[0]->shape.ndim));
     for (int i = 0; i < g->nin; i++) {
         fl_attr_set(&attrs, FL_SLICE_POSITION, i);
         if (g->need[i]) FL_TRY(FL_CALL_WITH(&g->gin[i], &attrs, select, fl_of(g->gout[0])));

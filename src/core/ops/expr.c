@@ -146,7 +146,7 @@ fl_tensor *expr_concatenated(fl_expr *expr, fl_tensor *x, fl_tensor *y, int axis
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, axis);
+    fl_attr_set(&a, FL_JOINED_AXIS, axis);
     return EXPR_CALL(expr, &a, cat, fl_of(x), fl_of(y));
 }
 

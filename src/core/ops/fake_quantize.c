@@ -32,6 +32,8 @@ FL_COMPOSITE(fake_quantized,
                            "flow.randn(3, 4), flow.full({4}, 0.25), flow.full({4}, 4.0), 0, -2, 3, false"),
              "x rounded to numbers of steps of `scale`; inverse: its reciprocal.");
 
+enum { FAKE_LEAST, FAKE_MOST, FAKE_SHIFTED }; /* attributes of fake_quantized */
+
 /* What both ops have: scale and zero_point broadcast to x. */
 struct request {
     fl_tensor *x;
@@ -75,9 +77,9 @@ static fl_status run_request(fl_tensor **out, const struct request *r)
     }
     const fl_operand *zero = &r->zero_point;
     fl_attrs_init(&attrs, FL_OP_REF(fake_quantized));
-    fl_attr_set(&attrs, 0, r->least);
-    fl_attr_set(&attrs, 1, r->most);
-    fl_attr_set(&attrs, 2, zero->kind == FL_TENSOR && fl_dtype_is_float(zero->tensor->meta->dtype));
+    fl_attr_set(&attrs, FAKE_LEAST, r->least);
+    fl_attr_set(&attrs, FAKE_MOST, r->most);
+    fl_attr_set(&attrs, FAKE_SHIFTED, zero->kind == FL_TENSOR && fl_dtype_is_float(zero->tensor->meta->dtype));
     fl_tensor *x = expr_widen(&c, r->x);
     x = EXPR_CALL(&c, &attrs, fake_quantized, fl_of(x), scale, inverse, *zero);
     *out = fl_expr_take(&c, expr_cast(&c, x, dtype));

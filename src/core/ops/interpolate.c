@@ -156,6 +156,9 @@ ADAPTIVE(adaptive_avg_pool3d, 3,
 
 /* ---- channels as pixels ---- */
 
+enum { PIXELS_FACTOR };
+enum { SHUFFLE_GROUPS };
+
 static fl_status check_pixels(const char *who, const fl_tensor *x, int64_t factor)
 {
     char text[FL_META_TEXT];
@@ -190,7 +193,7 @@ static fl_status rearranged(fl_tensor **out, fl_tensor *x, const int64_t *split,
 static fl_status body_pixel_shuffle(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     char text[FL_META_TEXT];
-    int64_t r = attrs->at[0].integer;
+    int64_t r = attrs->at[PIXELS_FACTOR].integer;
     fl_tensor *x = in[0].tensor;
     FL_TRY(check_pixels("pixel_shuffle", x, r));
     const int64_t *last = x->meta->shape.dims + x->meta->shape.ndim - 3;
@@ -205,7 +208,7 @@ static fl_status body_pixel_shuffle(fl_tensor **out, const fl_operand *in, int n
 static fl_status body_pixel_unshuffle(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     char text[FL_META_TEXT];
-    int64_t r = attrs->at[0].integer;
+    int64_t r = attrs->at[PIXELS_FACTOR].integer;
     fl_tensor *x = in[0].tensor;
     FL_TRY(check_pixels("pixel_unshuffle", x, r));
     const int64_t *last = x->meta->shape.dims + x->meta->shape.ndim - 3;
@@ -221,7 +224,7 @@ static fl_status body_channel_shuffle(fl_tensor **out, const fl_operand *in, int
 {
     fl_expr c = {0};
     char text[FL_META_TEXT];
-    int64_t groups = attrs->at[0].integer;
+    int64_t groups = attrs->at[SHUFFLE_GROUPS].integer;
     const fl_shape *x = &in[0].tensor->meta->shape;
     if (x->ndim < 3 || groups < 1 || x->dims[1] % groups != 0)
         return fl_fail(FL_ERR_SHAPE,

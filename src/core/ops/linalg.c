@@ -109,8 +109,8 @@ fl_tensor *expr_transposed(fl_expr *expr, fl_tensor *x)
 {
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(transpose));
-    fl_attr_set(&a, 0, -2);
-    fl_attr_set(&a, 1, -1);
+    fl_attr_set(&a, FL_TRANSPOSE_AXIS0, -2);
+    fl_attr_set(&a, FL_TRANSPOSE_AXIS1, -1);
     return EXPR_CALL(expr, &a, transpose, fl_of(x));
 }
 
@@ -173,7 +173,7 @@ fl_tensor *expr_solve(fl_expr *expr, fl_tensor *a, fl_tensor *b, bool transposed
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(linalg_solve_square));
-    fl_attr_set(&attrs, 0, transposed);
+    fl_attr_set(&attrs, FL_SQUARE_TRANSPOSED, transposed);
     return EXPR_CALL(expr, &attrs, linalg_solve_square, fl_of(a), fl_of(b));
 }
 
@@ -181,8 +181,8 @@ fl_tensor *expr_solve_triangular(fl_expr *expr, fl_tensor *a, fl_tensor *b, bool
 {
     fl_attrs attrs;
     fl_attrs_init(&attrs, FL_OP_REF(linalg_triangles));
-    fl_attr_set(&attrs, 0, upper);
-    fl_attr_set(&attrs, 1, left);
-    fl_attr_set(&attrs, 2, unit);
+    fl_attr_set(&attrs, FL_TRIANGLE_UPPER, upper);
+    fl_attr_set(&attrs, FL_TRIANGLE_LEFT, left);
+    fl_attr_set(&attrs, FL_TRIANGLE_UNIT, unit);
     return EXPR_CALL(expr, &attrs, linalg_triangles, fl_of(a), fl_of(b));
 }

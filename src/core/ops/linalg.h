@@ -35,6 +35,10 @@ fl_matrices fl_linalg_job(const fl_kernel *kernel, const char *name, int64_t k);
 /* Runs it; `trouble`: what is wrong with a matrix that LAPACK reports, as "is singular (pivot %d is 0)". */
 fl_status fl_linalg_run(fl_kernel *kernel, fl_matrices *job, const fl_matrix_routine *routine, const char *trouble);
 
+/* Attributes: of linalg_solve_square; of linalg_triangles. */
+enum { FL_SQUARE_TRANSPOSED };
+enum { FL_TRIANGLE_UPPER, FL_TRIANGLE_LEFT, FL_TRIANGLE_UNIT };
+
 /* ---- expressions ---- */
 
 fl_tensor *expr_transposed(fl_expr *expr, fl_tensor *x);

@@ -179,8 +179,7 @@ FL_OP(linalg_inv_ex) = {
 /* ---- A X = B ---- */
 
 enum { SYSTEM_A, SYSTEM_B };
-enum { SQUARE_TRANSPOSED }; /* of linalg_solve_square */
-enum { SOLVE_LEFT };        /* of linalg.solve */
+enum { SOLVE_LEFT }; /* of linalg.solve */
 
 /* Matrices of one batch shape, which bodies see to. */
 static fl_status infer_solve(fl_infer *infer)
@@ -205,7 +204,7 @@ static fl_status kernel_solve(fl_kernel *kernel)
 {
     const fl_view *b = &kernel->in[SYSTEM_B];
     fl_matrices job = fl_linalg_job(kernel, "linalg.solve", b->size[b->ndim - 1]);
-    job.choice = kernel->attrs->at[SQUARE_TRANSPOSED].integer != 0;
+    job.choice = kernel->attrs->at[FL_SQUARE_TRANSPOSED].integer != 0;
     return fl_linalg_run(kernel, &job, &fl_matrix_solve, FL_MATRIX_SINGULAR);
 }
 
@@ -213,7 +212,7 @@ static fl_status kernel_solve(fl_kernel *kernel)
 static fl_status grad_solve(fl_grad *g)
 {
     fl_expr c = {0};
-    bool transposed = g->attrs->at[SQUARE_TRANSPOSED].integer != 0;
+    bool transposed = g->attrs->at[FL_SQUARE_TRANSPOSED].integer != 0;
     fl_tensor *db = expr_solve(&c, g->in[SYSTEM_A].tensor, g->gout[0], !transposed), *x = g->out[0], *da = NULL;
     if (g->need[SYSTEM_A])
         da = expr_neg(&c, transposed ? expr_gemm(&c, x, db, false, true) : expr_gemm(&c, db, x, false, true));

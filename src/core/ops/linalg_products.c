@@ -271,8 +271,8 @@ static fl_tensor *rolled(fl_expr *expr, fl_tensor *x, int64_t shift, int axis)
     fl_attrs a;
     int64_t along = axis;
     fl_attrs_init(&a, FL_OP_REF(roll));
-    fl_attr_set_list(&a, 0, &shift, 1);
-    fl_attr_set_list(&a, 1, &along, 1);
+    fl_attr_set_list(&a, FL_ROLL_SHIFTS, &shift, 1);
+    fl_attr_set_list(&a, FL_ROLL_AXES, &along, 1);
     return EXPR_CALL(expr, &a, roll, fl_of(x));
 }
 

@@ -75,7 +75,6 @@ FL_OP(linalg_cholesky_ex) = {
 /* ---- triangular systems ---- */
 
 enum { TRIANGLE_A, TRIANGLE_B };
-enum { TRIANGLE_UPPER, TRIANGLE_LEFT, TRIANGLE_UNIT };
 
 static fl_status infer_triangles(fl_infer *infer)
 {
@@ -89,7 +88,7 @@ static fl_status infer_triangles(fl_infer *infer)
 /* Columns of B (rows, of X A = B) are solutions of their own, and linear in B. */
 static void sbp_triangles(fl_sigs *sigs)
 {
-    int own = sigs->in[TRIANGLE_B].shape.ndim - (sigs->attrs->at[TRIANGLE_LEFT].integer ? 1 : 2);
+    int own = sigs->in[TRIANGLE_B].shape.ndim - (sigs->attrs->at[FL_TRIANGLE_LEFT].integer ? 1 : 2);
     fl_linalg_sbp(sigs);
     FL_SIG(sigs, NULL, FL_B, FL_S(own), FL_S(own));
     fl_sbp_partial(sigs, 1u << TRIANGLE_B, FL_PSUM);
@@ -98,13 +97,13 @@ static void sbp_triangles(fl_sigs *sigs)
 static fl_status kernel_triangles(fl_kernel *kernel)
 {
     const fl_view *b = &kernel->in[TRIANGLE_B];
-    bool left = kernel->attrs->at[TRIANGLE_LEFT].integer != 0;
+    bool left = kernel->attrs->at[FL_TRIANGLE_LEFT].integer != 0;
     int64_t others = b->size[b->ndim - (left ? 1 : 2)];
     fl_matrices job = fl_linalg_job(kernel, "linalg.solve_triangular", others);
     job.m = job.k; /* routine's name for it */
-    job.choice = kernel->attrs->at[TRIANGLE_UPPER].integer != 0;
+    job.choice = kernel->attrs->at[FL_TRIANGLE_UPPER].integer != 0;
     job.left = left;
-    job.unit = kernel->attrs->at[TRIANGLE_UNIT].integer != 0;
+    job.unit = kernel->attrs->at[FL_TRIANGLE_UNIT].integer != 0;
     return fl_linalg_run(kernel, &job, &fl_matrix_triangular, "");
 }
 
@@ -112,8 +111,8 @@ static fl_status kernel_triangles(fl_kernel *kernel)
 static fl_status grad_triangles(fl_grad *g)
 {
     fl_expr c = {0};
-    bool upper = g->attrs->at[TRIANGLE_UPPER].integer != 0, left = g->attrs->at[TRIANGLE_LEFT].integer != 0,
-         unit = g->attrs->at[TRIANGLE_UNIT].integer != 0;
+    bool upper = g->attrs->at[FL_TRIANGLE_UPPER].integer != 0, left = g->attrs->at[FL_TRIANGLE_LEFT].integer != 0,
+         unit = g->attrs->at[FL_TRIANGLE_UNIT].integer != 0;
     fl_tensor *a = g->in[TRIANGLE_A].tensor, *x = g->out[0], *da = NULL;
     fl_tensor *db = expr_solve_triangular(&c, expr_transposed(&c, a), g->gout[0], !upper, left, unit);
     if (g->need[TRIANGLE_A]) {
@@ -171,11 +170,11 @@ static fl_status body_solve_triangular(fl_tensor **out, const fl_operand *in, in
     static const char who[] = "linalg.solve_triangular";
     fl_expr c = {0};
     fl_tensor *a = in[TRIANGLE_A].tensor, *b = in[TRIANGLE_B].tensor;
-    bool left = attrs->at[TRIANGLE_LEFT].integer != 0;
+    bool left = attrs->at[FL_TRIANGLE_LEFT].integer != 0;
     FL_TRY(check_triangular(who, a, b, left));
     *out = fl_expr_take(&c,
-                        solve_broadcast(&c, who, a, b, attrs->at[TRIANGLE_UPPER].integer != 0, left,
-                                        attrs->at[TRIANGLE_UNIT].integer != 0, false));
+                        solve_broadcast(&c, who, a, b, attrs->at[FL_TRIANGLE_UPPER].integer != 0, left,
+                                        attrs->at[FL_TRIANGLE_UNIT].integer != 0, false));
     return fl_expr_end(&c);
 }
 

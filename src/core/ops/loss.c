@@ -4,6 +4,7 @@
 ** They are bodies: a hidden op (loss_rows.c) gives one number per row, then comes the reduction. The mean over rows is
 ** sum(loss) / sum(count), so that ranks which hold different rows, weights or ignored labels agree.
 */
+#include "op/softmax.h"
 #include "expr.h"
 #include "op/loss.h"
 
@@ -76,7 +77,7 @@ static fl_status cross_entropy_of_shares(fl_tensor **out, const fl_operand *in, 
                        fl_meta_text(ti, input), fl_meta_text(tt, weight->tensor->meta));
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(log_softmax));
-    fl_attr_set(&a, 0, axis);
+    fl_attr_set(&a, FL_SOFTMAX_AXIS, axis);
     fl_tensor *logs = EXPR_CALL(&c, &a, log_softmax, in[FL_LOSS_INPUT]);
     fl_tensor *shares = share_weights(&c, in, axis, attrs->at[PUBLIC_SMOOTHING].number);
     fl_tensor *loss = expr_neg(&c, expr_sum(&c, expr_mul(&c, logs, shares), 1u << axis, false));

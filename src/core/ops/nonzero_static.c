@@ -2,6 +2,7 @@
 ** nonzero_static.c -- positions of nonzero elements, as many as a script says: nonzero whose shape does not depend on
 ** the data, so that it is part of captured functions and of programs on other devices.
 */
+#include "op/views.h"
 #include "op/scan.h"
 #include "op/search.h"
 #include "expr.h"
@@ -50,7 +51,7 @@ static fl_status body_nonzero_static(fl_tensor **out, const fl_operand *in, int 
         columns[i] = fl_of(EXPR_CALL(&c, NULL, where, fl_of(found), fl_of(at), fill));
     }
     fl_attrs_init(&stack, FL_OP_REF(stack));
-    fl_attr_set(&stack, 0, 1);
+    fl_attr_set(&stack, FL_JOINED_AXIS, 1);
     *out = fl_expr_take(&c, fl_expr_call(&c, FL_OP_REF(stack), columns, shape->ndim, &stack));
     return fl_expr_end(&c);
 }

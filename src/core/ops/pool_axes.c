@@ -5,6 +5,7 @@
 ** A window of three axes is one of rows and columns in each depth, then one of depths; what is first of equal maxima
 ** stays first. Positions count the elements of all pooled axes in row-major order.
 */
+#include "op/reduce.h"
 #include "op/indexing.h"
 #include "op/pool.h"
 #include "expr.h"
@@ -182,7 +183,7 @@ static fl_tensor *expr_max_lines(fl_expr *expr, fl_tensor **taps, fl_tensor *x, 
     fl_shape lines = {5, {dims[0], dims[1], dims[2] / high, dims[3] / wide, high * wide}};
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(max_axis));
-    fl_attr_set(&a, 0, PLANE + 2);
+    fl_attr_set(&a, FL_REDUCE_AXIS, PLANE + 2);
     fl_tensor *windows = expr_reshape(expr, expr_permuted(expr, expr_reshape(expr, x, &cut), order), &lines);
     fl_tensor *y = EXPR_CALL(expr, &a, max_axis, fl_of(windows));
     if (taps) *taps = expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL;
@@ -436,7 +437,7 @@ static fl_tensor *expr_max_windows(fl_expr *expr, fl_tensor **positions, fl_tens
     shape.dims[axis] = size;
     shape.dims[axis + 1] = longest;
     fl_attrs_init(&a, FL_OP_REF(max_axis));
-    fl_attr_set(&a, 0, axis + 1);
+    fl_attr_set(&a, FL_REDUCE_AXIS, axis + 1);
     fl_tensor *y = EXPR_CALL(expr, &a, max_axis, fl_of(expr_reshape(expr, spread, &shape)));
     if (expr->status != FL_OK) return NULL;
     fl_tensor *which = expr->owned[expr->count - 1];

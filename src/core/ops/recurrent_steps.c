@@ -5,6 +5,7 @@
 ** Backward is written with the gates and cells that forward gave, which count as variables of their own: what it
 ** computes can be differentiated again, through them and through recurrent_rows.
 */
+#include "op/views.h"
 #include "recurrent.h"
 #include "expr.h"
 
@@ -56,7 +57,7 @@ static fl_status stack_results(fl_tensor **out, const struct steps *steps, int i
     if (!list) return fl_fail(FL_ERR_MEMORY, "stack: out of memory for %lld steps", (long long)steps->count);
     for (int64_t t = 0; t < steps->count; t++) list[t] = fl_of(steps->results[i][t]);
     fl_attrs_init(&a, FL_OP_REF(stack));
-    fl_attr_set(&a, 0, 0);
+    fl_attr_set(&a, FL_JOINED_AXIS, 0);
     fl_tensor *stacked = fl_expr_call(&c, FL_OP_REF(stack), list, (int)steps->count, &a);
     free(list);
     out[0] = fl_expr_take(&c, expr_cast(&c, stacked, steps->dtype));
@@ -216,7 +217,7 @@ static struct slopes lstm_slopes(fl_expr *expr, const struct steps *steps, const
     fl_tensor *d_o = add_maybe(expr, expr_mul(expr, dh, c), gate(expr, steps, more, 3));
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(cat));
-    fl_attr_set(&a, 0, 1);
+    fl_attr_set(&a, FL_JOINED_AXIS, 1);
     fl_tensor *dx = EXPR_CALL(expr, &a, cat, fl_of(sigmoid_slope(expr, di, i)), fl_of(sigmoid_slope(expr, df, f)),
                               fl_of(tanh_slope(expr, dg, g)), fl_of(sigmoid_slope(expr, d_o, o)));
     return (struct slopes){dx, NULL, expr_gemm(expr, dx, steps->weight, false, false), expr_mul(expr, dc, f)};

@@ -1,6 +1,7 @@
 /*
 ** reduce.c -- inference, signatures, kernels and gradients that reductions have in common: see reduce.h.
 */
+#include "op/views.h"
 #include "reduce.h"
 #include "cpu/tiles.h"
 
@@ -124,7 +125,7 @@ fl_tensor *expr_unreduce(fl_expr *expr, fl_tensor *tensor, const fl_shape *shape
     fl_tensor *whole = expr_reshape(expr, tensor, &kept);
     if (expr->status != FL_OK) return NULL;
     fl_attrs_init(&sizes, FL_OP_REF(expand));
-    fl_attr_set_list(&sizes, 0, shape->dims, shape->ndim);
+    fl_attr_set_list(&sizes, FL_VIEW_SIZE, shape->dims, shape->ndim);
     return EXPR_CALL(expr, &sizes, expand, fl_of(whole));
 }
 

@@ -4,10 +4,8 @@
 ** Both are copies between views: a flip reads with negative strides, a roll is two copies for every axis it moves
 ** along.
 */
+#include "op/views.h"
 #include "ops.h"
-
-enum { FLIP_AXES };
-enum { ROLL_SHIFTS, ROLL_AXES }; /* attributes of roll and roll_axes */
 
 /* ---- flip ---- */
 
@@ -21,7 +19,7 @@ static fl_status flipped_axes(uint32_t *mask, const fl_attr *axes, const fl_shap
 static fl_status infer_flip(fl_infer *infer)
 {
     uint32_t mask;
-    FL_TRY(flipped_axes(&mask, &infer->attrs->at[FLIP_AXES], &infer->in[0].shape));
+    FL_TRY(flipped_axes(&mask, &infer->attrs->at[FL_FLIP_AXES], &infer->in[0].shape));
     return fl_infer_same(infer);
 }
 
@@ -29,7 +27,7 @@ static fl_status infer_flip(fl_infer *infer)
 static void sbp_flip(fl_sigs *sigs)
 {
     uint32_t mask;
-    if (flipped_axes(&mask, &sigs->attrs->at[FLIP_AXES], &sigs->in_logical[0]) != FL_OK)
+    if (flipped_axes(&mask, &sigs->attrs->at[FL_FLIP_AXES], &sigs->in_logical[0]) != FL_OK)
         return; /* inference has accepted them */
     fl_sbp_except(sigs, mask);
     fl_sbp_moves(sigs, false);
@@ -39,7 +37,7 @@ fl_status fl_move_flip(fl_kernel *kernel, const fl_mover *mover)
 {
     fl_view from = kernel->in[0];
     int64_t strides[FL_MAX_NDIM], offset = 0;
-    const fl_attr *axes = &kernel->attrs->at[FLIP_AXES];
+    const fl_attr *axes = &kernel->attrs->at[FL_FLIP_AXES];
     if (from.numel == 0) return FL_OK;
     for (int a = 0; a < from.ndim; a++) strides[a] = from.stride[a];
     for (int i = 0; i < axes->count && from.ndim; i++) {
@@ -78,7 +76,7 @@ FL_OP(flip) = {
 /* How far each axis moves on, 0 to its size - 1; axes may be named twice. */
 static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_shape *shape)
 {
-    const fl_attr *each = &attrs->at[ROLL_SHIFTS], *axes = &attrs->at[ROLL_AXES];
+    const fl_attr *each = &attrs->at[FL_ROLL_SHIFTS], *axes = &attrs->at[FL_ROLL_AXES];
     for (int a = 0; a < shape->ndim; a++) shifts[a] = 0;
     if (each->count != axes->count)
         return fl_fail(FL_ERR_VALUE, "roll: there must be one shift for each axis, got %d for %d", each->count,
@@ -95,7 +93,7 @@ static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_s
 
 static fl_status infer_roll_axes(fl_infer *infer)
 {
-    const fl_attr *axes = &infer->attrs->at[ROLL_AXES];
+    const fl_attr *axes = &infer->attrs->at[FL_ROLL_AXES];
     for (int i = 0; i < axes->count; i++) {
         int axis;
         FL_TRY(fl_shape_axis(&axis, "roll", axes->list[i], &infer->in[0].shape));
@@ -114,7 +112,7 @@ static fl_status check_roll_axes(const fl_operand *in, int nin, const fl_attrs *
 static void sbp_roll_axes(fl_sigs *sigs)
 {
     uint32_t mask = 0;
-    const fl_attr *axes = &sigs->attrs->at[ROLL_AXES];
+    const fl_attr *axes = &sigs->attrs->at[FL_ROLL_AXES];
     int ndim = sigs->in[0].shape.ndim;
     for (int i = 0; i < axes->count && ndim; i++)
         mask |= 1u << (axes->list[i] < 0 ? axes->list[i] + ndim : axes->list[i]);
@@ -170,8 +168,8 @@ static fl_status grad_roll_axes(fl_grad *g)
         axes[i] = i;
     }
     fl_attrs_init(&a, g->op);
-    fl_attr_set_list(&a, ROLL_SHIFTS, shifts, shape->ndim);
-    fl_attr_set_list(&a, ROLL_AXES, axes, shape->ndim);
+    fl_attr_set_list(&a, FL_ROLL_SHIFTS, shifts, shape->ndim);
+    fl_attr_set_list(&a, FL_ROLL_AXES, axes, shape->ndim);
     return FL_CALL_WITH(&g->gin[0], &a, roll_axes, fl_of(g->gout[0]));
 }
 
@@ -196,11 +194,11 @@ static fl_status body_roll(fl_tensor **out, const fl_operand *in, int nin, const
     const fl_shape *shape = &in[0].tensor->meta->shape;
     fl_tensor *line, *rolled;
     fl_attrs a = *attrs;
-    if (attrs->at[ROLL_AXES].given) return FL_CALL_WITH(out, attrs, roll_axes, in[0]);
-    if (attrs->at[ROLL_SHIFTS].count != 1)
+    if (attrs->at[FL_ROLL_AXES].given) return FL_CALL_WITH(out, attrs, roll_axes, in[0]);
+    if (attrs->at[FL_ROLL_SHIFTS].count != 1)
         return fl_fail(FL_ERR_VALUE, "roll: without axes there must be one shift, got %d",
-                       attrs->at[ROLL_SHIFTS].count);
-    fl_attr_set_list(&a, ROLL_AXES, (const int64_t[]){0}, 1);
+                       attrs->at[FL_ROLL_SHIFTS].count);
+    fl_attr_set_list(&a, FL_ROLL_AXES, (const int64_t[]){0}, 1);
     FL_TRY(fl_reshaped(&line, in[0].tensor, (const int64_t[]){in[0].tensor->meta->numel}, 1));
     fl_status status = FL_CALL_WITH(&rolled, &a, roll_axes, fl_of(line));
     fl_tensor_unref(line);

@@ -5,6 +5,7 @@
 ** A line is gone through as a whole, so its own axis is not split. The gradient of a running product is made of two
 ** linear recurrences, which divide by nothing and so are right where elements are 0.
 */
+#include "op/create.h"
 #include "op/running.h"
 #include "cpu/running.h"
 #include "cpu/stage.h"
@@ -78,7 +79,7 @@ static fl_tensor *expr_later(fl_expr *expr, fl_tensor *x, int axis, const double
     fl_attrs a;
     if (n == 0 || (n == 1 && !value)) return x;
     fl_attrs_init(&a, FL_OP_REF(full_like));
-    if (value) fl_attr_set_number(&a, 0, *value);
+    if (value) fl_attr_set_number(&a, FL_FILL_VALUE, *value);
     if (n == 1) return EXPR_CALL(expr, &a, full_like, fl_of(x));
     fl_tensor *first = expr_narrowed(expr, x, axis, 0, 1);
     if (value) first = EXPR_CALL(expr, &a, full_like, fl_of(first));

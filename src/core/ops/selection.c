@@ -4,6 +4,9 @@
 ** All but the last take elements by rank (ranked), without a sort where there is something faster. NaN comes last. The
 ** gradients go to the elements that were taken.
 */
+#include "op/views.h"
+#include "op/running.h"
+#include "op/create.h"
 #include "op/indexing.h"
 #include "op/ranked.h"
 #include "op/reduce.h"
@@ -214,7 +217,7 @@ static fl_tensor *places_in_runs(fl_expr *expr, const struct lines *lines, const
     fl_tensor *numbers = EXPR_CALL(expr, &a, cumsum, fl_of(EXPR_CALL(expr, NULL, ones_like, fl_of(picked->from[1]))));
     fl_tensor *starts = EXPR_CALL(expr, NULL, where, fl_of(begins), fl_of(numbers), fl_of_integer(0));
     fl_attrs_init(&a, FL_OP_REF(cummax_of));
-    fl_attr_set(&a, 0, lines->axis);
+    fl_attr_set(&a, FL_RUNNING_AXIS, lines->axis);
     return expr_sub(expr, numbers, EXPR_CALL(expr, &a, cummax_of, fl_of(starts)));
 }
 
@@ -285,7 +288,8 @@ static fl_tensor *as_column(fl_expr *expr, const struct lines *lines, const fl_o
         return expr_reshape(expr, list, &shape);
     }
     fl_attrs_init(&a, FL_OP_REF(full_like));
-    fl_attr_set_number(&a, 0, fractions->kind == FL_NUM_FLOAT ? fractions->number : (double)fractions->integer);
+    fl_attr_set_number(&a, FL_FILL_VALUE,
+                       fractions->kind == FL_NUM_FLOAT ? fractions->number : (double)fractions->integer);
     list = expr_sum(expr, expr_narrowed(expr, lines->x, lines->axis, 0, 1), (1u << shape.ndim) - 1, true);
     return EXPR_CALL(expr, &a, full_like, fl_of(list));
 }
@@ -333,7 +337,7 @@ static fl_tensor *quantiles_first(fl_expr *expr, fl_tensor *picked, const struct
     for (int i = 0, k = 1; i < lines->x->meta->shape.ndim; i++)
         if (i != lines->axis) order[k++] = i;
     fl_attrs_init(&a, FL_OP_REF(permute));
-    fl_attr_set_list(&a, 0, order, lines->x->meta->shape.ndim);
+    fl_attr_set_list(&a, FL_PERMUTE_AXES, order, lines->x->meta->shape.ndim);
     return expr_reshape(expr, EXPR_CALL(expr, &a, permute, fl_of(picked)), &wide);
 }
 

@@ -353,6 +353,8 @@ FL_OP(cov) = {
     FL_SAMPLES("flow.randn(3, 6)", "flow.randn(6), 0", "flow.randn(3, 6), 1, flow.randint(1, 4, {6}), flow.rand(6)"),
 };
 
+enum { CLAMP_MIN, CLAMP_MAX };
+
 /* Covariances by the roots of variances, which rounding may leave beyond 1. */
 static fl_status body_corrcoef(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -366,8 +368,8 @@ static fl_status body_corrcoef(fl_tensor **out, const fl_operand *in, int nin, c
         fl_tensor *spread = EXPR_CALL(&c, NULL, sqrt, fl_of(EXPR_CALL(&c, NULL, diagonal, fl_of(cov))));
         cov = expr_div(&c, expr_div(&c, cov, expr_unsqueeze(&c, spread, 1)), expr_unsqueeze(&c, spread, 0));
         fl_attrs_init(&a, FL_OP_REF(clamp));
-        fl_attr_set_number(&a, 0, -1);
-        fl_attr_set_number(&a, 1, 1);
+        fl_attr_set_number(&a, CLAMP_MIN, -1);
+        fl_attr_set_number(&a, CLAMP_MAX, 1);
         cov = EXPR_CALL(&c, &a, clamp, fl_of(cov));
     }
     *out = fl_expr_take(&c, cov);

@@ -4,6 +4,7 @@
 **
 ** All are index_select, gather and their counterparts that write, on x as one line where elements are numbered.
 */
+#include "op/scan.h"
 #include "dispatch/to_global.h"
 #include "op/views.h"
 #include "scatter.h"
@@ -179,7 +180,7 @@ static fl_status scatter_masked(fl_tensor **out, const char *who, fl_tensor *x, 
         return fl_fail(FL_ERR_DTYPE, "%s: source is %s and x %s: dtypes must be equal", who,
                        fl_dtype_name(source->meta->dtype), fl_dtype_name(x->meta->dtype));
     fl_attrs_init(&a, FL_OP_REF(cumsum));
-    fl_attr_set(&a, 0, 0);
+    fl_attr_set(&a, FL_SCAN_AXIS, 0);
     mask = expr_expanded(&c, mask, &x->meta->shape);
     fl_tensor *ones = mask ? expr_cast(&c, flat(&c, mask), FL_INT64) : NULL;
     fl_tensor *numbers = EXPR_CALL(&c, &a, cumsum, fl_of(ones));
@@ -256,7 +257,7 @@ static fl_tensor *repeated_positions(fl_expr *expr, fl_tensor *repeats, int64_t 
     fl_attrs sum, place;
     int64_t size = total + 1;
     fl_attrs_init(&sum, FL_OP_REF(cumsum));
-    fl_attr_set(&sum, 0, 0);
+    fl_attr_set(&sum, FL_SCAN_AXIS, 0);
     fl_tensor *ends = EXPR_CALL(expr, &sum, cumsum, fl_of(expr_cast(expr, repeats, FL_INT64)));
     fl_attrs_init(&place, FL_OP_REF(gather_backward));
     fl_attr_set(&place, FL_INDEXED_AXIS, 0);

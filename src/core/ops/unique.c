@@ -4,6 +4,8 @@
 ** How many distinct ones there are depends on the data: masked_select and nonzero find out, so they also say what the
 ** meta device and captured functions cannot have.
 */
+#include "op/views.h"
+#include "op/create.h"
 #include "op/indexing.h"
 #include "op/reduce.h"
 #include "op/scan.h"
@@ -57,7 +59,7 @@ static fl_tensor *run_lengths(fl_expr *expr, fl_tensor *starts, int64_t n)
     if (count == 0) return starts;
     fl_attrs a;
     fl_attrs_init(&a, FL_OP_REF(full_like));
-    fl_attr_set(&a, 0, n);
+    fl_attr_set(&a, FL_FILL_VALUE, n);
     fl_tensor *end = EXPR_CALL(expr, &a, full_like, fl_of(expr_narrowed(expr, starts, 0, 0, 1)));
     fl_tensor *ends = count > 1 ? expr_concatenated(expr, expr_narrowed(expr, starts, 0, 1, count - 1), end, 0) : end;
     return expr_sub(expr, ends, starts);
@@ -72,7 +74,7 @@ static fl_tensor *expr_runs(fl_expr *expr, fl_tensor *begins, fl_tensor *order)
     fl_tensor *runs = EXPR_CALL(expr, NULL, sub, fl_of(EXPR_CALL(expr, &a, cumsum, fl_of(begins))), fl_of_integer(1));
     if (!order) return runs;
     fl_attrs_init(&a, FL_OP_REF(scatter));
-    fl_attr_set(&a, 0, 0);
+    fl_attr_set(&a, FL_INDEXED_AXIS, 0);
     return EXPR_CALL(expr, &a, scatter, fl_of(runs), fl_of(order), fl_of(runs));
 }
 
@@ -124,7 +126,7 @@ static fl_tensor *as_rows(fl_expr *expr, fl_tensor *x, const fl_attr *axis, int 
     for (int i = 0, k = 1; i < shape->ndim; i++)
         if (i != at) order[k++] = i;
     fl_attrs_init(&a, FL_OP_REF(permute));
-    fl_attr_set_list(&a, 0, order, shape->ndim);
+    fl_attr_set_list(&a, FL_PERMUTE_AXES, order, shape->ndim);
     int64_t n = shape->dims[at];
     return expr_reshape(expr, EXPR_CALL(expr, &a, permute, fl_of(x)), &(fl_shape){2, {n, n ? x->meta->numel / n : 0}});
 }
@@ -142,7 +144,7 @@ static fl_tensor *from_rows(fl_expr *expr, fl_tensor *rows, const fl_shape *x, i
         if (i != at) shape.dims[k++] = x->dims[i];
     }
     fl_attrs_init(&a, FL_OP_REF(permute));
-    fl_attr_set_list(&a, 0, order, x->ndim);
+    fl_attr_set_list(&a, FL_PERMUTE_AXES, order, x->ndim);
     return EXPR_CALL(expr, &a, permute, fl_of(expr_reshape(expr, rows, &shape)));
 }
 
@@ -315,7 +317,7 @@ static void histc_bounds(fl_expr *expr, fl_tensor *bounds[2], fl_tensor *x, cons
     bounds[0] = EXPR_CALL(expr, NULL, min_all, fl_of(x));
     bounds[1] = EXPR_CALL(expr, NULL, max_all, fl_of(x));
     for (int i = 0; !own && i < 2; i++) {
-        fl_attr_set_number(&a, 0, i ? high : low);
+        fl_attr_set_number(&a, FL_FILL_VALUE, i ? high : low);
         bounds[i] = EXPR_CALL(expr, &a, full_like, fl_of(bounds[i]));
     }
     if (!own) return;
@@ -341,7 +343,7 @@ static fl_status body_histc(fl_tensor **out, const fl_operand *in, int nin, cons
     if (x->meta->numel == 0) { /* no element in any bin */
         fl_tensor *none = expr_sum(&c, x, (1u << x->meta->shape.ndim) - 1, false);
         fl_attrs_init(&a, FL_OP_REF(expand));
-        fl_attr_set_list(&a, 0, &bins, 1);
+        fl_attr_set_list(&a, FL_VIEW_SIZE, &bins, 1);
         *out = fl_expr_take(&c, EXPR_CALL(&c, NULL, clone, fl_of(EXPR_CALL(&c, &a, expand, fl_of(none)))));
         return fl_expr_end(&c);
     }

@@ -10,7 +10,6 @@
 
 /* Attributes of flatten, of transpose. */
 enum { FLATTEN_START, FLATTEN_END };
-enum { TRANSPOSE_AXIS0, TRANSPOSE_AXIS1 };
 
 /* ---- SBP of views ---- */
 
@@ -454,8 +453,8 @@ FL_OP(permute) = {
 static fl_status exchange(int *order, const char *who, const fl_attrs *attrs, const fl_shape *shape)
 {
     int a, b;
-    FL_TRY(fl_shape_axis(&a, who, attrs->at[TRANSPOSE_AXIS0].integer, shape));
-    FL_TRY(fl_shape_axis(&b, who, attrs->at[TRANSPOSE_AXIS1].integer, shape));
+    FL_TRY(fl_shape_axis(&a, who, attrs->at[FL_TRANSPOSE_AXIS0].integer, shape));
+    FL_TRY(fl_shape_axis(&b, who, attrs->at[FL_TRANSPOSE_AXIS1].integer, shape));
     for (int i = 0; i < shape->ndim; i++) order[i] = i == a ? b : i == b ? a : i;
     return FL_OK;
 }
