@@ -209,6 +209,11 @@ void fl_sbp_linear(fl_sigs *sigs)
     fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
+void fl_sbp_source(fl_sigs *sigs)
+{
+    for (int i = 0; i < sigs->out_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i));
+}
+
 /* For ops that treat the lines along the axes of the mask as wholes: all other axes may be split. */
 void fl_sbp_except(fl_sigs *sigs, uint32_t mask)
 {

@@ -24,12 +24,6 @@ static fl_status infer_sizes(fl_infer *infer)
     return fl_shape_make(&infer->out[0].shape, infer->name, sizes->list, sizes->count);
 }
 
-/* A source can be made split along any of its axes. */
-static void sbp_source(fl_sigs *sigs)
-{
-    for (int i = 0; i < sigs->out_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i));
-}
-
 static fl_status fill_number(const fl_view *out, const fl_attr *value)
 {
     int64_t bytes[1];
@@ -47,7 +41,7 @@ static fl_status kernel_full(fl_kernel *kernel) { return fl_move_fill(kernel, &f
 /* Zeros in every part are zeros of the sum, the maximum and the minimum. */
 static void sbp_zeros(fl_sigs *sigs)
 {
-    sbp_source(sigs);
+    fl_sbp_source(sigs);
     if (sigs->out[0].dtype != FL_BOOL) FL_SIG(sigs, NULL, FL_PSUM);
     FL_SIG(sigs, NULL, FL_PMAX);
     FL_SIG(sigs, NULL, FL_PMIN);
@@ -72,7 +66,7 @@ FL_OP(ones) = {
     .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A tensor of ones.",
     .infer = infer_sizes,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_ones,
     .samples = zeros_samples,
 };
@@ -87,7 +81,7 @@ FL_OP(empty) = {
     .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY | FL_OP_UNSET,
     .doc = "A tensor with undefined values.",
     .infer = infer_sizes,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_empty,
     .flops = flops_none,
     .samples = empty_samples,
@@ -120,7 +114,7 @@ FL_OP(full) = {
     .doc = "A tensor filled with a number; the dtype defaults to the number's.",
     .infer = infer_full,
     .check = check_full,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_full,
     .samples = full_samples,
 };
@@ -238,7 +232,7 @@ FL_OP(eye) = {
     .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "A matrix of n rows and m columns (default: n) with ones on the diagonal.",
     .infer = infer_eye,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_eye,
     .samples = eye_samples,
 };
@@ -319,7 +313,7 @@ FL_OP(arange) = {
     .flags = FL_OP_SOURCE | FL_OP_FUNCTION_ONLY,
     .doc = "start, start + step, ... below stop; arange(n) counts from 0; int64 if all three are integers.",
     .infer = infer_arange,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_arange,
     .samples = arange_samples,
 };
@@ -354,7 +348,7 @@ FL_OP(linspace) = {
     .doc = "steps numbers at equal distances from start to stop, both included.",
     .infer = infer_linspace,
     .check = check_linspace,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_linspace,
     .samples = linspace_samples,
 };

@@ -53,6 +53,14 @@ fl_shape fl_linalg_batch(const fl_shape *shape)
     return batch;
 }
 
+fl_status fl_linalg_infer_square(fl_infer *infer)
+{
+    FL_TRY(fl_linalg_require_square(infer, 0));
+    infer->out[0] = infer->in[0];
+    if (infer->nout == 2) infer->out[1] = (fl_spec){FL_TENSOR, FL_INT64, fl_linalg_batch(&infer->in[0].shape)};
+    return FL_OK;
+}
+
 fl_shape fl_linalg_shape(const fl_shape *batch, int64_t rows, int64_t columns)
 {
     fl_shape shape = *batch;

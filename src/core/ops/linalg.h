@@ -27,6 +27,9 @@ fl_shape fl_linalg_batch(const fl_shape *shape);
 /* The batch with one or two more axes; -1: not there. */
 fl_shape fl_linalg_shape(const fl_shape *batch, int64_t rows, int64_t columns);
 
+/* Of a square matrix another one like it; a second result, where there is one: a number for each matrix. */
+fl_status fl_linalg_infer_square(fl_infer *infer);
+
 /* Batches may be split, matrices not. */
 void fl_linalg_sbp(fl_sigs *sigs);
 

@@ -47,14 +47,6 @@ FL_OP(linalg_det) = {
     FL_SAMPLES("flow.randn(2, 3, 3)", "flow.randn(4, 4)"),
 };
 
-static fl_status infer_square(fl_infer *infer)
-{
-    FL_TRY(fl_linalg_require_square(infer, 0));
-    infer->out[0] = infer->in[0];
-    if (infer->nout == 2) infer->out[1] = (fl_spec){FL_TENSOR, FL_INT64, fl_linalg_batch(&infer->in[0].shape)};
-    return FL_OK;
-}
-
 static fl_status kernel_cofactor(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, "linalg.det", 0);
@@ -82,7 +74,7 @@ FL_OP(linalg_cofactor) = {
     .doc = "The derivative of the determinant: the determinant times the transposed inverse.",
     .saves_in = 1,
     .saves_out = 1,
-    .infer = infer_square,
+    .infer = fl_linalg_infer_square,
     .sbp = fl_linalg_sbp,
     .cpu = kernel_cofactor,
     .grad = grad_cofactor,
@@ -157,7 +149,7 @@ FL_OP(linalg_inv) = {
     .sig = "linalg.inv(A)",
     .nout = 1,
     .doc = "Inverse of square matrices; a singular one is an error. To solve A X = B write linalg.solve(A, B).",
-    .infer = infer_square,
+    .infer = fl_linalg_infer_square,
     .sbp = fl_linalg_sbp,
     .cpu = kernel_inverse,
     .vjp = inverse_vjp,
@@ -169,7 +161,7 @@ FL_OP(linalg_inv_ex) = {
     .sig = "linalg.inv_ex(A)",
     .nout = 2,
     .doc = "As linalg.inv without its error: a singular matrix gives NaN, and the pivot that is 0 as second result.",
-    .infer = infer_square,
+    .infer = fl_linalg_infer_square,
     .sbp = fl_linalg_sbp,
     .cpu = kernel_inverse,
     .vjp = inverse_vjp,

@@ -8,14 +8,6 @@
 
 enum { CHOLESKY_UPPER };
 
-static fl_status infer_cholesky(fl_infer *infer)
-{
-    FL_TRY(fl_linalg_require_square(infer, 0));
-    infer->out[0] = infer->in[0];
-    if (infer->nout == 2) infer->out[1] = (fl_spec){FL_TENSOR, FL_INT64, fl_linalg_batch(&infer->in[0].shape)};
-    return FL_OK;
-}
-
 static fl_status kernel_cholesky(fl_kernel *kernel)
 {
     fl_matrices job = fl_linalg_job(kernel, kernel->name, 0);
@@ -51,7 +43,7 @@ FL_OP(linalg_cholesky) = {
     .nout = 1,
     .doc = "L with A = L L^T of symmetric positive-definite A, lower triangular; upper = true: its transpose.",
     .saves_out = 1,
-    .infer = infer_cholesky,
+    .infer = fl_linalg_infer_square,
     .sbp = fl_linalg_sbp,
     .cpu = kernel_cholesky,
     .grad = grad_cholesky,
@@ -65,7 +57,7 @@ FL_OP(linalg_cholesky_ex) = {
     .doc = "As linalg.cholesky without its error: the second result is the order of the first leading minor that is "
            "not positive, or 0.",
     .saves_out = 1,
-    .infer = infer_cholesky,
+    .infer = fl_linalg_infer_square,
     .sbp = fl_linalg_sbp,
     .cpu = kernel_cholesky,
     .grad = grad_cholesky,

@@ -8,6 +8,7 @@
 ** differentiated again is computed of all rows at once.
 */
 #include "expr.h"
+#include "loss_rows.h"
 #include "op/loss.h"
 
 #include "dispatch/autocast.h"
@@ -166,15 +167,6 @@ static void add_product(fl_tensor **sum, fl_expr *expr, fl_tensor *scores, fl_te
     else add_part(sum, expr, expr_widen(expr, EXPR_CALL(expr, NULL, contract_rows, fl_of(scores), fl_of(x))));
 }
 
-static fl_attrs rows_attrs(const fl_op *op, const fl_attrs *from)
-{
-    fl_attrs a;
-    fl_attrs_init(&a, op);
-    a.at[FL_LOSS_IGNORE] = from->at[FL_LOSS_IGNORE];
-    a.at[FL_LOSS_SMOOTHING] = from->at[FL_LOSS_SMOOTHING];
-    return a;
-}
-
 /* The scores of some rows, and results of cross_entropy_rows for them. */
 struct scored {
     fl_tensor *scores, *loss, *lse, *count;
@@ -182,7 +174,7 @@ struct scored {
 
 static struct scored score(fl_expr *expr, const fl_operand *in, fl_tensor *x, fl_operand target, const fl_attrs *attrs)
 {
-    fl_attrs a = rows_attrs(FL_OP_REF(cross_entropy_rows), attrs);
+    fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(cross_entropy_rows), attrs);
     struct scored s = {0};
     s.scores = expr_widen(expr, EXPR_CALL(expr, NULL, linear, fl_of(x), in[LINEAR_CE_MATRIX], in[LINEAR_CE_BIAS]));
     int first = expr->count;
@@ -197,7 +189,7 @@ static struct scored score(fl_expr *expr, const fl_operand *in, fl_tensor *x, fl
 static fl_tensor *scores_gradient(fl_expr *expr, const fl_operand *in, const struct scored *s, fl_tensor *dy,
                                   fl_operand target, const fl_attrs *attrs)
 {
-    fl_attrs a = rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
+    fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
     return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), fl_of(s->scores), target, fl_of(s->lse),
                      in[LINEAR_CE_WEIGHT]);
 }
@@ -381,7 +373,7 @@ static fl_status grad_loss_rows(fl_grad *g)
     if (!dy) return FL_OK;
     if (fl_grad_enabled) return differentiable_gradients(g, &c, dy);
     for (int i = 0; i < GRADIENTS; i++) gradients |= (int64_t)g->need[operand_of[i]] << operand_of[i];
-    fl_attrs a = rows_attrs(FL_OP_REF(linear_cross_entropy_backward), g->attrs);
+    fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(linear_cross_entropy_backward), g->attrs);
     a.at[CHUNKS_ROWS] = g->attrs->at[CHUNKS_ROWS];
     fl_attr_set(&a, CHUNKS_GRADIENTS, gradients);
     const fl_operand *in = g->in;

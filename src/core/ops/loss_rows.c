@@ -8,6 +8,7 @@
 #include "cpu/rows.h"
 #include "cpu/stage.h"
 #include "expr.h"
+#include "loss_rows.h"
 #include "op/loss.h"
 
 /* ---- labels ---- */
@@ -235,7 +236,7 @@ static fl_status no_weight_gradient(const fl_grad *g, int weight)
     return fl_fail(FL_ERR_STATE, "%s: has no gradient with respect to weight; detach() it", public_name(g->op));
 }
 
-static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
+fl_attrs fl_loss_rows_attrs(const fl_op *op, const fl_attrs *from)
 {
     fl_attrs a;
     fl_attrs_init(&a, op);
@@ -248,7 +249,7 @@ static fl_attrs with_rows_attrs(const fl_op *op, const fl_attrs *from)
 static fl_tensor *rows_backward(fl_expr *expr, const fl_attrs *attrs, fl_tensor *dy, fl_operand input,
                                 fl_operand target, fl_operand lse, fl_operand weight, bool targets)
 {
-    fl_attrs a = with_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
+    fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
     fl_attr_set(&a, FL_SCORES_TARGETS, targets);
     return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), input, target, lse, weight);
 }
@@ -306,7 +307,7 @@ static fl_status grad_nll_rows(fl_grad *g)
     const fl_shape *input = &g->in_meta[FL_LOSS_INPUT]->shape;
     FL_TRY(no_weight_gradient(g, FL_LOSS_WEIGHT));
     if (!g->need[FL_LOSS_INPUT] || !g->gout[FL_LOSS_ROWS]) return FL_OK;
-    fl_attrs a = with_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
+    fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(nll_backward), g->attrs);
     fl_attr_set_list(&a, FL_LOGS_SIZES, input->dims, input->ndim);
     fl_attr_set_like(&a, FL_LOGS_LIKE, g->in_meta[FL_LOSS_INPUT]);
     return FL_CALL_WITH(&g->gin[FL_LOSS_INPUT], &a, nll_backward, fl_of(g->gout[FL_LOSS_ROWS]), g->in[FL_LOSS_TARGET],
@@ -319,7 +320,7 @@ static fl_status grad_nll_backward(fl_grad *g)
     fl_tensor *results[2];
     FL_TRY(no_weight_gradient(g, FL_LOGS_WEIGHT));
     if (!g->need[FL_LOGS_DY]) return FL_OK;
-    fl_attrs a = with_rows_attrs(FL_OP_REF(nll_rows), g->attrs);
+    fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(nll_rows), g->attrs);
     FL_TRY(FL_CALL_WITH(results, &a, nll_rows, fl_of(g->gout[0]), g->in[FL_LOGS_TARGET], g->in[FL_LOGS_WEIGHT]));
     fl_tensor_unref(results[FL_LOGS_ROWS_COUNT]);
     g->gin[FL_LOGS_DY] = results[FL_LOSS_ROWS];

@@ -64,6 +64,8 @@ FL_EXPORT void fl_sbp_linear(fl_sigs *sigs);
 FL_EXPORT void fl_sbp_partial(fl_sigs *sigs, uint32_t operands, fl_sbp partial);
 /* True if sums commute with the conversion: same dtype, or to a wider float; never bool. */
 bool fl_sbp_sum_exact(fl_dtype from, fl_dtype to);
+/* Of an op without operands: each rank makes or draws its part, along any axis. */
+void fl_sbp_source(fl_sigs *sigs);
 /* S(i) -> S(i) for every axis of in[0] except those of mask; all operands alike. */
 FL_EXPORT void fl_sbp_except(fl_sigs *sigs, uint32_t mask);
 

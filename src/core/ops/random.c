@@ -46,12 +46,6 @@ static fl_status infer_float_like(fl_infer *infer)
     return require_float_result(infer);
 }
 
-/* Without operands: each rank draws its part of the positions. */
-static void sbp_source(fl_sigs *sigs)
-{
-    for (int i = 0; i < sigs->out_logical[0].ndim; i++) FL_SIG(sigs, NULL, FL_S(i));
-}
-
 /* An element's number depends on its logical position, not on the part it lies in. */
 static void sbp_same(fl_sigs *sigs) { fl_sbp_except(sigs, 0); }
 
@@ -86,7 +80,7 @@ FL_OP(rand) = {
     .flags = SOURCE,
     .doc = "Uniform random numbers in [0, 1).",
     .infer = infer_float_source,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_draw,
     .draw = draw_rand,
     .samples = rand_samples,
@@ -98,7 +92,7 @@ FL_OP(randn) = {
     .flags = SOURCE,
     .doc = "Normal random numbers with mean 0 and variance 1.",
     .infer = infer_float_source,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_draw,
     .draw = draw_randn,
     .samples = rand_samples,
@@ -173,7 +167,7 @@ FL_OP(randint) = {
     .doc = "Random integers from low to high - 1.",
     .infer = infer_randint,
     .check = check_randint,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = kernel_randint,
     .samples = randint_samples,
 };
@@ -212,7 +206,7 @@ FL_OP(randperm) = {
     .flags = SOURCE,
     .doc = "The integers 0 to n - 1 in random order.",
     .infer = infer_randperm,
-    .sbp = sbp_source,
+    .sbp = fl_sbp_source,
     .cpu = fl_cpu_randperm,
     .samples = randperm_samples,
 };

@@ -53,14 +53,6 @@ static fl_status put(struct pass *pass, const fl_step *step)
 
 /* ---- what a step is ---- */
 
-/* The operand is all of a value that lies row-major, as a step of a group leaves it. */
-static bool is_whole_value(const fl_program_operand *operand)
-{
-    const fl_meta *m = operand->meta;
-    return operand->offset == 0
-        && memcmp(operand->strides, m->strides, sizeof *m->strides * (size_t)m->shape.ndim) == 0;
-}
-
 static bool has_shape(const struct group *group, const fl_meta *meta)
 {
     return group->ndim == meta->shape.ndim
@@ -293,7 +285,7 @@ static fl_status flush_read(struct pass *pass, const fl_step *step, const struct
         for (int k = 0; k < step->nin + step->nout && !read; k++) {
             const fl_program_operand *o = &step->operands[k];
             int member = o->slot >= 0 ? member_of(g, o->slot) : -1;
-            read = member >= 0 && !(g == own && k < step->nin && is_whole_value(o) && has_shape(g, o->meta));
+            read = member >= 0 && !(g == own && k < step->nin && fl_operand_is_whole(o) && has_shape(g, o->meta));
             read = read || (o->slot >= 0 && o->written && reads(g, o->slot));
         }
         if (read) FL_TRY(flush(pass, g, NULL));
@@ -327,7 +319,7 @@ static struct group *source_of(const struct pass *pass, const fl_step *step)
     if (step->kind != FL_STEP_KERNEL || !step->folds || step->nin != 1 || step->nout != 1) return NULL;
     const fl_program_operand *o = &step->operands[0];
     for (int i = 0; i < GROUPS; i++)
-        if (member_of(&pass->groups[i], o->slot) >= 0 && is_whole_value(o) && has_shape(&pass->groups[i], o->meta))
+        if (member_of(&pass->groups[i], o->slot) >= 0 && fl_operand_is_whole(o) && has_shape(&pass->groups[i], o->meta))
             return &pass->groups[i];
     return NULL;
 }

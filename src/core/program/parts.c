@@ -33,21 +33,15 @@ static int axis_of(const fl_step *step)
 static int64_t start_of(const fl_step *step) { return step->kernel.attrs->at[FL_SLICE_START].integer; }
 static int64_t length_of(const fl_step *step) { return step->operands[0].meta->shape.dims[axis_of(step)]; }
 
-static bool is_whole(const fl_program_operand *operand)
-{
-    const fl_meta *m = operand->meta;
-    return operand->offset == 0
-        && memcmp(operand->strides, m->strides, sizeof *m->strides * (size_t)m->shape.ndim) == 0;
-}
-
 /* A part of neighbours among zeros, in a new value. */
 static bool is_padded(const struct parts *parts, int n)
 {
     const fl_step *step = &parts->program->steps[n];
     if (step->kind != FL_STEP_KERNEL || step->op != FL_OP_REF(narrow_backward) || step->history) return false;
     const fl_program_operand *out = &step->operands[1];
-    return step->live < 0 && step->kernel.attrs->at[FL_SLICE_STEP].integer == 1 && out->whole && is_whole(out)
-        && fl_dtype_is_float(out->meta->dtype) && !fl_slot_is_outside(&parts->program->slots[out->slot]);
+    return step->live < 0 && step->kernel.attrs->at[FL_SLICE_STEP].integer == 1 && out->whole
+        && fl_operand_is_whole(out) && fl_dtype_is_float(out->meta->dtype)
+        && !fl_slot_is_outside(&parts->program->slots[out->slot]);
 }
 
 static bool overlaps(const struct parts *parts, const fl_step *step)
@@ -66,7 +60,8 @@ static int part_added(const struct parts *parts, const fl_step *step, const fl_p
     if (step->kind > FL_STEP_FLAT || step->op != FL_OP_REF(add) || step->nin != 2 || step->history) return -1;
     const fl_program_operand *to = &step->operands[0], *from = &step->operands[1];
     if (to->slot != value->slot || !to->written || from->slot < 0 || from->slot == to->slot) return -1;
-    if (to->meta != value->meta || from->meta != value->meta || !is_whole(to) || !is_whole(from)) return -1;
+    if (to->meta != value->meta || from->meta != value->meta || !fl_operand_is_whole(to) || !fl_operand_is_whole(from))
+        return -1;
     const int n = parts->made[from->slot];
     if (n <= parts->padded[0] || parts->uses[from->slot] != 2 || !is_padded(parts, n)) return -1;
     const fl_step *padded = &parts->program->steps[n];

@@ -61,6 +61,14 @@ typedef struct fl_program_operand {
     const int64_t *strides;
 } fl_program_operand;
 
+/* True of all of a value that lies row-major, as a step of a group leaves it. */
+static inline bool fl_operand_is_whole(const fl_program_operand *operand)
+{
+    const fl_meta *m = operand->meta;
+    return operand->offset == 0
+        && memcmp(operand->strides, m->strides, sizeof *m->strides * (size_t)m->shape.ndim) == 0;
+}
+
 typedef enum fl_step_kind {
     FL_STEP_KERNEL,
     FL_STEP_FLAT,   /* a bare loop over contiguous operands of one dtype */

@@ -24,6 +24,9 @@ bool fl_lua_names_device(const char *word);
 /* List of at most `limit` whole numbers; returns their count. */
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name);
 
+/* What a field of the table at index is as a condition. */
+bool fl_lua_flag(lua_State *L, int index, const char *name);
+
 /* A function, or what is called like one: a module, a class, a captured function. (The __call of a tensor only words an
 ** error.) */
 bool fl_lua_is_callable(lua_State *L, int index);

@@ -90,14 +90,6 @@ static double number_field(lua_State *L, int index, const char *name, double oth
     return value;
 }
 
-static bool flag_field(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
 /* Four numbers: the list in that field, whose last one stands for those that are missing. */
 static void list_field(lua_State *L, int index, const char *name, float *out, float otherwise)
 {
@@ -147,13 +139,13 @@ static int io_image_set(lua_State *L)
     }
     lua_getfield(L, 1, "mode");
     set->options.mode = (fl_image_mode)luaL_checkoption(L, -1, "unchanged", modes);
-    set->options.as_stored = flag_field(L, 1, "as_stored");
-    set->options.damaged = flag_field(L, 1, "damaged");
-    set->options.wide = flag_field(L, 1, "wide");
-    set->augment.exact = flag_field(L, 1, "exact");
+    set->options.as_stored = fl_lua_flag(L, 1, "as_stored");
+    set->options.damaged = fl_lua_flag(L, 1, "damaged");
+    set->options.wide = fl_lua_flag(L, 1, "wide");
+    set->augment.exact = fl_lua_flag(L, 1, "exact");
     lua_getfield(L, 1, "dtype");
     set->output.dtype = lua_isnil(L, -1) ? FL_UINT8 : fl_lua_check_dtype(L, -1, "images");
-    set->output.channels_last = flag_field(L, 1, "channels_last");
+    set->output.channels_last = fl_lua_flag(L, 1, "channels_last");
     list_field(L, 1, "scale", set->output.scale, 1);
     list_field(L, 1, "shift", set->output.shift, 0);
     lua_pop(L, 3);

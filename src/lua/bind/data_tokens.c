@@ -98,14 +98,6 @@ static int tokens_encode_file(lua_State *L)
     return 1;
 }
 
-static int free_text(lua_State *L)
-{
-    char **text = lua_touserdata(L, 1);
-    free(*text);
-    *text = NULL;
-    return 0;
-}
-
 /* tokens.decode(tokenizer, ids, skip_special) -> text; ids: a contiguous int64 tensor of one axis */
 static int tokens_decode(lua_State *L)
 {
@@ -114,13 +106,7 @@ static int tokens_decode(lua_State *L)
     fl_tensor *ids = fl_lua_check_tensor(L, 2, "decode", "ids");
     fl_box *box = fl_lua_new_box(L);
     FL_CHECK(L, fl_lua_host(&box->tensor, ids));
-    char **text = lua_newuserdatauv(L, sizeof *text, 0);
-    *text = NULL;
-    if (luaL_newmetatable(L, "flow.tokenizer.text")) {
-        lua_pushcfunction(L, free_text);
-        lua_setfield(L, -2, "__gc");
-    }
-    lua_setmetatable(L, -2);
+    char **text = fl_lua_new_text(L);
     int64_t count = box->tensor->meta->numel;
     const int64_t *list = count > 0 ? fl_tensor_data(box->tensor) : NULL;
     FL_CHECK(L, fl_tokenizer_decode(text, &size, t, list, (size_t)count, lua_toboolean(L, 3)));

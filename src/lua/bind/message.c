@@ -7,8 +7,6 @@
 #include "state.h"
 #include "tensors.h"
 
-#include <stdlib.h>
-
 /* What messages are about: names in errors. */
 static const char *const names[] = {"kvstore init",        "kvstore push",          "kvstore pull",   "kvstore barrier",
                                     "kvstore set_updater", "kvstore set_optimizer", "kvstore set_lr", "kvstore save",
@@ -42,25 +40,12 @@ static int message_fetch(lua_State *L)
     return 0;
 }
 
-static int free_text(lua_State *L)
-{
-    char **text = lua_touserdata(L, 1);
-    free(*text);
-    *text = NULL;
-    return 0;
-}
-
 /* _messages.ask(name, to, head, body) -> the head of the answer */
 static int message_ask(lua_State *L)
 {
     size_t bytes;
     fl_outgoing m = read_message(L, 4);
-    char **answer = lua_newuserdatauv(L, sizeof *answer, 0);
-    *answer = NULL;
-    lua_createtable(L, 0, 1);
-    lua_pushcfunction(L, free_text);
-    lua_setfield(L, -2, "__gc");
-    lua_setmetatable(L, -2);
+    char **answer = fl_lua_new_text(L);
     FL_CHECK(L, fl_message_ask(answer, &bytes, &m));
     lua_pushlstring(L, *answer, bytes);
     return 1;

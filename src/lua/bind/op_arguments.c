@@ -178,7 +178,7 @@ static int ndim_of(const fl_lua_binding *binding)
     return binding->nin > 0 && binding->in[0].kind == FL_TENSOR ? binding->in[0].tensor->meta->shape.ndim : 0;
 }
 
-static int param_find(const fl_signature *signature, const char *name)
+int fl_lua_param_at(const fl_signature *signature, const char *name)
 {
     for (int i = 0; i < signature->param_count; i++)
         if (strcmp(signature->params[i].name, name) == 0) return i;
@@ -240,7 +240,7 @@ static void read_named(lua_State *L, fl_lua_binding *binding, int index)
         if (lua_type(L, -2) != LUA_TSTRING)
             FL_RAISE(L, "%s: options must have names, got a key of type %s", binding->call->name, luaL_typename(L, -2));
         const char *key = lua_tostring(L, -2);
-        int i = param_find(binding->signature, key), value = lua_gettop(L);
+        int i = fl_lua_param_at(binding->signature, key), value = lua_gettop(L);
         if (i >= 0 && positional >> i & 1u) FL_RAISE(L, "%s: '%s' is given twice", binding->call->name, key);
         if (i >= 0) {
             if (!binding->signature->params[i].is_list) read_param(L, binding, i, value, 1);

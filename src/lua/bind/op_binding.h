@@ -30,6 +30,9 @@ bool fl_lua_takes_numbers(fl_attr_type type);
 /* op_arguments.c: reads all arguments on the stack. */
 void fl_lua_read_call(lua_State *L, fl_lua_binding *binding, const fl_lua_call *call);
 
+/* The position of a parameter; -1: there is none of that name. */
+int fl_lua_param_at(const fl_signature *signature, const char *name);
+
 /* A tensor, a number where the parameter takes one, or nil where it may be absent. */
 void fl_lua_read_non_tensor(lua_State *L, fl_operand *operand, const fl_lua_call *call, const fl_param *param,
                             int index);

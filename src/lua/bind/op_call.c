@@ -115,19 +115,11 @@ static int run_into(lua_State *L, const fl_lua_binding *binding)
     return 1;
 }
 
-/* The position of a parameter; -1: there is none of that name. */
-static int param_at(const fl_signature *signature, const char *name)
-{
-    for (int i = 0; i < signature->param_count; i++)
-        if (strcmp(signature->params[i].name, name) == 0) return i;
-    return -1;
-}
-
 /* Is the named argument at the top of the stack one that only the wider op takes? */
 static bool widens(lua_State *L, const fl_lua_call *call, const char *key)
 {
-    int i = param_at(call->signature, key);
-    if (i < 0) return param_at(call->wider->signature, key) >= 0;
+    int i = fl_lua_param_at(call->signature, key);
+    if (i < 0) return fl_lua_param_at(call->wider->signature, key) >= 0;
     return (call->widened >> i & 1u) && fl_lua_box(L, -1);
 }
 

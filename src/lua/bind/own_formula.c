@@ -41,8 +41,8 @@ void fl_own_read_formula(lua_State *L, fl_formula **out, const char *name, int i
     if (n > FL_FORMULA_NODES) FL_RAISE(L, "%s: the formula is too long", name);
     fl_formula *formula = *out = fl_own_allocate(L, sizeof *formula + sizeof *formula->nodes * (size_t)n);
     formula->count = n;
-    formula->linear = fl_own_flag(L, 1, "linear");
-    formula->as_ops = fl_own_flag(L, 1, "as_ops");
+    formula->linear = fl_lua_flag(L, 1, "linear");
+    formula->as_ops = fl_lua_flag(L, 1, "as_ops");
     for (int i = 0; i < n; i++) {
         lua_rawgeti(L, index, i + 1);
         read_node(L, &formula->nodes[i]);
@@ -129,7 +129,7 @@ static fl_formula_gradient *read_gradients(lua_State *L, int index)
         const fl_lua_call *call = fl_lua_call_of(L, -1);
         lua_pop(L, 1);
         list[i].op = call ? call->op : NULL;
-        list[i].is_given = fl_own_flag(L, lua_gettop(L), "given");
+        list[i].is_given = fl_lua_flag(L, lua_gettop(L), "given");
         list[i].nin = read_positions(L, list[i].in, FL_MAX_PARAMS, "operands");
         list[i].nattrs = read_positions(L, list[i].attrs, FL_MAX_ATTRS, "attrs");
         lua_pop(L, 1);

@@ -21,14 +21,6 @@ static fl_own_op *ops;
 
 /* ---- defining ---- */
 
-bool fl_own_flag(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
 void *fl_own_allocate(lua_State *L, size_t bytes)
 {
     void *block = calloc(1, bytes);
@@ -166,11 +158,11 @@ static void fill_op(lua_State *L, fl_own_op *op)
     op->op = (fl_op){.nout = (int)fl_own_integer(L, 1, "results"),
                      .saves_in = (uint32_t)fl_own_integer(L, 1, "saves_in"),
                      .saves_out = (uint32_t)fl_own_integer(L, 1, "saves_out"),
-                     .flags = fl_own_flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
+                     .flags = fl_lua_flag(L, 1, "differentiable") ? 0 : FL_OP_NO_GRAD,
                      .infer = fl_own_infer,
                      .sbp = fl_own_sbp,
                      .compute = fl_own_compute,
-                     .grad = fl_own_flag(L, 1, "backward") ? fl_own_grad : NULL};
+                     .grad = fl_lua_flag(L, 1, "backward") ? fl_own_grad : NULL};
     op->op.sig = copy_field(L, "sig");
     check_signature(L, &signature, op->op.sig);
     op->op.name = copy_field(L, "name");
@@ -180,8 +172,8 @@ static void fill_op(lua_State *L, fl_own_op *op)
         fl_own_read_formula(L, &op->formula, op->op.name, lua_gettop(L));
         use_formula(op);
     }
-    op->is_shared = op->formula && fl_own_flag(L, 1, "derived");
-    op->broadcasts = !fl_own_flag(L, 1, "infer");
+    op->is_shared = op->formula && fl_lua_flag(L, 1, "derived");
+    op->broadcasts = !fl_lua_flag(L, 1, "infer");
     op->rows_given = lua_getfield(L, 1, "sbp") == LUA_TTABLE;
     if (op->rows_given) fl_own_read_rows(L, op, &signature);
 }

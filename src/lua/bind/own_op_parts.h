@@ -48,8 +48,7 @@ fl_status fl_own_infer(fl_infer *infer);
 fl_status fl_own_compute(const fl_op *op, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs);
 fl_status fl_own_grad(fl_grad *g);
 
-/* own_op.c: fields of the definition at index; zeroed memory, or an error of Lua. */
-bool fl_own_flag(lua_State *L, int index, const char *name);
+/* own_op.c: a field of the definition at index; zeroed memory, or an error of Lua. */
 lua_Integer fl_own_integer(lua_State *L, int index, const char *name);
 void *fl_own_allocate(lua_State *L, size_t bytes);
 /* "name_", for as long as the process lives. */

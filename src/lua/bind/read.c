@@ -126,6 +126,14 @@ int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const ch
     return (int)count;
 }
 
+bool fl_lua_flag(lua_State *L, int index, const char *name)
+{
+    lua_getfield(L, index, name);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
 bool fl_lua_is_callable(lua_State *L, int index)
 {
     if (lua_type(L, index) == LUA_TFUNCTION) return true;

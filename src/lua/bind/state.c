@@ -9,6 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- memory ---- */
+
+static int free_text(lua_State *L)
+{
+    char **text = lua_touserdata(L, 1);
+    free(*text);
+    *text = NULL;
+    return 0;
+}
+
+char **fl_lua_new_text(lua_State *L)
+{
+    char **text = lua_newuserdatauv(L, sizeof *text, 0);
+    *text = NULL;
+    if (luaL_newmetatable(L, "flow.text")) {
+        lua_pushcfunction(L, free_text);
+        lua_setfield(L, -2, "__gc");
+    }
+    lua_setmetatable(L, -2);
+    return text;
+}
+
 /* ---- calls ---- */
 
 /* What a script must say before it uses these names. Lua's own message about them ends with (global 'name'). */

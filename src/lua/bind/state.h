@@ -17,6 +17,9 @@ void fl_lua_close_state(lua_State *L);
 ** stops it. Returns Lua's status. */
 int fl_lua_protected_call(lua_State *L, int nargs, int nresults);
 
+/* Pushes a place for a text that the core allocates: NULL at first, and freed with the value on the stack. */
+char **fl_lua_new_text(lua_State *L);
+
 /* ---- Ctrl-C, and ranks that query where the script is (interrupt.c) ---- */
 
 /* A protected call begins: Ctrl-C stops it with "interrupted!"; what the call before met is forgotten. */

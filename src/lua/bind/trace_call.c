@@ -159,14 +159,6 @@ static void push_draws(lua_State *L, const fl_draw_note *note)
     }
 }
 
-static bool field(lua_State *L, int index, const char *name)
-{
-    lua_getfield(L, index, name);
-    bool value = lua_toboolean(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
 int fl_lua_call_step(lua_State *L)
 {
     enum { STEP = 1, OPERANDS, OPTIONS, SEED, COUNTER, NAME, ATTRS };
@@ -179,7 +171,8 @@ int fl_lua_call_step(lua_State *L)
     luaL_checktype(L, ATTRS, LUA_TTABLE);
     lua_getfield(L, STEP, "n");
     int count = (int)luaL_checkinteger(L, -1);
-    const struct mode mode = {field(L, STEP, "in_place"), field(L, STEP, "no_grad"), field(L, STEP, "undraws")};
+    const struct mode mode = {fl_lua_flag(L, STEP, "in_place"), fl_lua_flag(L, STEP, "no_grad"),
+                              fl_lua_flag(L, STEP, "undraws")};
     if (lua_getfield(L, STEP, "f") == LUA_TNIL) { /* the op that the program was made with, which may be replaced */
         lua_pushvalue(L, NAME);
         lua_rawget(L, lua_upvalueindex(1));
