@@ -20,6 +20,14 @@ static inline uint64_t fl_hash_mix(uint64_t hash, uint64_t word)
     return hash ^ (hash >> 32);
 }
 
+/* The finalizer of splitmix64 (Steele, Lea, Flood 2014), a bijection. */
+static inline uint64_t fl_hash_finish(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
 /* The hash with these bytes more, eight at a time. */
 static inline uint64_t fl_hash_words(uint64_t hash, const void *data, size_t bytes)
 {

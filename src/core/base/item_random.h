@@ -8,26 +8,19 @@
 #ifndef FL_ITEM_RANDOM_H
 #define FL_ITEM_RANDOM_H
 
-#include <stdint.h>
+#include "hash.h"
 
 typedef struct fl_item_random {
     uint64_t state[4];
 } fl_item_random;
 
-static inline uint64_t fl_item_random_mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 static inline void fl_item_random_begin(fl_item_random *r, uint64_t seed, uint64_t epoch, uint64_t position,
                                         uint64_t stream)
 {
-    const uint64_t words[] = {seed, epoch, position, stream}, step = UINT64_C(0x9e3779b97f4a7c15);
+    const uint64_t words[] = {seed, epoch, position, stream};
     uint64_t x = 0;
-    for (int i = 0; i < 4; i++) x = fl_item_random_mix((x ^ words[i]) + step);
-    for (int i = 0; i < 4; i++) r->state[i] = fl_item_random_mix(x += step);
+    for (int i = 0; i < 4; i++) x = fl_hash_finish((x ^ words[i]) + FL_HASH_GOLDEN);
+    for (int i = 0; i < 4; i++) r->state[i] = fl_hash_finish(x += FL_HASH_GOLDEN);
 }
 
 static inline uint64_t fl_item_random_word(fl_item_random *r)

@@ -5,16 +5,9 @@
 ** put through again until it falls below (cycle walking), which leaves a permutation of 0 .. count - 1.
 */
 #include "shuffle.h"
+#include "hash.h"
 
 enum { ROUNDS = 6 };
-
-/* The finalizer of splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 void fl_shuffle_init(fl_shuffle *shuffle, int64_t count, uint64_t seed, uint64_t epoch)
 {
@@ -22,15 +15,15 @@ void fl_shuffle_init(fl_shuffle *shuffle, int64_t count, uint64_t seed, uint64_t
     shuffle->half_bits = 1;
     while (shuffle->half_bits < 31 && (uint64_t)1 << (2 * shuffle->half_bits) < shuffle->count) shuffle->half_bits++;
     shuffle->mask = ((uint64_t)1 << shuffle->half_bits) - 1;
-    uint64_t state = mix(seed + 0x9e3779b97f4a7c15u) ^ mix(epoch * 0xd1342543de82ef95u + 1);
-    for (int i = 0; i < ROUNDS; i++) shuffle->keys[i] = mix(state += 0x9e3779b97f4a7c15u);
+    uint64_t state = fl_hash_finish(seed + FL_HASH_GOLDEN) ^ fl_hash_finish(epoch * 0xd1342543de82ef95u + 1);
+    for (int i = 0; i < ROUNDS; i++) shuffle->keys[i] = fl_hash_finish(state += FL_HASH_GOLDEN);
 }
 
 static uint64_t permute(const fl_shuffle *shuffle, uint64_t x)
 {
     uint64_t left = x >> shuffle->half_bits, right = x & shuffle->mask;
     for (int i = 0; i < ROUNDS; i++) {
-        uint64_t next = left ^ (mix(right ^ shuffle->keys[i]) & shuffle->mask);
+        uint64_t next = left ^ (fl_hash_finish(right ^ shuffle->keys[i]) & shuffle->mask);
         left = right;
         right = next;
     }

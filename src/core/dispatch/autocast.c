@@ -2,6 +2,7 @@
 ** autocast.c -- see autocast.h.
 */
 #include "autocast.h"
+#include "base/hash.h"
 #include "call.h"
 #include "op/views.h"
 #include "record.h"
@@ -12,7 +13,8 @@ uintptr_t fl_autocast_now;
 
 /* ---- casts of leaves ---- */
 
-enum { KEPT = 1024 }; /* one place for each, by the leaf's address; a later one takes it over */
+/* One place for each, by the leaf's address; a later one takes it over. */
+enum { KEPT_BITS = 10, KEPT = 1 << KEPT_BITS };
 
 static struct kept {
     fl_tensor *leaf, *cast; /* owned; NULL: free */
@@ -23,7 +25,7 @@ static bool any_kept;
 
 static struct kept *place_of(const fl_tensor *leaf)
 {
-    return &kept[((uintptr_t)leaf / sizeof(fl_tensor)) * 0x9e3779b97f4a7c15u >> 54];
+    return &kept[fl_hash_slot((uintptr_t)leaf / sizeof(fl_tensor), KEPT_BITS)];
 }
 
 static void drop(struct kept *k)

@@ -263,18 +263,10 @@ static void scan_value(lua_State *L, struct list_scan *scan, int depth)
     }
 }
 
-/* Range of the integer dtypes. */
-static void integer_range(int64_t *low, int64_t *high, fl_dtype dtype)
-{
-    *low = dtype == FL_INT64 ? INT64_MIN : dtype == FL_INT32 ? INT32_MIN : dtype == FL_INT8 ? INT8_MIN : 0;
-    *high = dtype == FL_INT64 ? INT64_MAX : dtype == FL_INT32 ? INT32_MAX : dtype == FL_INT8 ? INT8_MAX : UINT8_MAX;
-}
-
 /* The number or boolean at index as an integer; false: it does not fit into the dtype. */
 static bool to_integer(int64_t *out, lua_State *L, int index, fl_dtype dtype)
 {
-    int64_t low, high;
-    integer_range(&low, &high, dtype);
+    const int64_t low = fl_dtype_ranges[dtype].lowest, high = fl_dtype_ranges[dtype].highest;
     if (lua_isboolean(L, index)) *out = lua_toboolean(L, index);
     else if (lua_isinteger(L, index)) {
         *out = lua_tointeger(L, index);
