@@ -6,6 +6,7 @@
 */
 #define _GNU_SOURCE /* pthread_setname_np */
 #include "pool.h"
+#include "testing.h"
 #include "base/owner.h"
 #include "engine/control.h"
 #include "engine/engine.h"

@@ -45,9 +45,6 @@ fl_status fl_pool_push(const fl_pool_task *task);
 /* That lane, for tasks that fl_pool_push does not make. */
 fl_status fl_pool_lane(int *lane);
 
-/* Threads that the pool has started (tests). */
-int fl_pool_threads(void);
-
 /* Ends them, after the engine (fl_engine_stop): no job may be there. The next job starts others. */
 void fl_pool_stop(void);
 

@@ -62,7 +62,7 @@ fl_status fl_record_pack_files(fl_record_writer *writer, const char *root, const
         status = pack_some(writer, reading, paths, left < TOGETHER ? left : TOGETHER, workers);
     }
     for (int i = 0; i < TOGETHER; i++) fl_item_close(&reading->items[i]);
-    fl_item_source_unref(reading->source);
+    fl_item_source_free(reading->source);
     free(reading);
     return status;
 }

@@ -226,7 +226,7 @@ static fl_status find_column(int *out, const char *who, const fl_record_set *set
 fl_status fl_record_source_new(fl_item_source **out, const char *who, fl_record_set *set, const char *bytes,
                                const char *label)
 {
-    struct record_source made = {.source = {&record_kind, set->count, 1}, .who = who, .label = -1};
+    struct record_source made = {.source = {&record_kind, set->count}, .who = who, .label = -1};
     FL_TRY(find_column(&made.bytes, who, set, bytes, FL_RECORD_STRING));
     if (label) FL_TRY(find_column(&made.label, who, set, label, FL_RECORD_INTEGER));
     made.name = fl_record_set_column(set, "name");

@@ -9,15 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-fl_item_source *fl_item_source_ref(fl_item_source *source)
+void fl_item_source_free(fl_item_source *source)
 {
-    __atomic_add_fetch(&source->refs, 1, __ATOMIC_RELAXED);
-    return source;
-}
-
-void fl_item_source_unref(fl_item_source *source)
-{
-    if (source && __atomic_sub_fetch(&source->refs, 1, __ATOMIC_ACQ_REL) == 0) source->kind->free(source);
+    if (source) source->kind->free(source);
 }
 
 /* ---- items ---- */
@@ -110,7 +104,7 @@ fl_status fl_files_source_new(fl_item_source **out, const char *who, const char 
     for (int64_t i = 0; i < count; i++) bytes += strlen(paths[i]) + 1;
     struct files *files = calloc(1, sizeof *files);
     if (!files) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", who);
-    files->source = (fl_item_source){&files_kind, count, 1};
+    files->source = (fl_item_source){&files_kind, count};
     files->who = who;
     files->root = root ? strdup(root) : NULL;
     files->text = malloc(bytes);

@@ -40,11 +40,9 @@ typedef struct fl_item_source_kind {
 struct fl_item_source {
     const fl_item_source_kind *kind;
     int64_t count; /* of items */
-    int refs;      /* atomic; begins with 1 */
 };
 
-fl_item_source *fl_item_source_ref(fl_item_source *source);
-void fl_item_source_unref(fl_item_source *source); /* NULL is fine */
+void fl_item_source_free(fl_item_source *source); /* NULL is fine */
 
 static inline fl_status fl_item_source_read(const fl_item_source *source, fl_item *item, int64_t index)
 {

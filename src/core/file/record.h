@@ -94,7 +94,6 @@ fl_status fl_record_writer_new(fl_record_writer **out, const char *path, const c
 /* Adds an item. The first decides which fields, in which order, all items have. */
 fl_status fl_record_append(fl_record_writer *writer, const fl_record_field *fields, int count, bool list);
 
-const fl_record_schema *fl_record_writer_schema(const fl_record_writer *writer);
 int64_t fl_record_writer_count(const fl_record_writer *writer);
 int64_t fl_record_writer_bytes(const fl_record_writer *writer); /* written or about to be */
 

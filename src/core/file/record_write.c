@@ -154,7 +154,6 @@ fl_status fl_record_append(fl_record_writer *writer, const fl_record_field *fiel
     return FL_OK;
 }
 
-const fl_record_schema *fl_record_writer_schema(const fl_record_writer *writer) { return &writer->schema; }
 int64_t fl_record_writer_count(const fl_record_writer *writer) { return writer->count; }
 int64_t fl_record_writer_bytes(const fl_record_writer *writer) { return writer->written + writer->chunk_bytes; }
 

@@ -84,15 +84,6 @@ void fl_program_free(fl_program *program)
     free(program);
 }
 
-bool fl_program_takes(const fl_program *program, int argument)
-{
-    for (int i = 0; i < program->slot_count; i++) {
-        const fl_slot *s = &program->slots[i];
-        if (s->role == FL_SLOT_INPUT && s->index == argument) return s->first >= 0;
-    }
-    return false;
-}
-
 void fl_program_facts_get(fl_program_facts *out, const fl_program *program) { *out = program->facts; }
 
 /* ---- arguments ---- */

@@ -80,9 +80,6 @@ bool fl_program_is_busy(const fl_program *program);
 
 void fl_program_free(fl_program *program); /* NULL is fine */
 
-/* True if some step uses the argument. */
-bool fl_program_takes(const fl_program *program, int argument);
-
 /* ---- looking at it ---- */
 
 typedef struct fl_program_facts {

@@ -18,7 +18,7 @@ static int source_gc(lua_State *L)
 {
     fl_lua_source *self = luaL_checkudata(L, 1, source_name);
     if (self->source) fl_engine_wait_idle(&self->var);
-    fl_item_source_unref(self->source);
+    fl_item_source_free(self->source);
     self->source = NULL;
     return 0;
 }
