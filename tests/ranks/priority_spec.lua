@@ -278,15 +278,15 @@ describe("to_global's priority", function()
 
     it("follows one order where a rank has no elements", function()
         local rows = flow.randn({2, 1000}, {placement = all, sbp = "B"})
-        local function f(x, w)
-            local part, h, low = w:to_global {sbp = "S(0)"}, x * 3, {}
-            for i = 1, 5 do low[i] = (x + i):to_global {sbp = "B"} * 2 end
+        local function f(y, w)
+            local part, h, low = w:to_global {sbp = "S(0)"}, y * 3, {}
+            for i = 1, 5 do low[i] = (y + i):to_global {sbp = "B"} * 2 end
             return h:to_global {sbp = "B", priority = 1}, low[5], part:to_global {sbp = "B"}
         end
         local g = flow.capture(f)
         for _ = 1, 4 do
-            local x = flow.randn({2, 40}, {placement = all, sbp = "S(0)"})
-            local want, got = {f(x, rows)}, {g(x, rows)}
+            local y = flow.randn({2, 40}, {placement = all, sbp = "S(0)"})
+            local want, got = {f(y, rows)}, {g(y, rows)}
             for i = 1, 3 do same(want[i], got[i], "result " .. i) end
         end
     end)
@@ -294,8 +294,8 @@ describe("to_global's priority", function()
     it("follows one order where one rank has the parameters", function()
         local w = flow.ones({3}, {placement = flow.placement("cpu", {0}), sbp = "B"}):requires_grad_()
         local opt = flow.optim.AdamW({w}, {lr = 0.1})
-        local function f(x)
-            local h, a = x * 3, x:to_global {sbp = "B"}
+        local function f(y)
+            local h, a = y * 3, y:to_global {sbp = "B"}
             opt:zero_grad()
             w:square():sum():backward()
             opt:step()
@@ -303,10 +303,10 @@ describe("to_global's priority", function()
         end
         local g = flow.capture(f)
         for _ = 1, 4 do
-            local x = flow.randn({6, 10}, {placement = all, sbp = "S(0)"})
-            local a, b = g(x)
-            same(x:to_global {sbp = "B"}, a, "the first")
-            same((x * 3):to_global {sbp = "B"}, b, "the second")
+            local y = flow.randn({6, 10}, {placement = all, sbp = "S(0)"})
+            local a, b = g(y)
+            same(y:to_global {sbp = "B"}, a, "the first")
+            same((y * 3):to_global {sbp = "B"}, b, "the second")
         end
     end)
 end)

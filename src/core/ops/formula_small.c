@@ -68,7 +68,7 @@ void fl_formula_settle(fl_formula *formula)
     }
 }
 
-/* Do the operand's elements lie as those of the result? */
+/* True if the operand's elements lie as those of the result. */
 static bool lies_alike(const fl_view *in, const fl_view *out)
 {
     return in->data == in->scalar || (in->dtype == out->dtype && in->contiguous && in->numel == out->numel);

@@ -164,7 +164,7 @@ static fl_tensor *expr_gathered(fl_expr *expr, fl_tensor *x, fl_tensor *index, i
 
 /* ---- maxima ---- */
 
-/* Do windows as wide as this lie side by side, and fill the axis? -1: an axis that stays. */
+/* True if windows as wide as this lie side by side, and fill the axis. -1: an axis that stays. */
 static bool fills(const struct window *window, int along, int64_t size)
 {
     return along < 0
@@ -448,7 +448,7 @@ static fl_tensor *expr_max_windows(fl_expr *expr, fl_tensor **positions, fl_tens
     return y;
 }
 
-/* Are the parts windows of one size, side by side? They are then the window's. */
+/* True if the parts are windows of one size, side by side; they are then the window's. */
 static bool are_windows(struct window *window, const int64_t *parts, const fl_shape *shape)
 {
     int64_t elements = 1;

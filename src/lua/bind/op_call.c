@@ -115,7 +115,7 @@ static int run_into(lua_State *L, const fl_lua_binding *binding)
     return 1;
 }
 
-/* Is the named argument at the top of the stack one that only the wider op takes? */
+/* True if the named argument at the top of the stack is one that only the wider op takes. */
 static bool widens(lua_State *L, const fl_lua_call *call, const char *key)
 {
     int i = fl_lua_param_at(call->signature, key);
@@ -123,7 +123,7 @@ static bool widens(lua_State *L, const fl_lua_call *call, const char *key)
     return (call->widened >> i & 1u) && fl_lua_box(L, -1);
 }
 
-/* Are there arguments that only the wider op takes? */
+/* True if there are arguments that only the wider op takes. */
 static bool wants_wider(lua_State *L, const fl_lua_call *call)
 {
     int top = lua_gettop(L);
