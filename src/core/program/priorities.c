@@ -4,22 +4,22 @@
 ** It goes directly ahead of the first one that it overtakes: as far as its operand is there, past none of its own
 ** priority or a higher one, and while it costs no more memory than collectives.c may take. All of its ranks have to do
 ** the same, and not one asks another: each decides by what all have. These are the ops on tensors of the ranks' own
-** placement, which all of them carry out in the same order. The rest of a rank's list may be missing in another's: local
-** tensors, tensors of other ranks, boxing in which no ranks meet, kernels of a part without elements. Therefore:
+** placement, which all of them carry out in the same order. The rest of a rank's list may be missing in another's:
+** local tensors, tensors of other ranks, boxing in which no ranks meet, kernels of a part without elements. Therefore:
 ** - a boxing overtakes those that begin and end on the ranks that it begins and ends on itself. Others are passed,
 **   whatever their priority: one that goes ahead of another at whose place all its ranks are, is between the same two
 **   for everybody.
 ** - bytes are those of the first rank's part, which is the largest, of what boxing among these ranks has made.
-** - an op of which this rank has no element is known by its note (fl_step.makes, fl_step.used), and the host's place of a
-**   kernel that this rank has no part in (absent) is passed like that kernel.
+** - an op of which this rank has no element is known by its note (fl_step.makes, fl_step.used), and the host's place of
+**   a kernel that this rank has no part in (absent) is passed like that kernel.
 ** - a function with a local tensor as an argument keeps the script's order: its shape may make one rank record the
 **   function while others replay it, and what is recorded is carried out in that order. So does one that is not strict:
 **   where it is cut into pieces depends on what a rank reads.
 ** - this is the first pass: the others look at bytes of this rank's parts and at results that this rank uses.
-** What one rank alone does between the boxings, such as a write into its part or a function of the host, is not known to
-** the others: if it stops a boxing there, the next meeting is an error.
-** A replay notes what overtakes and what is overtaken in the history. If ranks follow different orders after all (one
-** captures a function and another does not), each of these meetings is an error, also where all shapes are equal.
+** What one rank alone does between the boxings, such as a write into its part or a function of the host, is not known
+** to the others: if it stops a boxing there, the next meeting is an error. A replay notes what overtakes and what is
+** overtaken in the history. If ranks follow different orders after all (one captures a function and another does not),
+** each of these meetings is an error, also where all shapes are equal.
 */
 #include "boxing/boxing.h"
 #include "passes.h"

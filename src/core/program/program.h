@@ -71,7 +71,8 @@ bool fl_tensors_overlap(const fl_tensor *a, const fl_tensor *b);
 ** where one of the two is written: the program must not run on these. -1: there is none. NULL among args: a number. */
 int fl_program_shares(const fl_program *program, fl_tensor *const *args);
 
-/* args: as many as were recorded, of the same metas and strides, without such. results: room for them, one reference each. */
+/* args: as many as were recorded, of the same metas and strides, without such. results: room for them, one reference
+** each. */
 fl_status fl_program_run(fl_program *program, fl_tensor *const *args, fl_tensor **results, fl_program_host host,
                          void *context);
 
