@@ -167,6 +167,7 @@ describe("flow.op", function()
         os.remove(path)
         y:backward()
         assert.are.equal(2, x.grad:item())
+        fails("op: 'end' is a word of Lua; an op needs another name", flow.op, {name = "end", formula = "x * 2"})
         fails("op: flow has 'relu' already; an op of your own needs another name", flow.op,
             {name = "relu", forward = print, replace = true})
         fails("op: flow has 'shape' already", flow.op, {name = "shape", forward = print})
@@ -317,7 +318,7 @@ describe("flow.testing.check_op", function()
         define {samples = {}}
         fails("check_op: own_wrong has no samples", try)
         define {doc = ""}
-        fails("check_op: own_wrong has no documentation (doc)", try)
+        fails("check_op: own_wrong has no documentation", try)
         fails("check_op: there is no op 'nothing'", flow.testing.check_op, "nothing")
         define {}
         assert.is_true(flow.testing.check_op "own_wrong")

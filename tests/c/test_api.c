@@ -565,6 +565,7 @@ static void test_optimizers(void)
     BAD("SGD: unknown option 'momentm'; did you mean 'momentum'?", "SGD", 1, "momentm=0.9");
     BAD("SGD: lr must be a number, got 'x'", "SGD", 1, "lr=x");
     BAD("SGD: lr=-1 is out of its range", "SGD", 1, "lr=-1");
+    BAD("SGD: lr is given twice", "SGD", 1, "lr=0.1, momentum=0.9, lr=0.2");
     BAD("SGD: options are written \"lr=1e-3, weight_decay=0.1\", got 'lr'", "SGD", 1, "lr");
     BAD("SGD: nesterov needs momentum and no dampening", "SGD", 1, "nesterov=true");
     BAD("SGD: nesterov must be true or false, got '1'", "SGD", 1, "nesterov=1");

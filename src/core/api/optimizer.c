@@ -191,12 +191,16 @@ static fl_status unknown_option(enum kind kind, const char *name)
                    best ? "; did you mean '" : "", best ? best : "", best ? "'?" : "");
 }
 
-static fl_status set_option(struct settings *settings, enum kind kind, const char *name, const char *value)
+static fl_status set_option(struct settings *settings, enum kind kind, const char *name, const char *value,
+                            uint64_t *given)
 {
     const struct option *o = NULL;
     for (int i = 0; i < OPTIONS; i++)
         if (strcmp(options[i].name, name) == 0 && options[i].of & options_of(kind)) o = &options[i];
     if (!o) return unknown_option(kind, name);
+    const uint64_t bit = (uint64_t)1 << (o - options);
+    if (*given & bit) return fl_fail(FL_ERR_VALUE, "%s: %s is given twice", kind_names[kind], name);
+    *given |= bit;
     char *end, *place = (char *)settings + o->offset;
     double number = fl_plain_number(value, &end);
     if (o->flag) {
@@ -230,13 +234,14 @@ static const char *read_word(char *word, size_t size, const char *at, const char
 static fl_status read_settings(struct settings *settings, enum kind kind, const char *text)
 {
     char name[40], value[40], shown[FL_SHOWN_TEXT];
+    uint64_t given = 0; /* options, a bit each */
     while (text && *text) {
         const char *at = read_word(name, sizeof name, text, "=,");
         if (*at != '=')
             return fl_fail(FL_ERR_VALUE, "%s: options are written \"lr=1e-3, weight_decay=0.1\", got '%s'",
                            kind_names[kind], fl_text_name(shown, text));
         at = read_word(value, sizeof value, at + 1, ",");
-        FL_TRY(set_option(settings, kind, fl_text_name(shown, name), value));
+        FL_TRY(set_option(settings, kind, fl_text_name(shown, name), value, &given));
         text = *at ? at + 1 : at;
     }
     if (settings->nesterov && (settings->momentum == 0 || settings->dampening != 0))

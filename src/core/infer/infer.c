@@ -146,6 +146,8 @@ static fl_status infer_shapes(struct build *build)
     for (int i = 0; i < build->c.nout; i++) {
         fl_shape same;
         FL_TRY(fl_shape_make(&same, build->c.name, build->c.out[i].shape.dims, build->c.out[i].shape.ndim));
+        if ((unsigned)build->c.out[i].dtype >= FL_DTYPE_COUNT)
+            return fl_fail(FL_ERR_DTYPE, "%s: its inference gives result %d no dtype", build->c.name, i);
     }
     return build->in_place ? fit_in_place(build) : FL_OK;
 }

@@ -165,6 +165,8 @@ struct fl_program {
     int draw_count, draw_room;
     fl_program_operand *results;
     int result_count, input_count;
+    int *outside; /* slots of memory from outside: first those that are written (shared.c) */
+    int outside_count, outside_written;
     bool strict; /* the whole of a function, which is recorded or an error */
     bool busy;
     size_t block_bytes;
@@ -189,6 +191,9 @@ fl_status fl_program_reserve(void **list, size_t size, int *room, int count);
 
 /* Lifetimes, the shared block, and where pointers go: after the last step. */
 fl_status fl_program_seal(fl_program *program);
+
+/* Lists the slots of memory from outside. */
+fl_status fl_program_list_outside(fl_program *program);
 
 static inline bool fl_slot_is_outside(const fl_slot *slot) { return slot->role <= FL_SLOT_GRADIENT; }
 

@@ -400,5 +400,6 @@ fl_status fl_program_seal(fl_program *program)
     FL_TRY(plan_block(program));
     FL_TRY(put_all(program));
     fl_graphs_begin(program);
+    FL_TRY(fl_program_list_outside(program));
     return list_uses(program);
 }

@@ -62,15 +62,29 @@ static bool is_used(const fl_program *program, int i, const struct range *bytes,
     return false;
 }
 
+fl_status fl_program_list_outside(fl_program *program)
+{
+    program->outside = fl_program_take(program, sizeof *program->outside * (size_t)(program->slot_count + 1));
+    if (!program->outside) return fl_program_out_of_memory();
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < program->slot_count; i++)
+            if (fl_slot_is_outside(&program->slots[i]) && program->slots[i].written == (pass == 0))
+                program->outside[program->outside_count++] = i;
+        if (pass == 0) program->outside_written = program->outside_count;
+    }
+    return FL_OK;
+}
+
 static bool argument_shares(const fl_program *program, fl_tensor *const *args, const fl_slot *slot)
 {
     const fl_tensor *arg = args[slot->index];
-    struct range bytes = range_of(arg);
-    for (int i = 0; i < program->slot_count; i++) {
+    const int count = slot->written ? program->outside_count : program->outside_written;
+    for (int k = 0; k < count; k++) {
+        const int i = program->outside[k];
         const fl_slot *other = &program->slots[i];
-        if (!fl_slot_is_outside(other) || other == slot || (!slot->written && !other->written)) continue;
         const fl_tensor *t = other->role == FL_SLOT_INPUT ? args[other->index] : outside_of(program, other);
-        if (!t || t->storage != arg->storage) continue;
+        if (FL_LIKELY(!t || t->storage != arg->storage || other == slot)) continue;
+        struct range bytes = range_of(arg);
         if (other->role == FL_SLOT_INPUT ? fl_tensors_overlap(t, arg) : is_used(program, i, &bytes, slot->written))
             return true;
     }
@@ -79,8 +93,8 @@ static bool argument_shares(const fl_program *program, fl_tensor *const *args, c
 
 int fl_program_shares(const fl_program *program, fl_tensor *const *args)
 {
-    for (int i = 0; i < program->slot_count; i++) {
-        const fl_slot *slot = &program->slots[i];
+    for (int k = 0; k < program->outside_count; k++) {
+        const fl_slot *slot = &program->slots[program->outside[k]];
         if (slot->role == FL_SLOT_INPUT && args[slot->index] && argument_shares(program, args, slot))
             return slot->index;
     }

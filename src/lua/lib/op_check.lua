@@ -368,7 +368,7 @@ function M.check_op(op)
     if not described then check.fail("check_op: there is no op %s", check.got(op)) end
     if flow.world_size() > 1 then check.fail("check_op: works on one rank; it pretends to be several") end
     if #described.doc <= 4 or described.doc == "An op of the script." then
-        check.fail("check_op: %s has no documentation (doc)", described.name)
+        check.fail("check_op: %s has no documentation: doc says in a sentence what it computes", described.name)
     elseif #described.samples == 0 then
         check.fail("check_op: %s has no samples: samples = {\"flow.randn(2, 3)\"}", described.name)
     elseif described.mutates or described.source or described.random then

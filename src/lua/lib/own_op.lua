@@ -37,9 +37,17 @@ local function saved_bits(def, parameters)
     return ins, outs
 end
 
+local keywords = {}
+for word in ([[and break do else elseif end false for function goto if in local nil not or repeat return then true until
+    while]]):gmatch "%a+" do
+    keywords[word] = true
+end
+
 local function check_word(name)
     if not name:find("^%l[%w_]*$") or #name > 40 then
         check.fail("op: a name is lower-case letters, digits and _, at most 40, got %s", check.quote(name))
+    elseif keywords[name] then
+        check.fail("op: '%s' is a word of Lua; an op needs another name", name)
     elseif name:sub(-1) == "_" then
         check.fail("op: '%s': a name with _ at its end is for what changes its operand", name)
     end
@@ -74,12 +82,6 @@ local function check_samples(def)
 end
 
 -- ---- gradients as text ----
-
-local keywords = {}
-for word in ([[and break do else elseif end false for function goto if in local nil not or repeat return then true until
-    while]]):gmatch "%a+" do
-    keywords[word] = true
-end
 
 -- Where a comment or a string that begins at `at` ends; nil: none begins there.
 local function skip_text(text, at)
