@@ -178,7 +178,7 @@ describe("engine.push", function()
         {"push: entry 1 of reads must be a local tensor on the CPU", {run = run, reads = {flow.ones(2, {device = "meta"})}}},
         {"push: args must be a list, got number", {run = run, args = 3}},
         {"push: priority must be 1, 0 or -1, got 2", {run = run, priority = 2}},
-        {"push: priority must be 1, 0 or -1, got high", {run = run, priority = "high"}},
+        {"push: priority must be 1, 0 or -1, got \"high\"", {run = run, priority = "high"}},
         {"push: entry 1 of args is a tensor; args are numbers, strings and booleans, tensors go in reads and writes",
             {run = run, args = {x}}},
     } do

@@ -4,9 +4,9 @@
 ** stream.
 **
 ** FLOW_FAKE_NVRTC_REAL: NVRTC itself, which then has to compile every third source too, for the oldest and the newest
-** GPU that it knows in turn: so texts are known to be good for both compilers. Of one of these in four it makes code for
-** the GPU, of the others PTX: code takes up to ten times as long (30 s for a chain of 28 rows) and says no more of a
-** text.
+** GPU that it knows in turn: so texts are known to be good for both compilers. Of one of these in four it makes code
+** for the GPU, of the others PTX: code takes up to ten times as long (30 s for a chain of 28 rows) and says no more of
+** a text.
 ** FLOW_FAKE_NVRTC_LOG: a file that gets a line per source.
 */
 #include "../emulator/emulate.h"
