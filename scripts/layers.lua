@@ -176,10 +176,40 @@ for _, line in ipairs(lines_of(("nm -A -g %s 2>/dev/null"):format(objects))) do
         if folder and kind ~= "U" and symbol:find "^fl" then home[symbol] = folder end
     end
 end
+
+-- The words in the headers that a folder with `sees` may include, and in those behind them.
+local words_of = {}
+local function words_seen(from)
+    if words_of[from] then return words_of[from] end
+    local words, seen = {}, {}
+    local function add(file)
+        if seen[file] then return end
+        seen[file] = true
+        for line in io.lines(file) do
+            for word in line:gmatch "[%a_][%w_]*" do words[word] = true end
+        end
+        for _, behind in ipairs(includes[file] or {}) do add(behind) end
+    end
+    for to, names in pairs(sees[from]) do
+        for _, name in ipairs(names) do add(("src/%s/%s"):format(to, name)) end
+    end
+    words_of[from] = words
+    return words
+end
+
+-- A declaration by hand gets round the rule for includes.
+local function is_unseen(from, to, symbol)
+    return sees[from] and sees[from][to] and not is_descriptor(symbol) and not words_seen(from)[symbol]
+end
+
 local reported = {}
 for _, need in ipairs(needs) do
     local object, from, symbol = table.unpack(need)
     local to = home[symbol]
+    if to and to ~= from and is_unseen(from, to, symbol) and not reported[object .. symbol] then
+        reported[object .. symbol] = true
+        problem("%s needs %s of %s, which no header that it may see declares", object:sub(#build + 2), symbol, to)
+    end
     local above = to and to ~= from and floor_of[to] and floor_of[from] and floor_of[to] >= floor_of[from]
     if above and not is_descriptor(symbol) and not reported[object .. symbol] then
         reported[object .. symbol] = true

@@ -29,6 +29,10 @@ fl_status fl_cpu_conv_depthwise_input_grad(fl_dtype dtype, const fl_conv *conv, 
 fl_status fl_cpu_conv_depthwise_weight_grad(fl_dtype dtype, const fl_conv *conv, void *dweight, const void *dy,
                                             const void *x);
 
+/* columns [images * in, taps, windows] of image [images * in, plane], and the image of sums of columns (unfold.c). */
+void fl_cpu_unfold(fl_dtype dtype, const fl_conv *conv, void *columns, const void *image);
+void fl_cpu_fold(fl_dtype dtype, const fl_conv *conv, void *image, const void *columns);
+
 /* ---- loops of one CPU level ([0]: float, [1]: double) ---- */
 
 typedef struct fl_conv_kernels {

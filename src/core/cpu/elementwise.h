@@ -78,7 +78,8 @@ fl_status fl_cpu_elementwise(fl_kernel *kernel);
 /* The bare loop of a row, where operands and result have one float dtype: float loops report no errors. */
 fl_flat_fn fl_cpu_elementwise_flat(int row, fl_dtype dtype);
 
-/* A number beside few elements is repeated for such a loop. dtype: float32 or float64; n <= FL_EW_REPEATS. */
+/* A number as n elements. dtype: float32 or float64. Beside at most FL_EW_REPEATS elements it is repeated for such a
+** loop. */
 enum { FL_EW_REPEATS = 64 };
 void fl_cpu_repeat_number(void *buffer, double number, fl_dtype dtype, int64_t n);
 

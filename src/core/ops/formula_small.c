@@ -94,15 +94,6 @@ static double number_of(const fl_view *view)
     }
 }
 
-/* A number as so many elements. */
-static void fill(char *to, double number, fl_dtype dtype, int64_t n)
-{
-    if (dtype == FL_FLOAT32)
-        for (int64_t i = 0; i < n; i++) ((float *)to)[i] = (float)number;
-    else
-        for (int64_t i = 0; i < n; i++) ((double *)to)[i] = number;
-}
-
 /* A call while its blocks are computed. */
 struct run {
     const fl_kernel *kernel;
@@ -163,7 +154,7 @@ static const char *operand(struct run *run, int i, int64_t first, int64_t n, fl_
     }
     if (!run->places[i]) {
         char *block = block_of(run, i);
-        fill(block, run->values[i].number, dtype, n);
+        fl_cpu_repeat_number(block, run->values[i].number, dtype, n);
         run->places[i] = block;
     }
     return run->places[i];
@@ -202,7 +193,7 @@ static void run_block(struct run *run, int64_t first, int64_t n)
         (*FL_BY_LEVEL(fl_ew_loops))[node->index][out->dtype](to, in, n, attrs);
         run->places[i] = to;
     }
-    if (run->values[last].is_number) fill(result, run->values[last].number, out->dtype, n);
+    if (run->values[last].is_number) fl_cpu_repeat_number(result, run->values[last].number, out->dtype, n);
     else if (formula->nodes[last].kind != FL_FORMULA_ROW)
         memcpy(result, operand(run, last, first, n, out->dtype), (size_t)n * fl_dtype_size(out->dtype));
 }

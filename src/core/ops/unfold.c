@@ -90,43 +90,15 @@ static void sbp_unfold(fl_sigs *sigs)
     fl_sbp_partial(sigs, 1, FL_PSUM);
 }
 
-struct job {
-    fl_conv c;
-    int type;
-    int64_t item;
-    char *image, *columns;
-    bool folds;
-};
-
-static void planes_part(void *context, int64_t from, int64_t to)
-{
-    const struct job *j = context;
-    int64_t plane = fl_conv_x_plane(&j->c) * j->item, windows = fl_conv_y_plane(&j->c),
-            block = fl_conv_taps(&j->c) * windows * j->item;
-    for (int64_t i = from; i < to; i++) {
-        char *image = j->image + i * plane, *columns = j->columns + i * block;
-        if (j->folds) {
-            memset(image, 0, (size_t)plane);
-            FL_BY_LEVEL(fl_conv_kernels)->fold[j->type](image, columns, windows, &j->c, 1, 0, fl_conv_rows(&j->c), 1);
-        } else {
-            FL_BY_LEVEL(fl_conv_kernels)->unfold[j->type](columns, windows, image, &j->c, 1, 0, fl_conv_rows(&j->c), 1);
-        }
-    }
-}
-
 static fl_status kernel_unfold(fl_kernel *kernel)
 {
     fl_stage s;
     bool folds = kernel->op->variant == KIND_FOLD;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    struct job j = {.c = fl_unfold_of(kernel->attrs, folds ? &kernel->out[0] : &kernel->in[0], folds),
-                    .type = s.dtype == FL_FLOAT64,
-                    .item = (int64_t)fl_dtype_size(s.dtype),
-                    .image = folds ? s.out[0] : s.in[0],
-                    .columns = folds ? s.in[0] : s.out[0],
-                    .folds = folds};
-    fl_team_for(j.c.images * j.c.in, (double)(fl_conv_taps(&j.c) * fl_conv_y_plane(&j.c)), planes_part, &j);
+    fl_conv c = fl_unfold_of(kernel->attrs, folds ? &kernel->out[0] : &kernel->in[0], folds);
+    if (folds) fl_cpu_fold(s.dtype, &c, s.out[0], s.in[0]);
+    else fl_cpu_unfold(s.dtype, &c, s.out[0], s.in[0]);
     return fl_stage_close(&s);
 }
 
