@@ -231,7 +231,7 @@ describe("to_global's priority", function()
     local x = flow.ones(4, 3, {placement = all, sbp = "B"})
 
     it("is 1, 0 or -1", function()
-        for given, shown in pairs {[2] = "2", [-2] = "-2", [1.5] = "1.5", high = "high", ["1"] = "1", [true] = "true"} do
+        for given, shown in pairs {[2] = "2", [-2] = "-2", [1.5] = "1.5", high = '"high"', ["1"] = '"1"', [true] = "true"} do
             local ok, message = pcall(x.to_global, x, {sbp = "S(0)", priority = given})
             assert.is_false(ok)
             assert.are.equal("to_global: priority must be 1, 0 or -1, got " .. shown, (tostring(message):gsub("^.-:%d+: ", "")))

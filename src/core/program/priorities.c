@@ -30,8 +30,8 @@
 struct pass {
     fl_program *program;
     const fl_meta **boxed; /* by slot: the meta of boxing's result there, borrowed; NULL: none */
-    int *seen;             /* by slot: the last turn in which it was counted */
-    int turn;
+    int *seen;             /* by slot: the last sum in which it was counted */
+    int sum;               /* the number of the one that is made now */
 };
 
 fl_status fl_step_find_meeting(fl_step *box)
@@ -91,12 +91,12 @@ static size_t limit_among(const struct pass *pass, const fl_placement *ranks)
     return 2 * largest + largest / 2;
 }
 
-/* Bytes of slot i, where boxing has made it among these ranks and it was not counted in this turn. */
+/* Bytes of slot i, where boxing has made it among these ranks and it was not counted in this sum. */
 static size_t bytes_boxed_at(struct pass *pass, int i, const fl_placement *ranks)
 {
-    const fl_meta *boxed = i >= 0 && pass->seen[i] != pass->turn ? pass->boxed[i] : NULL;
+    const fl_meta *boxed = i >= 0 && pass->seen[i] != pass->sum ? pass->boxed[i] : NULL;
     if (!boxed || !same_ranks(boxed->placement, ranks)) return 0;
-    pass->seen[i] = pass->turn;
+    pass->seen[i] = pass->sum;
     return bytes_of_first_part(boxed);
 }
 
@@ -120,7 +120,7 @@ static int first_overtaken(struct pass *pass, int n)
     const fl_placement *ranks = box->operands[0].meta->placement;
     size_t held = bytes_of_first_part(box->operands[1].meta), limit = limit_among(pass, ranks);
     int first = n;
-    pass->turn++;
+    pass->sum++;
     for (int k = n - 1; k >= 0; k--) {
         const fl_step *step = &steps[k];
         if ((step->kind == FL_STEP_HOST && !step->absent) || writes(step, box->operands[0].slot)) break;
