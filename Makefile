@@ -276,7 +276,6 @@ emulated: $(EMULATED) ## build the CUDA kernels for the CPU, for tests without a
 FORMATTER = clang-format-14
 FORMATTED := $(shell find src tests examples -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
 SCRIPTS := $(shell find src scripts tests examples -name '*.lua' 2>/dev/null)
-# Their comments still have to be mended.
 
 lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14), no tabs, no comment that is a question
 	luacheck -q src/lua scripts tests examples/lua

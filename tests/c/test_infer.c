@@ -25,6 +25,13 @@ static fl_status broadcast_infer(fl_infer *c)
     return FL_OK;
 }
 
+static fl_status broken_infer(fl_infer *c)
+{
+    FL_TRY(broadcast_infer(c));
+    c->out[0].dtype = (fl_dtype)77;
+    return FL_OK;
+}
+
 /* S(i) wherever an operand has that axis, and P beside P. */
 static void add_sbp(fl_sigs *s)
 {
@@ -72,6 +79,9 @@ static void relu_sbp(fl_sigs *s)
 
 static const fl_op relu_op = {
     .name = "relu", .sig = "relu(x)", .nout = 1, .infer = broadcast_infer, .sbp = relu_sbp, .flags = FL_OP_ELEMENTWISE};
+
+static const fl_op broken_op = {
+    .name = "broken", .sig = "broken(x)", .nout = 1, .infer = broken_infer, .sbp = relu_sbp};
 
 static fl_status softmax_body(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -281,6 +291,16 @@ static void numbers_and_bodies(void)
     CHECK(fl_infer_plan(&plan, &softmax_op, &x, 1, &attrs, false) == FL_OK && plan->body == softmax_body
           && !plan->kernel && !plan->boxes);
     CHECK(fl_infer_plan(&plan, &softmax_op, &y, 1, &attrs, false) == FL_OK && !plan->body);
+    drop_tensors();
+}
+
+/* An op from outside whose inference is wrong is an error, whatever number it left as a dtype. */
+static void no_dtype(void)
+{
+    const fl_plan *plan;
+    fl_operand x = FLOATS(PLACE(4), "S(0)", 8, 6);
+    CHECK(fl_infer_plan(&plan, &broken_op, &x, 1, NULL, false) == FL_ERR_DTYPE);
+    CHECK(strcmp(fl_message(), "broken: its inference gives result 0 no dtype") == 0);
     drop_tensors();
 }
 
@@ -535,6 +555,7 @@ int main(void)
     RUN(deep_hierarchies);
     RUN(edges);
     RUN(numbers_and_bodies);
+    RUN(no_dtype);
     RUN(in_place);
     RUN(lists);
     RUN(placements_that_do_not_fit);

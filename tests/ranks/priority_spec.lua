@@ -281,6 +281,8 @@ describe("to_global's priority", function()
         local function f(y, w)
             local part, h, low = w:to_global {sbp = "S(0)"}, y * 3, {}
             for i = 1, 5 do low[i] = (y + i):to_global {sbp = "B"} * 2 end
+            h:mul_(2)
+            low[6] = (y - 1):to_global {sbp = "B"}
             return h:to_global {sbp = "B", priority = 1}, low[5], part:to_global {sbp = "B"}
         end
         local g = flow.capture(f)

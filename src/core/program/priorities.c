@@ -10,7 +10,7 @@
 **   whatever their priority: one that goes ahead of another at whose place all its ranks are, is between the same two
 **   for everybody.
 ** - bytes are those of the first rank's part, which is the largest, of what boxing among these ranks has made.
-** - an op of which this rank has no element is known by its note (fl_step.makes, fl_step.used), and the host's place of
+** - an op of which this rank has no element is known by its note (fl_step.used), and the host's place of
 **   a kernel that this rank has no part in (absent) is passed like that kernel.
 ** - a function with a local tensor as an argument keeps the script's order: its shape may make one rank record the
 **   function while others replay it, and what is recorded is carried out in that order. So does one that is not strict:
@@ -62,7 +62,8 @@ static bool meets_among(const fl_step *step, const fl_placement *p)
 /* A rank that has no element of a result makes no kernel of its step, but has the slot. */
 static bool writes(const fl_step *step, int slot)
 {
-    if (step->kind == FL_STEP_PASSED && step->makes == slot) return true;
+    for (int i = 0; i < step->used_written; i++)
+        if (step->used[i] == slot) return true;
     for (int i = 0; i < step->nin + step->nout; i++)
         if (step->operands[i].written && step->operands[i].slot == slot) return true;
     return false;

@@ -110,9 +110,9 @@ typedef struct fl_step {
     fl_program_operand *operands; /* inputs, then results */
     int nin, nout;
     int noted;       /* of PASSED: operands of the step whose note it is */
-    int makes;       /* of PASSED: the slot that it would write, of which this rank has no element; else -1 */
-    const int *used; /* of PASSED: the slots of its operands */
+    const int *used; /* of PASSED: the slots of its operands and results, */
     int used_count;
+    int used_written;         /* of which it would write the first ones, if this rank had elements of them */
     bool absent;              /* of HOST: it stands for a kernel that this rank has no part in */
     int draw;                 /* DRAW: its number; else that of the draw whose seed the step works with, -1: none */
     const fl_meta *drawn_for; /* owned; of DRAW */

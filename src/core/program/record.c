@@ -37,7 +37,7 @@ fl_status fl_recording_step(fl_step **out, fl_step_kind kind, const fl_op *op, i
         return fl_fail(fl_recording_now.failed, "%s", fl_recording_now.message);
     FL_TRY(fl_program_reserve((void **)&p->steps, sizeof *p->steps, &p->step_room, p->step_count));
     fl_step *s = &p->steps[p->step_count];
-    *s = (fl_step){.kind = kind, .op = op, .live = -1, .draw = -1, .makes = -1};
+    *s = (fl_step){.kind = kind, .op = op, .live = -1, .draw = -1};
     s->operands = fl_program_take(p, sizeof *s->operands * (size_t)(nin + nout));
     if (fl_engine_where) fl_engine_where(line, sizeof line);
     char *text = fl_program_take(p, strlen(line) + 1);
@@ -168,16 +168,26 @@ static fl_status record_kernel(const fl_call *call, const fl_kernel *kernel)
     return step->data ? FL_OK : fl_program_out_of_memory();
 }
 
-/* The slots that the call uses, as far as they are known. A view of its operand writes nothing. */
+static void note_slot(int *used, int *count, const fl_tensor *tensor)
+{
+    if (tensor) used[(*count)++] = fl_recording_find(tensor->storage);
+}
+
+/* The slots that the call uses, as far as they are known: first those that it would write. A view writes nothing. */
 static fl_status note_slots(fl_step *step, const fl_call *call)
 {
-    int *used = fl_program_take(fl_recording_now.program, sizeof *used * (size_t)(call->nin + 1));
-    const fl_tensor *x = call->nin ? call->tensors[0] : NULL, *made = call->writes ? x : call->out[0];
+    int *used = fl_program_take(fl_recording_now.program, sizeof *used * (size_t)(call->nin + call->nout + 1)), n = 0;
+    const fl_tensor *x = call->nin ? call->tensors[0] : NULL;
     if (!used) return fl_program_out_of_memory();
-    step->used = used;
+    for (int i = 0; i < call->nin && call->writes; i++)
+        if (fl_call_writes(call, i)) note_slot(used, &n, call->tensors[i]);
+    for (int i = 0; i < call->nout && !call->writes; i++)
+        if (!x || call->out[i]->storage != x->storage) note_slot(used, &n, call->out[i]);
+    step->used_written = n;
     for (int i = 0; i < call->nin; i++)
-        if (call->tensors[i]) used[step->used_count++] = fl_recording_find(call->tensors[i]->storage);
-    if (made && (call->writes || !x || made->storage != x->storage)) step->makes = fl_recording_find(made->storage);
+        if (!call->writes || !fl_call_writes(call, i)) note_slot(used, &n, call->tensors[i]);
+    step->used = used;
+    step->used_count = n;
     return FL_OK;
 }
 
