@@ -67,6 +67,17 @@ describe("special functions", function()
 end)
 
 describe("other names", function()
+    it("methods that work in place are functions too", function()
+        for _, name in ipairs {"abs_", "relu_", "clamp_", "absolute_", "requires_grad_"} do
+            assert.is_true(rawequal(flow[name], flow.ones(1)[name]), name)
+        end
+        local x = flow.tensor {-1.5, 2}
+        assert.equal(x, flow.abs_(x))
+        assert.same({1.5, 2}, x:totable())
+        assert.equal("abs_: x must be a tensor, got number; write x:abs_(...)", message(flow.abs_, 3))
+        assert.equal("flow has no 'bbs_'", message(function() return flow.bbs_ end))
+    end)
+
     it("are those of flow", function()
         assert.is_true(rawequal(flow.absolute, flow.abs))
         assert.are.same({1, 2}, flow.tensor {-1, 2}:absolute():totable())

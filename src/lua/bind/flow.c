@@ -193,6 +193,20 @@ static int open_part(lua_State *L, const char *key)
     return 0;
 }
 
+/* flow.relu_ is the method that works in place: PyTorch has such functions. */
+static bool push_in_place(lua_State *L, const char *key)
+{
+    size_t length = strlen(key);
+    if (length < 2 || key[length - 1] != '_') return false;
+    lua_pushliteral(L, "_methods");
+    lua_rawget(L, 1);
+    int methods = lua_gettop(L);
+    lua_pushstring(L, key);
+    bool found = lua_rawget(L, methods) == LUA_TFUNCTION;
+    if (!found) lua_settop(L, methods);
+    return found || fl_lua_push_later_method(L, methods, key);
+}
+
 /* flow[key] for a key that is not there: an op's function, a submodule or a function of one, kept for the next time. */
 static int flow_index(lua_State *L)
 {
@@ -200,7 +214,7 @@ static int flow_index(lua_State *L)
     if (lua_type(L, 2) != LUA_TSTRING) return 0;
     const char *key = lua_tostring(L, 2), *home = module_of(key);
     if (key[0] == '_') return open_part(L, key);
-    if (!fl_lua_push_op_function(L, key)) {
+    if (!fl_lua_push_op_function(L, key) && !push_in_place(L, key)) {
         if (!home && !fl_lua_module_find(key)) return unknown_name(L, key);
         fl_lua_push_module(L, home ? home : key);
         if (home) lua_getfield(L, -1, key);
