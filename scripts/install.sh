@@ -15,7 +15,7 @@ for package in "$@"; do
 done
 [ -n "$missing" ] || exit 0
 
-# What a package is for; the README says why it and not another.
+# The purpose of a package; the README gives the reasons for the choice.
 purpose() {
     case $1 in
         gcc | libc6-dev | make | pkg-config) echo "to build" ;;

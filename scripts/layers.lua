@@ -13,7 +13,7 @@ local floors = {
     {"cuda"},
 }
 
--- What a folder sees of a lower one where that is less than all: file names. Kernels know views and geometry only.
+-- The files that a folder may include of a lower one, if not all. Kernels include views and geometry only.
 local sees = {
     ["core/cpu"] = {
         ["core/engine"] = {"team.h"},

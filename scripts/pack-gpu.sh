@@ -5,8 +5,8 @@
 #
 #     . FOLDER/env.sh && make -j"$(nproc)" all && make -k test-gpu bench-gpu
 #
-# Both machines must have the same processor architecture, and the other one no older C library. What the other one has of the
-# libraries that ours stand on, it keeps; and PyTorch there never sees the packed ones (FLOW_PACK_LIBRARIES).
+# Both machines must have the same processor architecture, and the other one no older C library. Libraries below the
+# packed ones that the other machine has are kept; PyTorch there never sees the packed ones (FLOW_PACK_LIBRARIES).
 set -eu
 folder=${1:?usage: pack-gpu.sh FOLDER}
 triple=$(gcc -dumpmachine)
@@ -110,7 +110,7 @@ END
 cat >>"$folder/env.sh" <<'END'
 if [ ! -d "$pack/lib" ]; then
     tar -xzf "$pack/pack.tar.gz" -C "$pack"
-    # what the loader finds here, but for our own
+    # the libraries that the loader finds here, without our own
     system=$(ldconfig -p 2>/dev/null || /sbin/ldconfig -p)
     for file in "$pack"/lib/*.so.*; do
         case $(basename "$file") in

@@ -259,8 +259,8 @@ function GPT:forward(x)                         -- x [batch, time] of character 
     return self.head(border(self.norm(h)))      -- logits [batch, time, characters]
 end
 
--- How the parameters are split over MODEL: products whose rows (heads, hidden units, characters) are computed apart,
--- and those that sum over them.
+-- The split of the parameters over MODEL: products whose rows (heads, hidden units, characters) are computed apart, and
+-- those that sum over them.
 local rules = options.tp > 1 and {
     {"qkv", {"B", "S(0)"}}, {"projection%.weight", {"B", "S(1)"}},
     {"mlp%.1", {"B", "S(0)"}}, {"mlp%.3%.weight", {"B", "S(1)"}},
@@ -302,7 +302,7 @@ end
 local read, bytes = pcall(data.read, options.data or own_files())
 if not read then stop_with(bytes) end
 
--- What the text is made of: its tokens, how many there are to choose from, one to begin with.
+-- The tokens of the text, the size of the vocabulary, and a token to begin with.
 local function read_text()
     if options.tokenizer then
         local made, tokenizer = pcall(data.tokenizer, options.tokenizer)

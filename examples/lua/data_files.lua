@@ -46,7 +46,7 @@ for batch in data.loader(data.jsonl(path, {fields = {"text", "stars"}}), {batch_
 end
 --> good poor	[5, 1]  int64[2] on cpu
 
--- What numpy.load reads, and back.
+-- Write files for numpy.load, and read one back.
 data.save_npz(folder .. "/flats.npz", {x = x, y = y})
 print(data.npz(folder .. "/flats.npz").x.shape)
 --> [4, 3]

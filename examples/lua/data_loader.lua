@@ -1,7 +1,7 @@
 -- data_loader.lua -- a dataset that a function computes, in workers beside the training: two spirals to be told apart.
 --
--- Every epoch sees the points with other noise. What is drawn depends on the seed, the epoch and the point's number, so
--- the run is the same with any number of workers.
+-- Every epoch adds other noise to the points. The random numbers depend on the seed, the epoch and the index of the
+-- point, so the run is the same with any number of workers.
 
 local flow = require "flow"
 local nn, optim, data = flow.nn, flow.optim, flow.data

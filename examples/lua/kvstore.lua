@@ -9,7 +9,7 @@ local flow = require "flow"
 local kv = flow.kvstore.create(arg[1] or "local")
 flow.manual_seed(1)
 
--- What is to be learnt: y = 3 a - 2 b + 1. Every worker has rows of its own.
+-- The function to learn: y = 3 a - 2 b + 1. Every worker has rows of its own.
 local x = flow.randn(64 * kv.num_workers, 2):narrow(0, 64 * kv.rank, 64)
 local y = x:matmul(flow.tensor {3.0, -2.0}) + 1
 

@@ -26,7 +26,7 @@ local python = os.getenv("BENCH_PYTHON")
 
 -- ---- who they are ----
 
--- What starts a command with several ranks, each of which reads a file of its own; with one, the command.
+-- The launcher of a command with several ranks, each of which reads a file of its own. A single rank needs none.
 local launcher = ("mpirun -n %%d --oversubscribe %s"):format(ask_shell("id -u") == "0" and "--allow-run-as-root" or "")
 local can_launch = ask_shell("command -v mpirun") ~= nil
 
@@ -225,7 +225,7 @@ end
 
 local standards = {}    -- by name: the rate that others are a share of
 
--- How much of the rate `of` it is: by the rate itself, or by the operations of a call.
+-- The fraction of the rate `of` that was reached: value by that rate, or spec.flops per second by it.
 local function share_of(spec, value, seconds)
     local standard = standards[spec.of or spec.standard]
     if not standard or not seconds then return nil end
@@ -297,7 +297,7 @@ local function load_average()
     return load
 end
 
--- What every line of the file says.
+-- The fields that every line of the file repeats.
 local function describe()
     return {
         date = os.date("!%Y-%m-%dT%H:%M:%SZ"), machine = machine(), cores = tonumber(ask_shell("nproc") or 1),
@@ -346,7 +346,7 @@ local function run_group(group, about, file)
     return tally
 end
 
--- What the groups came to, and the figures that missed their goals.
+-- Prints the totals of the groups, and the figures that missed their goals.
 local function print_summary(tallies)
     local line = "  %-46s %7s %5s %5s %6s %6s %8s"
     local sum = {title = "all", figures = 0, goals = 0, met = 0, failed = 0, left = 0, seconds = 0}

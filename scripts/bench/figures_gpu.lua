@@ -60,7 +60,7 @@ local function permutes(list)
     return figures
 end
 
--- What takes so little that the time itself says more than a rate.
+-- Cases so short that their time is more informative than a rate.
 local function times(unit, ratio, cases)
     local list = {}
     for i, case in ipairs(cases) do list[i] = {limited(case), describe(case), unit, ratio = ratio} end

@@ -1,6 +1,7 @@
 #!/bin/sh
-# gpu.sh OUT -- the benchmarks on the GPU beside PyTorch on the same card, in a few minutes. What they print is appended to
-# results/GPUMODEL-DATE.txt, with all that a reader of the figures has to know. A case that fails or hangs costs its own row.
+# gpu.sh OUT -- the benchmarks on the GPU beside PyTorch on the same card, in a few minutes. Their output is appended to
+# results/GPUMODEL-DATE.txt, with all that a reader of the figures has to know. A case that fails or hangs costs its own
+# row.
 #
 #     sh scripts/bench/gpu.sh build                           everything
 #     GROUPS_OF_GPU=gpu_permute sh scripts/bench/gpu.sh build     some groups (figures_gpu.lua lists them)

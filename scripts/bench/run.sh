@@ -40,7 +40,7 @@ clean() {
 trap clean EXIT
 trap 'exit 1' INT TERM
 
-# What the benchmarks on the CPU stand beside, besides PyTorch.
+# Sets the libraries that the CPU benchmarks compare with, besides PyTorch.
 peers_of_cpu() {
     for folder in /usr/lib/*/openblas-openmp; do
         if [ -d "$folder" ]; then BENCH_PEER_LIBRARIES=$folder; fi

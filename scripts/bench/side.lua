@@ -110,7 +110,7 @@ function Side:last_words()
     return last and ": " .. last or ""
 end
 
----What a case measured and what is to be said about it, or nil and why there is none.
+---The measurement of a case and a remark on it, or nil and the reason why there is none.
 ---@return number?, string
 function Side:measure(group, case, seconds)
     if not self.answers then self:start() end

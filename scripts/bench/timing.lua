@@ -37,7 +37,7 @@ local function run(body, count)
     return slowest(clock() - began)
 end
 
--- What of a case is measured, by name. Each is called with the body and about how many seconds it should run.
+-- The kinds of measurement, by name. Each is called with the body and the seconds that it should run, approximately.
 M.measures = {}
 
 local BURST = 200       -- calls that fit into every queue on the way to a GPU

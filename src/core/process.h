@@ -38,7 +38,7 @@
 #include "ranks/launch.h"
 #include "ranks/message.h"
 #include "ranks/shared.h"
-/* What one rank does alone. */
+/* Work of one rank alone. */
 #include "dispatch/alone.h"
 /* Bytes moved between ranks so far. */
 #include "boxing/move.h"

@@ -20,7 +20,7 @@
 #include "program/program.h"
 /* The same in pieces, of functions that read values. */
 #include "program/pieces.h"
-/* What an op costs; scripts that are planned: what is computed, and what it all would cost. */
+/* Cost of an op; planned scripts: the results that are computed, and the cost of all. */
 #include "dispatch/cost.h"
 #include "dispatch/planned.h"
 #include "program/tally.h"

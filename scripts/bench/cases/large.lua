@@ -15,7 +15,7 @@ local function over(size, inputs, f)
         return function(count)
             for _ = 1, count do
                 local y = f(a, b, c)
-                if y.ndim == 1 then y[0]:item() end -- what nobody reads is not computed
+                if y.ndim == 1 then y[0]:item() end -- a result that is never read is not computed
             end
         end
     end

@@ -1,6 +1,6 @@
 -- records.lua -- rows of bytes from a record file of 128 MiB in the page cache, with their checksums checked and without,
--- in random order and in that of the file: batches of 2 MiB, each waited for, by one thread. What is counted are the
--- bytes of the rows.
+-- in random order and in that of the file: batches of 2 MiB, each waited for, by one thread. The rate counts the bytes
+-- of the rows.
 
 local flow = require "flow"
 

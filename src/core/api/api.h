@@ -54,7 +54,7 @@ fl_status fl_api_placement(const fl_placement **out, const char *who, const char
 /* "S(0), B"; one for each axis of the placement. ndim: of the tensor, for S(-1). */
 fl_status fl_api_sbp(fl_nd_sbp *out, const char *who, const char *text, const fl_placement *placement, int ndim);
 
-/* Where a tensor is: on a device, or on a placement in an SBP. Texts may be NULL; nothing is the CPU. */
+/* The place of a tensor: a device, or a placement with an SBP. Texts may be NULL; all NULL: the CPU. */
 typedef struct fl_api_place {
     const fl_placement *placement;
     fl_nd_sbp nd_sbp;
@@ -66,7 +66,7 @@ fl_status fl_api_place_of(fl_api_place *out, const char *who, const char *device
 /* The meta of a spec, one reference. */
 fl_status fl_api_meta(const fl_meta **out, const char *who, const flow_spec *spec);
 
-/* What the host has mapped and not unmapped is let go (tensor.c). */
+/* Releases what the host has mapped and not unmapped (tensor.c). */
 void fl_api_drop_maps(void);
 
 /* ---- steps of programs (call.c) ---- */
@@ -74,8 +74,8 @@ void fl_api_drop_maps(void);
 typedef struct fl_api_step {
     const char *op; /* "add_": in place */
     bool no_grad, undraws;
-    const fl_generator *again; /* what it draws again; NULL: it draws by itself, or nothing */
-    fl_draw_note *note;        /* what it has drawn */
+    const fl_generator *again; /* the draw to repeat; NULL: it draws by itself, or nothing */
+    fl_draw_note *note;        /* the draw that it made */
     const char *device;        /* of ops that make tensors and are not given any place */
 } fl_api_step;
 

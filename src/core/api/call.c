@@ -219,7 +219,7 @@ static bool takes_options(const fl_call_entry *entry)
     return entry->signature->has_options || fl_op_is_placed(entry->op) || entry->op == FL_OP_REF(to_local);
 }
 
-/* Where an option that is a text goes; NULL: it is none. */
+/* Destination of an option that is a text; NULL: the option is none. */
 static const char **text_option(struct binding *binding, const char *name)
 {
     if (strcmp(name, "device") == 0) return &binding->device;
@@ -308,7 +308,7 @@ static fl_status apply_grad_sbp(struct binding *binding)
     return fl_place_set_grad_sbp(&binding->attrs, binding->entry->op, x, sbp, binding->who);
 }
 
-/* What is moved to another place, by a step of a program. */
+/* Sets and checks the place of an op that moves its operand, in a step of a program. */
 static fl_status apply_place(struct binding *binding)
 {
     const fl_op *op = binding->entry->op;

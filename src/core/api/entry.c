@@ -18,7 +18,7 @@ static const fl_call_form *find_form(const char *name)
     return NULL;
 }
 
-/* What scripts have as functions that are no ops, and hosts call in their place. */
+/* Functions of scripts that are no ops, and the functions that hosts call in their place. */
 static const struct {
     const char *name, *instead;
 } elsewhere[] = {
@@ -135,7 +135,7 @@ static fl_status new_entry(fl_call_entry **out, const char *name, bool of_progra
     return FL_OK;
 }
 
-/* Where the entry of a name is, or belongs. */
+/* The slot of a name's entry: the entry, or the empty slot where it belongs. */
 static fl_call_entry **place_of(const char *name, bool of_program)
 {
     uint32_t hash = 2166136261u;

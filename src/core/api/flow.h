@@ -10,8 +10,8 @@
 ** Threads. One thread calls: the one that has called flow_open, or flow_take_over since. A call from another one is an
 ** error that says so. From any thread: flow_unref, flow_error, flow_version, flow_fail, flow_done.
 **
-** Time. Calls may return before the values are there. What reads values waits for them; an error of an op that ran
-** later is reported by what needs its value, and by flow_sync.
+** Time. Calls may return before the values are there. Functions that read values wait for them; an error of an op that
+** ran later is reported by what needs its value, and by flow_sync.
 **
 ** The host. libflow does not end the process, handles no signals, sets no locale and writes nothing to standard
 ** output. Warnings go to the function that flow_config names, else to standard error. Callbacks of the host are called
@@ -99,9 +99,10 @@ FLOW_API flow_status flow_seed(uint64_t seed);
 
 /* ---- making tensors ---- */
 
-/* What a tensor is. dtype: "bool" "uint8" "int8" "int32" "int64" "float16" "bfloat16" "float32" "float64"; NULL:
-** float32. A local tensor: device "cpu" "cuda" "cuda:1" "meta"; NULL: cpu. A global one: placement "cpu" (all ranks),
-** "cuda {0, 1}", "cpu {{0, 1}, {2, 3}}", and sbp "B", "S(0)", "P", one for each axis of the placement: "S(0), B". */
+/* The description of a tensor. dtype: "bool" "uint8" "int8" "int32" "int64" "float16" "bfloat16" "float32" "float64";
+** NULL: float32. A local tensor: device "cpu" "cuda" "cuda:1" "meta"; NULL: cpu. A global one: placement "cpu" (all
+** ranks), "cuda {0, 1}", "cpu {{0, 1}, {2, 3}}", and sbp, one for each axis of the placement: "B", "S(0)", "P",
+** "S(0), B". */
 typedef struct flow_spec {
     const char *dtype;
     int ndim;
@@ -116,7 +117,7 @@ FLOW_API flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, cons
 /* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, not
 ** negative, NULL: row-major; where positions share elements, no op writes in place. It must stay until release(context)
 ** is called, once, when nothing uses it any more, by the thread that calls; NULL: the host knows. On an error nothing
-** is released. What ops write is there after flow_wait. */
+** is released. Values that ops write are there after flow_wait. */
 FLOW_API flow_status flow_borrow(flow_tensor **out, const flow_spec *spec, void *data, const int64_t *strides,
                                  void (*release)(void *context), void *context);
 
@@ -348,7 +349,7 @@ FLOW_API flow_status flow_program_open(flow_program **out, const char *path, con
 FLOW_API flow_status flow_program_run(flow_tensor **out, int nout, const flow_program *program,
                                       flow_tensor *const *inputs, int count);
 FLOW_API const char *flow_program_name(const flow_program *program, flow_part part, int index); /* NULL past the last */
-/* What an input must be; the texts and the shape are the program's. */
+/* Describes input `index`; the texts and the shape belong to the program. */
 FLOW_API flow_status flow_program_input(flow_spec *spec, const flow_program *program, int index);
 /* The weight itself, to be trained or read; one reference. */
 FLOW_API flow_tensor *flow_program_weight(const flow_program *program, int index);
@@ -389,7 +390,7 @@ typedef struct flow_task {
     flow_tensor *const *reads, *const *writes;
     int read_count, write_count;
     /* 1, 0 or -1. Tasks of equal priority begin in the order of pushes; of the first ones of each, those that could
-    ** begin, a thread takes the one of the highest priority. What reads and writes ask for is kept. */
+    ** begin, a thread takes the one of the highest priority. The order of reads and writes is kept. */
     int priority;
 } flow_task;
 

@@ -358,7 +358,7 @@ static int kept_count(const flow_optimizer *optimizer)
     return step_of(optimizer)->groups - 2 - (norms_of(optimizer) != NULL);
 }
 
-/* What kept tensor k begins with. */
+/* The initial value of kept tensor k. */
 static double initial_of(const flow_optimizer *optimizer, int k)
 {
     if (optimizer->kind == ADAGRAD) return optimizer->settings.initial_accumulator_value;

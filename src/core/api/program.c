@@ -1,8 +1,8 @@
 /*
 ** program.c -- programs that p:save(path) wrote, run by hosts: step by step, as scripts call their ops.
 **
-** What a run makes is recorded for gradients as all ops are, so that a host can train a program. When it is opened each
-** step is called on the meta device, which checks operands, attributes and shapes.
+** The ops of a run are recorded for gradients as all ops are, so that a host can train a program. When it is opened
+** each step is called on the meta device, which checks operands, attributes and shapes.
 */
 #include "program.h"
 
@@ -172,7 +172,7 @@ static fl_status run_steps(struct run *run, const char *who)
     return FL_OK;
 }
 
-/* What a value is on the meta device. */
+/* The meta of a value on the meta device. */
 static fl_status meta_of(const fl_meta **out, const fl_program_value *value)
 {
     const fl_placement *place = fl_placement_local(FL_META, -1), *named;

@@ -39,7 +39,7 @@ typedef struct fl_program_step {
 struct flow_program {
     fl_safetensors *file; /* owned, as all below */
     struct json_t *tree;
-    struct fl_program_block *blocks; /* what the arrays lie in */
+    struct fl_program_block *blocks; /* memory of the arrays */
     fl_program_value *values;
     fl_program_entry *inputs, *weights, *outputs;
     fl_program_step *steps;

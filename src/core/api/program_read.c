@@ -96,7 +96,7 @@ static fl_status read_text(const char **out, const struct job *job, const json_t
     return FL_OK;
 }
 
-/* Whether a key that may be missing is true. */
+/* Reads a flag; false if the key is missing. */
 static fl_status read_flag(bool *out, const struct job *job, const json_t *object, const char *key)
 {
     const json_t *flag = json_object_get(object, key);

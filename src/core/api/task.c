@@ -1,8 +1,8 @@
 /*
 ** task.c -- functions of the host among the ops: pushed with the variables they read and write.
 **
-** What takes the thread of a lane (run) goes to one thread. What begins something and returns (start) holds its thread
-** until flow_done, so there are several for these, used in turn. Each has a lane per priority.
+** Tasks that occupy the thread of a lane (run) go to one thread. A task that begins something and returns (start) holds
+** its thread until flow_done, so there are several for these, used in turn. Each has a lane per priority.
 */
 #include "api.h"
 #include "core/process.h"

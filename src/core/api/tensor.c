@@ -250,7 +250,7 @@ static fl_status do_nothing(void *payload)
     return FL_OK;
 }
 
-/* What uses the tensor's memory is done, and what was to be computed from its old value is computed. Counts as a
+/* Waits for the uses of the tensor's memory, and computes deferred values that read its old value. Counts as a
 ** write. */
 static fl_status make_writable(fl_tensor *tensor)
 {

@@ -21,13 +21,13 @@ typedef fl_status (*fl_hook)(fl_tensor **out, fl_tensor *grad, void *context);
 /* True: backward boxes the gradients of leaves to the leaves' SBP, which may communicate. no_sync clears it: gradients
 ** are then kept as they are and added to those of the next pass with it set. */
 FL_OWN extern bool fl_grad_sync;
-FL_OWN extern int64_t fl_grad_unsynced; /* how many leaves have gradients that wait for such a pass */
+FL_OWN extern int64_t fl_grad_unsynced; /* number of leaves with gradients that wait for such a pass */
 
 /* Set while a program is recorded: called before the gradient of a tensor is read, set or cleared. */
 typedef enum fl_grad_access { FL_GRAD_READ, FL_GRAD_SET, FL_GRAD_CLEARED } fl_grad_access;
 FL_OWN extern void (*fl_autograd_grad_watch)(const fl_tensor *tensor, fl_grad_access access);
 
-/* How often the flag of a leaf was changed. */
+/* Number of changes of requires_grad of leaves. */
 FL_OWN extern uint64_t fl_autograd_flag_changes;
 
 /* Leaf tensors. */
@@ -51,7 +51,7 @@ bool fl_autograd_has_graph(const fl_tensor *tensor);
 /* The tensor requires grad and has a graph that was freed: computed from leaves, by a replay. */
 fl_status fl_autograd_set_spent(fl_tensor *tensor);
 
-/* What a view was made from, and how; NULL: it is none, or of no float. The link is borrowed. */
+/* The base of a view, and the link that made the view; NULL: no view, or not of floats. The link is borrowed. */
 typedef struct tape_link fl_view_link;
 fl_tensor *fl_autograd_base_of(fl_view_link **link, const fl_tensor *tensor);
 
@@ -60,7 +60,7 @@ fl_status fl_autograd_set_view(fl_tensor *view, fl_tensor *base, fl_view_link *l
 fl_view_link *fl_view_link_ref(fl_view_link *link);
 void fl_view_link_unref(fl_view_link *link); /* NULL is fine */
 
-/* What `from` has on the tape becomes that of `to`. */
+/* Moves the state of `from` on the tape to `to`. */
 void fl_autograd_move(fl_tensor *to, fl_tensor *from);
 
 /* Gradients of the leaves below `y` are added to their .grad. grad: NULL for a 0-d y. retain: keep the
@@ -96,7 +96,7 @@ typedef struct fl_body_text {
 } fl_body_text;
 fl_status fl_text_body(fl_tensor **out, fl_body_text *body, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-/* What the strings of the wanted inputs (a bit each) mention: bits of inputs and outputs to save. */
+/* Reads the strings of the wanted inputs (a bit each) and gives the inputs and outputs to save (a bit each). */
 void fl_vjp_saves(const fl_op *op, uint32_t wanted, uint32_t *saves_in, uint32_t *saves_out);
 
 #endif

@@ -268,9 +268,9 @@ static fl_tensor *usable_own(fl_tensor **sum, const fl_tensor *leaf)
     return fl_gradient_make_own(sum) == FL_OK ? usable(*sum, leaf) : NULL;
 }
 
-/* What the gradient of a leaf that is final, or that others add to, may be added into: products then need no memory of
-** their own. It is the sum of this pass, or that of passes under no_sync, or .grad; for the first two of a global leaf
-** partial sums are added to partial sums, and boxed once. */
+/* The sum that the gradient of a leaf may be added into, so that products need no memory of their own; NULL: none. It
+** is the sum of this pass, or that of passes under no_sync, or .grad; for the first two of a global leaf partial sums
+** are added to partial sums, and boxed once. */
 static fl_tensor *leaf_sum(const fl_grad *g, int i)
 {
     const struct visited *v = g->sums;
@@ -374,7 +374,7 @@ static void pass_end(tape_pass *pass)
     free(pass->leaves);
 }
 
-/* What the script called. */
+/* The name of the function that the script called. */
 static const char *pass_name(const tape_pass *pass) { return pass->accumulate ? "backward" : "grad"; }
 
 /* The gradient backward starts with: given, or ones for a 0-d y. */

@@ -31,7 +31,7 @@ typedef struct tape_pass {
     bool retain, create_graph;
     bool accumulate; /* backward: add to .grad; else: deliver to xs */
     tape_waiting waiting;
-    fl_tensor *const *xs; /* what flow.grad asks for */
+    fl_tensor *const *xs; /* the tensors whose gradients flow.grad returns */
     fl_tensor **found;    /* their gradients */
     int xcount;
 } tape_pass;

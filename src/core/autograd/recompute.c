@@ -5,7 +5,7 @@
 ** run again, that of an inner function (`via`). Nodes are compared by their place in the list of the outermost
 ** function; a node of a second run has the place of the one that it repeats.
 **
-** What depends on which nodes are still alive differs from rank to rank, as collections come when they come. So a
+** Garbage collection differs from rank to rank, and with it the set of nodes that are still alive. So a
 ** second run ends after the last node that lacked values when it was recorded, alive or not.
 */
 #include "dispatch/autocast.h"
@@ -54,7 +54,7 @@ struct run {
     bool complete;      /* again: all needed values are there */
     int64_t next;       /* again: the next entry */
     struct run *around; /* of a first run: the second run that it is part of, or NULL */
-    struct run *outer;  /* what ran before */
+    struct run *outer;  /* the run that was current before */
 };
 
 static struct run *now;
@@ -151,7 +151,7 @@ static bool same_node(const fl_node *a, const fl_node *b, const fl_recompute *of
     return !a->member && a->seq >= of->first; /* of a view that caught up with its base */
 }
 
-/* Where an operand of a second run differs from that of the first. */
+/* Fails if operand i of a second run differs from that of the first. */
 static fl_status compare_operand(const fl_node *n, const fl_node *again, int i, const fl_recompute *of)
 {
     const tape_edge *a = &n->edges[i], *b = &again->edges[i];

@@ -16,7 +16,7 @@
 
 typedef struct fl_recompute fl_recompute;
 
-/* What the core knows of a function. */
+/* A function that can run again, as the host language gives it. */
 typedef struct fl_recompute_calls {
     fl_status (*run)(void *context); /* calls it again, with the same arguments */
     void (*release)(void *context);  /* it will not be called again */

@@ -380,7 +380,7 @@ fl_status fl_tape_record_function(const fl_op *op, fl_tape_function *function, c
     return connect(n, out, nout);
 }
 
-/* Where a second run needs no more than the operands of this op, these are taken from a node without results. */
+/* If a second run needs only the operands of this op, they are taken from a node without results. */
 static fl_status ahead(const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_node *n;

@@ -22,7 +22,7 @@ typedef struct tape_hook {
     int slot;
 } tape_hook;
 
-/* How a view was made from its base: the last step, then the ones before it. */
+/* The ops that made a view from its base: the last one, then the ones before it. */
 typedef struct tape_link {
     int refs;
     struct tape_link *before; /* owned; NULL: made from the base itself */
@@ -33,7 +33,7 @@ typedef struct tape_link {
 struct fl_autograd {
     int refs;
     fl_node *node;       /* owned; NULL for a leaf */
-    int slot;            /* which output of node */
+    int slot;            /* index among the outputs of node */
     fl_tensor *grad;     /* owned; leaves, and outputs with retain */
     fl_tensor *unsynced; /* owned; a leaf's gradient of passes under no_sync, in the SBP it came in */
     bool retain;
@@ -73,12 +73,12 @@ typedef struct tape_member {
     int64_t via_entry;
 } tape_member;
 
-/* What an in-place op on a view leaves behind: how to find the region of the base that it wrote. */
+/* The region of the base that an in-place op on a view wrote. */
 typedef struct tape_region {
     tape_link *link; /* owned */
 } tape_region;
 
-/* What a node saves: a bit for each operand (31: all from there on) and each result. */
+/* The values that a node saves: a bit for each operand (31: all from there on) and each result. */
 typedef struct tape_saves {
     uint32_t in, out;
 } tape_saves;
@@ -88,7 +88,7 @@ typedef struct fl_tape_function {
     fl_function calls;
     int inputs; /* operands of the node; those behind them are saved values that are no results */
     int saved_count;
-    int saved[]; /* where each lies: operand i, or result i as -1 - i */
+    int saved[]; /* operand i, or result i as -1 - i */
 } fl_tape_function;
 
 struct fl_node {
@@ -133,7 +133,7 @@ fl_status fl_tape_attach(fl_tensor *tensor, fl_node *node, int slot);
 
 /* ---- what tape.c, tape_inplace.c and tape_tensor.c have of each other ---- */
 
-/* What an in-place op wrote: its version has been bumped already. */
+/* The target of an in-place op, whose version has been bumped already. */
 typedef struct tape_write {
     fl_tensor *target;
     fl_tensor *before; /* a copy of its old value; NULL when no gradient needs that */
@@ -148,7 +148,8 @@ fl_node *fl_tape_node_new(const fl_op *op, int nin, int nout, const fl_attrs *at
 fl_status fl_tape_node_for(fl_node **out, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs,
                            fl_tensor *const *results, int nout, const tape_write *place);
 
-/* Which inputs and outputs the gradients of the inputs that want one need. target: in[0] is written in place. */
+/* The inputs and outputs that the gradients of the inputs need, of those inputs that require one. target: in[0] is
+** written in place. */
 tape_saves fl_tape_what_to_save(const fl_op *op, const fl_operand *in, int nin, bool target);
 
 /* A target takes the gradient of its base, also as a view made under no_grad. */
@@ -183,7 +184,7 @@ void fl_tape_function_free(fl_tape_function *function);
 /* Its gradient (function.c). */
 fl_status fl_tape_function_gradient(fl_grad *g, const fl_tape_function *function);
 
-/* What messages call a node. */
+/* The name of a node in messages. */
 const char *fl_tape_node_name(const fl_node *node);
 
 /* ---- functions that run again (recompute.c) ---- */
@@ -215,8 +216,8 @@ fl_status fl_tape_replay(fl_tensor **out, fl_tensor *base, const tape_link *link
 /* Drops what a node saved for its gradient: a second backward over it is an error. */
 void fl_tape_forget(fl_node *node);
 
-/* What a node saved, with its version checked. Outputs are connected to the tape again when it records.
-** Fills g; fl_tape_release_grad drops what it took. */
+/* Unpacks the saved values of a node after a check of their versions. Outputs are connected to the tape again when it
+** records. Fills g; fl_tape_release_grad drops what it took. */
 fl_status fl_tape_unpack(fl_grad *g, fl_node *node);
 void fl_tape_release_grad(fl_grad *g);
 

@@ -24,7 +24,7 @@
 enum { TABLE_BITS = 10, TABLE_SIZE = 1 << TABLE_BITS };
 static fl_vjp_code *table[TABLE_SIZE];
 
-/* Where the code of op is, or belongs. */
+/* The slot of op's code in the table: the code, or the empty slot where it belongs. */
 static fl_vjp_code **place_of(const fl_op *op)
 {
     size_t at = fl_hash_slot((uintptr_t)op >> 5, TABLE_BITS);
@@ -70,7 +70,7 @@ struct value {
     const fl_attr *attr; /* instead of the operand: an attribute of the op */
 };
 
-/* What an expression is evaluated in. */
+/* The environment of an expression. */
 struct scope {
     fl_grad *g; /* of a body: its operands and attributes */
     const fl_vjp_code *code;

@@ -47,7 +47,7 @@ typedef struct fl_vjp_code {
     fl_term *terms;                                             /* all there are; owned */
     fl_term *inputs[FL_MAX_PARAMS];                             /* gradient of each operand; NULL: none */
     fl_term *locals[FL_TERM_LOCALS], *result;                   /* of a body */
-    uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* what each of them mentions */
+    uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* operands and results that each of them mentions */
 } fl_vjp_code;
 
 /* The vjp strings of an op, the text of a body. The caller frees *out. Error: what cannot be read, with its place. */

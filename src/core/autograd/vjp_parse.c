@@ -1,8 +1,8 @@
 /*
 ** vjp_parse.c -- reads the texts of gradients and bodies (see vjp_code.h).
 **
-** A parser of one function per precedence: sum, product, unary, primary. What a text mentions of the operands and
-** results is noted on the way: it is what the tape saves. After an error the parser stands at the end of the text and
+** A parser of one function per precedence: sum, product, unary, primary. The operands and results that a text mentions
+** are noted on the way: the tape saves them. After an error the parser stands at the end of the text and
 ** goes on with terms that nobody evaluates.
 */
 #include "vjp_code.h"
@@ -82,7 +82,7 @@ static int param_called(const fl_op *op, const char *name, bool tensor)
     return -1;
 }
 
-/* What looks like a call and is none. */
+/* Forms written like calls that call no op. */
 static const struct {
     const char *name;
     fl_term_kind kind;

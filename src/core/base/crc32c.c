@@ -47,7 +47,7 @@ static uint32_t by_bytes(uint32_t before, const void *data, size_t bytes)
 
 enum {
     TOGETHER = 4096, /* bytes that are copied while they are in the first cache */
-    NEAR = 256,      /* how far what is asked for lies ahead of what is read: the CPU stops at the end of a page */
+    NEAR = 256,      /* distance of the prefetch in bytes: the CPU's own prefetch ends with the page */
 };
 
 /* The checksum by a function that does not copy. */

@@ -48,7 +48,7 @@ static inline uint64_t fl_hash_bytes(uint64_t hash, const void *data, size_t byt
     return hash;
 }
 
-/* Where a key starts in a table of 2^bits places. */
+/* The first slot of a key in a table of 2^bits slots. */
 static inline size_t fl_hash_slot(uint64_t key, int bits) { return (size_t)(key * FL_HASH_GOLDEN >> (64 - bits)); }
 
 #endif

@@ -1,7 +1,7 @@
 /*
 ** locale.h -- numbers as text, with a point: a program around us may have set a locale in which 0.5 is "0,5".
 **
-** What is read goes through fl_plain_number. What is written for other programs, or to be read again, is formatted
+** Numbers are read by fl_plain_number. Text for other programs, or to be read again, is formatted
 ** between uselocale(fl_locale_plain()) and uselocale of what that returned.
 */
 #ifndef FL_LOCALE_H

@@ -18,7 +18,7 @@
 typedef struct fl_on_demand {
     const char *files[4]; /* names of the library, the first that there is is taken */
     const char *package;  /* that has it */
-    void **functions;     /* where the functions go */
+    void **functions;     /* receives the functions */
     const char *const *names;
     size_t count;
     bool open; /* on_demand.c's own */

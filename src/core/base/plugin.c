@@ -149,7 +149,7 @@ static bool is_cut_off(int file, off_t size)
     return false;
 }
 
-/* What the loader would block on, or not survive. What it refuses itself is not looked for. */
+/* Fails for files that the loader would block on or crash with. Files that it refuses itself are not checked. */
 static fl_status check_file(const char *path)
 {
     struct stat info;

@@ -17,7 +17,7 @@ typedef struct fl_shuffle {
 
 void fl_shuffle_init(fl_shuffle *shuffle, int64_t count, uint64_t seed, uint64_t epoch);
 
-/* What comes at `position`, 0 <= position < count. */
+/* The element at `position`, 0 <= position < count. */
 int64_t fl_shuffle_at(const fl_shuffle *shuffle, int64_t position);
 
 #endif

@@ -2,7 +2,7 @@
 ** status.c -- this thread's last error message, and text from outside as it may be shown.
 **
 ** Messages are formatted beside the buffer and copied in afterwards, so that the old message may be an argument of the
-** new one. What is copied is valid UTF-8 without control characters, whatever a file or a path holds; what does not fit
+** new one. The copy is valid UTF-8 without control characters, whatever a file or a path holds; text that does not fit
 ** is cut between two characters and ends in "...".
 */
 #include "status.h"

@@ -24,7 +24,7 @@ typedef enum fl_status {
     FL_ERR_INTERRUPTED /* Ctrl-C */
 } fl_status;
 
-/* What plug-ins may call in the program. */
+/* A symbol of the program that plug-ins may use. */
 #define FL_EXPORT __attribute__((visibility("default")))
 
 /* A variable of several files: read directly, since no other library can put one of its own in its place. */

@@ -71,8 +71,8 @@ static bool adds_dimensions(const char *word, const char *name)
     return n > 1 && strncmp(word, name, n) == 0 && name[n] >= '1' && name[n] <= '9' && strcmp(name + n + 1, "d") == 0;
 }
 
-/* Where one of both begins with the other, the letters of the name beyond the word, or twice those of the word beyond
-** the name; FAR where neither does, or where they share so little that anything could have been meant:
+/* If one of both begins with the other: the letters of the name beyond the word, or twice those of the word beyond
+** the name; FAR if neither does, or if they share so little that anything could have been meant:
 ** "mean_squared_error" is not a spelling of "mean". */
 static int letters_beyond_prefix(const char *word, const char *name)
 {

@@ -5,7 +5,7 @@
 #ifndef FL_SUGGEST_H
 #define FL_SUGGEST_H
 
-/* How far it is from `word` to `name`; -1: too far for one to be meant by the other. Capitals count as small ones. */
+/* The edit distance from `word` to `name`; -1: too far for a typing error. Upper and lower case are equal. */
 int fl_suggest_distance(const char *word, const char *name);
 
 #endif

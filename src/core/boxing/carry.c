@@ -193,7 +193,7 @@ static fl_status push_copy(fl_tensor *out, fl_tensor *in)
     return fl_engine_push(&task);
 }
 
-/* x's part on the device of `to`. What is copied in lies in memory that waits for nothing the device computes now. */
+/* x's part on the device of `to`. A copy gets memory that does not wait for computations of the device. */
 static fl_status apply_copy(fl_tensor **out, fl_tensor *x, const fl_meta *to)
 {
     fl_tensor *part = NULL, *result;

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What a step does to one tensor. */
+/* The effect of a step on one tensor. */
 struct geometry {
     const fl_shape *shape;
     const fl_box_step *step;
@@ -32,7 +32,8 @@ static fl_status out_of_memory(void) { return fl_fail(FL_ERR_MEMORY, "boxing: ou
 
 /* ---- regions ---- */
 
-/* What two windows share, seen from both parts, axes that lie together on both sides merged; false: nothing. */
+/* The intersection of two windows, as offsets and strides in both parts, with axes merged that are contiguous in both;
+** false: it is empty. */
 static bool intersect(fl_region *region, const fl_window *has, const fl_window *wants, int ndim)
 {
     int64_t from[FL_MAX_NDIM], to[FL_MAX_NDIM];
@@ -103,7 +104,7 @@ static fl_status axis_group(fl_group **out, const struct geometry *geometry)
     return status;
 }
 
-/* What member `wants` takes from all others. */
+/* Adds the regions that member `wants` takes from all others. */
 static fl_status axis_pulls(fl_region_list *list, const struct geometry *geometry, int wants)
 {
     fl_window target, source;
@@ -130,8 +131,8 @@ static fl_status exchange_group(fl_group **out, const struct geometry *geometry)
     return status;
 }
 
-/* What this position of q takes: from the positions of p that are its sources. A source's position in p is its position
-** in the group. */
+/* Adds the regions that this position of q takes from its sources in p. A source's position in p is its position in the
+** group. */
 static fl_status exchange_pulls(fl_region_list *list, const struct geometry *geometry, int target_index)
 {
     fl_window target, source;
@@ -153,7 +154,7 @@ static int target_of(const struct geometry *geometry, const fl_group *group, int
 
 /* ---- compiling ---- */
 
-/* How the parts of a step's source are put together; an exchange has partials of one kind at most. */
+/* The reduction of the parts of a step's source; an exchange has partials of one kind at most. */
 static fl_reduce reduce_of(const struct geometry *geometry)
 {
     fl_sbp kind = geometry->step->axis >= 0 ? geometry->step->from : FL_PSUM;
@@ -170,7 +171,7 @@ static fl_status pulls_of(fl_region_list *list, const struct geometry *geometry,
     return t < 0 ? FL_OK : exchange_pulls(list, geometry, t);
 }
 
-/* What others take from here, in the order of those who take it. */
+/* Finds the regions that others take from this rank, in the order of those who take them. */
 static fl_status find_pushes(fl_move *move, const struct geometry *geometry)
 {
     fl_status status = FL_OK;
@@ -236,7 +237,7 @@ static void describe(fl_move *move, const struct geometry *geometry, const fl_me
     move->fingerprint = fl_fingerprint(&move->collective, move->tag);
 }
 
-/* Where the members of m's group leave their mark. */
+/* Finds the entry of the history where the members of the move's group leave their mark. */
 static fl_status find_mark(fl_move *move, const fl_placement *from, const fl_placement *to)
 {
     const fl_group *g = move->group;

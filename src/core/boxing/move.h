@@ -21,7 +21,7 @@ typedef struct fl_move {
     fl_mark *mark;               /* of the group, in the history of its ranks or of a placement that has them all */
     fl_group *group;             /* NULL: the only peer is this rank */
     int64_t in_numel, out_numel; /* of this rank's parts */
-    fl_sbp filled; /* what the pulls leave out gets the identity of this partial first; 0: they leave nothing out */
+    fl_sbp filled; /* the identity of this partial fills elements that no pull writes; 0: pulls write all */
     fl_region_list pulls, pushes; /* an all-reduce has none */
     fl_collective collective;     /* the collective as messages name it, and its fingerprint */
     uint64_t tag, fingerprint;
@@ -38,7 +38,7 @@ fl_status fl_move_compile_parts(fl_move **out, const fl_meta *whole, const fl_wi
 /* Waits until no task carries it out any more. NULL is fine. */
 void fl_move_free(fl_move *move);
 
-/* How far this rank has come when it issues a move. */
+/* The state of this rank when it issues a move, to be compared with the others'. */
 typedef struct fl_progress {
     uint64_t drawn; /* fl_random_drawn */
     fl_trail trail;
@@ -47,7 +47,7 @@ typedef struct fl_progress {
 /* Of m, which has a group; its members meet now. */
 fl_progress fl_move_progress(const fl_move *move);
 
-/* What this rank shows in the meeting of m; `where`: FL_WHERE_TEXT bytes, in: of its part. */
+/* This rank's entry for the meeting of a move; `where`: FL_WHERE_TEXT bytes, in: of its part. */
 void fl_move_entry(fl_entry *entry, const fl_move *move, const char *where, const fl_progress *progress,
                    const fl_var *in);
 

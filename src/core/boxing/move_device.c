@@ -6,9 +6,9 @@
 ** nothing moves. Else the script's thread issues the step to the communication queue of its device and goes on.
 ** Everything that could fail on one rank alone is done before the meeting.
 **
-** What a member takes of this rank's part and what this one gets is packed by the device where it does not lie
-** together. Sums are left to the library; regions of an exchange that add, and maxima and minima of floats, in which a
-** NaN must win, are put together here, in the order of the ranks, as on the CPU.
+** The pieces that a member takes of this rank's part, and those that this rank gets, are packed by the device if they
+** are not contiguous. Sums are left to the library; regions of an exchange that add, and maxima and minima of floats,
+** in which a NaN must win, are combined here, in the order of the ranks, as on the CPU.
 */
 #include "ranks/device_group.h"
 #include "engine/engine_internal.h"
@@ -238,7 +238,7 @@ static fl_status join_regions(const struct transfer *transfer, const fl_region *
     return direct ? FL_OK : copy(transfer, transfer->out, first->to, first->to_stride, result, 0, stride, first);
 }
 
-/* What was received, and this rank's own, to where it belongs; regions[k] is pull k where it lies now. */
+/* Copies the received pulls, and this rank's own, to their places; regions[k] is pull k in its buffer. */
 static fl_status deliver(const struct transfer *transfer, fl_region *regions, const char *const *parts)
 {
     const fl_region_list *pulls = &transfer->move->pulls, list = {.at = regions, .count = pulls->count};
@@ -306,7 +306,7 @@ static fl_status go_scatter(const struct transfer *transfer)
                                                   transfer->move->reduce);
 }
 
-/* Where member i's share of the elements lies in a part; its bytes. */
+/* The start of member i's share of the elements in a part; returns its bytes. */
 static size_t share_of(size_t *start, const struct transfer *transfer, int i)
 {
     int64_t first, n;
@@ -350,7 +350,7 @@ static fl_status go_shares(const struct transfer *transfer)
     return exchange_shares(transfer, true);
 }
 
-/* What goes to member i: packed at `scratch`, or where it lies. */
+/* The segment that goes to member i: packed at `scratch`, or in place. */
 static fl_status address_push(fl_segment *segment, const struct transfer *transfer, int i, char *scratch)
 {
     const fl_region_list *pushes = &transfer->move->pushes;
@@ -503,7 +503,7 @@ static void poison_output(const struct meeting *at, fl_var *out, const fl_var *i
     fl_var_bump(out);
 }
 
-/* Whether the input is there must be certain before the meeting. */
+/* The input must have been checked before the meeting. */
 static fl_status meet_and_push(struct transfer *transfer, fl_move *move, fl_var *out, fl_var *in)
 {
     struct meeting at;

@@ -4,7 +4,7 @@
 ** Parts of at most FL_EAGER_BYTES go along with the meeting itself, so a small collective is one meeting and nothing
 ** else. Larger parts are read where they are, in the shared memory of their owners; then no rank continues before all
 ** have finished reading. A large all-reduce is shared out: every member adds up its share of the elements and writes it
-** into the results of all. Where memory is not shared, or a part happens to lie outside of the shared arena, the
+** into the results of all. If memory is not shared, or a part happens to lie outside of the shared arena, the
 ** transport moves packed buffers.
 */
 #include "cpu/combine.h"
@@ -20,7 +20,7 @@
 
 enum { STREAM_BYTES = 4 << 20, SHORT_BYTES = 256 << 10, PIECE = 16384, SHORT_ROW = 256, STAGED = 8192 };
 
-/* What a task carries. */
+/* The payload of a task. */
 struct transfer {
     const fl_move *move;
     const char *in;
@@ -173,7 +173,7 @@ static void combine_regions(char *out, const char *const *ins, const fl_region *
 
 /* ---- pulling out of the others' parts ---- */
 
-/* Where the pulls find the part of member i. */
+/* The part of member i that the pulls read. */
 static const char *part_of(const fl_move *move, int i)
 {
     const fl_entry *e = fl_group_entry(move->group, i);
@@ -353,7 +353,8 @@ static fl_status move_packed(const fl_move *move, char *out, const char *in, con
 
 /* ---- one step ---- */
 
-/* What this member shows: its part when it is small, else where it lies. Returns the bytes of data to show. */
+/* Fills this member's entry: a small part goes along, a larger one is given by its address. Returns the bytes that go
+** along. */
 static size_t address(fl_entry *entry, const struct transfer *transfer)
 {
     const fl_move *m = transfer->move;

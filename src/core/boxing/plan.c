@@ -5,7 +5,7 @@
 ** in that axis. That is possible while no later axis splits the tensor axis in question (the parts of such
 ** a group would not line up) and no later axis holds a partial of another kind (reductions of different
 ** kinds do not commute). The order of the axes is the cheapest one that never keeps more copies than
-** source or destination do: a shortest path over the sets of axes already converted. Where there is no
+** source or destination do: a shortest path over the sets of axes already converted. If there is no
 ** such order, and between placements, the intersections of the windows are exchanged point to point.
 */
 #include "boxing.h"
@@ -13,7 +13,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* What is moved. */
+/* The tensor to move. */
 struct job {
     const fl_shape *shape;
     int64_t item;       /* bytes of an element */
@@ -136,7 +136,7 @@ static bool sums_too_early(const struct job *job, const fl_placement *placement,
     return false;
 }
 
-/* How many ranks hold (or share in) the same element. */
+/* The number of ranks that hold (or share in) the same element. */
 static int64_t copies(const fl_placement *placement, fl_nd_sbp nd_sbp)
 {
     int64_t n = 1;
@@ -207,7 +207,7 @@ static bool same_device(const fl_placement *p, const fl_placement *q)
     return p->type == q->type && p->device_index == q->device_index;
 }
 
-/* Which part of the tensor a position has (coordinates on S and P axes) and which copy of it (on B axes). */
+/* The index of a position's part of the tensor (from its coordinates on S and P axes) and of its copy (on B axes). */
 static void locate(int *part, int *replica, const fl_placement *placement, fl_nd_sbp sbp, int index)
 {
     int coords[FL_MAX_HIERARCHY];
@@ -376,7 +376,7 @@ static fl_status add_exchange(fl_box_plan *plan, const struct job *job, const fl
 /* ---- exchanges with collectives around them ---- */
 
 /* sbp with its partials (or broadcasts) split instead, where an axis can be: the last hierarchy axis first, each along
-** the tensor axis with the most elements left that no later axis splits. What cannot be split becomes B. */
+** the tensor axis with the most elements left that no later axis splits. Axes that cannot be split become B. */
 static fl_nd_sbp spread(const struct job *job, const fl_placement *placement, fl_nd_sbp sbp, bool partials)
 {
     for (int k = placement->ndim - 1; k >= 0; k--) {

@@ -35,12 +35,12 @@ void fl_region_packed(int64_t *stride, const fl_region *region);
 /* True if the strides are those. */
 bool fl_region_is_packed(const fl_region *region, const int64_t *stride);
 
-/* How many pulls, from `first` on, go to the same place: regions gets them. They have the same shape too: parts of one
-** window. */
+/* The number of pulls, from `first` on, that go to the same place: regions gets them. They have the same shape too:
+** parts of one window. */
 int fl_region_together(const fl_region_list *list, int first, const fl_region **regions);
 
-/* What is sent to or received from each member, in elements, and where it starts when all lies together; returns the
-** sum. */
+/* counts: the elements that are sent to or received from each member; starts: their offsets in a packed buffer. Returns
+** the sum of the counts. */
 int64_t fl_region_counts(int64_t *counts, int64_t *starts, const fl_region_list *list, int members);
 
 /* The value that changes nothing: 0 of a sum, the lowest of a maximum, the highest of a minimum. */

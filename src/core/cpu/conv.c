@@ -5,10 +5,10 @@
 **
 **     y = weight columns            dcolumns = weight^T dy, folded back            dweight^T = columns dy^T
 **
-** Where rows are short, some images are taken together, side by side in each element: as `lanes` of it. Windows of one
+** If rows are short, some images are taken together, side by side in each element: as `lanes` of it. Windows of one
 ** channel each are no products, and have loops of their own (conv_depthwise.c).
 **
-** What oneDNN is faster at goes through it, where it is there (conv_onednn.c).
+** Convolutions that oneDNN computes faster go through it, if it is installed (conv_onednn.c).
 **
 ** Pieces are cut by size alone, and sums over images are cut into a fixed number of parts that are added up in order,
 ** so a result does not depend on the number of threads.

@@ -288,7 +288,7 @@ static bool describe_conv(void **out, const fl_conv_plan *plan, int64_t sum, voi
     return (version_3 ? describe_conv_3 : describe_conv_2)(out, plan, sum, hint);
 }
 
-/* Where the library would unfold the images itself, or computes by its reference code, our own kernels are faster. */
+/* False if the library would unfold the images itself or use its reference code: our own kernels are faster then. */
 static bool has_own_code(const void *desc)
 {
     const char *name = NULL;

@@ -2,7 +2,7 @@
 ** copy.c -- copies between any two layouts and dtypes; permute-to-contiguous lives here.
 **
 ** Axes are sorted by the output's strides and merged where both sides allow, and a short run that is contiguous on
-** both sides becomes one wider element. What is left is one of: rows to be moved whole, a batch of
+** both sides becomes one wider element. The remainder is one of: rows to be moved whole, a batch of
 ** transposes (in tiles; large ones through a buffer that fits the L2 cache, written past the caches so that
 ** power-of-two strides do no harm), or lines with any strides.
 */

@@ -125,8 +125,8 @@ static int run_inverse(const fl_matrices *job, int64_t i, char *scratch)
 }
 const fl_matrix_routine fl_matrix_inverse = {plan_inverse, run_inverse, cube};
 
-/* The cofactors of A: A = P L U has det(A) A^-T, where det and inverse go through U. Where a pivot is 0 a tiny number
-** takes its place: the cofactors are continuous, and as many of its digits cancel as the dtype has. */
+/* The cofactors of A: A = P L U has det(A) A^-T, where det and inverse go through U. A pivot of 0 is replaced by a tiny
+** number: the cofactors are continuous, and as many of its digits cancel as the dtype has. */
 static int run_cofactor(const fl_matrices *job, int64_t i, char *scratch)
 {
     int n = job->n, lda = leading(n), info;

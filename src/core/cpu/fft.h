@@ -2,7 +2,7 @@
 ** fft.h -- discrete Fourier transforms of lines, of any length, in float32 and float64.
 **
 ** Complex numbers are pairs of reals that are neighbours in memory. A plan holds the factors of a length and its roots
-** of unity; plans of recent lengths are kept. How a line is computed depends on its length (fl_fft_way):
+** of unity; plans of recent lengths are kept. The algorithm for a line depends on its length (fl_fft_way):
 **
 **   lanes      a vector's lanes hold as many lines, which pass through the radices together
 **   line       the residues of the positions modulo the lanes are the lanes; a last step joins them

@@ -12,7 +12,7 @@
 #define ALONE static __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 32")
 
-/* Where a pass reads and writes: packed numbers, or pairs of neighbouring lanes. */
+/* The layout that a pass reads or writes: packed numbers, or pairs of neighbouring lanes. */
 enum { PACKED, PAIRS };
 
 #define EVEN_2 0, 2

@@ -303,8 +303,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fl_fft_plan *kept[KEPT];
 static uint64_t clock_of_uses;
 
-/* Where the plan of a length is, else where it can go: an empty place, or that of the plan unused for longest; NULL:
-** all are in use. */
+/* The slot of a length's plan, else the one that it can take: an empty one, or that of the plan unused for longest;
+** NULL: all are in use. */
 static fl_fft_plan **place_of(int64_t n, fl_dtype dtype)
 {
     fl_fft_plan **oldest = NULL;

@@ -24,7 +24,7 @@ fl_status fl_indices_check(const int64_t *values, const fl_view *view, const fl_
 /* Negative positions of an axis of that size count from its end; others out of range are errors. In place. */
 fl_status fl_indices_wrap(int64_t *values, int64_t n, int64_t size);
 
-/* How many of n elements are true. */
+/* The number of true elements among n. */
 int64_t fl_mask_count(const uint8_t *mask, int64_t n);
 
 /* The positions of the `count` true elements, in memory order: numbers, or (columns) rows of one number per axis. */

@@ -35,7 +35,7 @@ struct fl_matrices {
     size_t item, bytes;      /* of an element; of scratch memory per thread */
     int lwork, liwork;
     int64_t failed; /* the first matrix with something wrong; count: none */
-    int info;       /* what */
+    int info;       /* its error */
 };
 
 /* Runs the routine over the batch. FL_OK also where a matrix failed. Errors: no LAPACK, no memory, too large. */

@@ -26,7 +26,7 @@ static const double coefficients[DEGREES][14] = {
     {64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
      10559470521600.0, 670442572800.0, 33522128640.0, 1323241920, 40840800, 960960, 16380, 182, 1}};
 
-/* How often an exponent must be halved to be this many times smaller. */
+/* The number of halvings that make an exponent smaller by this ratio. */
 static int squarings(double ratio)
 {
     int exponent;

@@ -1,7 +1,7 @@
 /*
 ** pad.c -- padding row by row: see pad.h.
 **
-** Where each position of an axis comes from is computed once, as an offset in bytes. A row is a run of x and what lies
+** The source of each position of an axis is computed once, as an offset in bytes. A row is a run of x and the padding
 ** before and behind it, so each element is written once, in whatever dtype.
 */
 #include "pad.h"
@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void pad_row(const struct job *job,
 static inline __attribute__((always_inline)) void pad_rows(const struct job *shared, int64_t begin, int64_t end,
                                                            size_t item)
 {
-    const struct job own = *shared, *job = &own; /* which what is written does not change */
+    const struct job own = *shared, *job = &own; /* a copy that stores to out cannot alias */
     int last = job->rows - 1;
     int64_t beside = last < 0 ? 1 : job->sizes[last];
     while (begin < end) {

@@ -308,7 +308,7 @@ fl_status fl_cpu_axis_scatter(const fl_view *out, const fl_view *line, const fl_
 
 /* ---- rows written ---- */
 
-/* Where row `at` of `value`, broadcast to rows of `out`, begins, and its strides without `axis`. */
+/* The first element of row `at` of `value`, broadcast to rows of `out`, and its strides without `axis`. */
 static fl_view row_of(const fl_view *value, const fl_view *row, const fl_view *out, int axis, int64_t at,
                       int64_t *strides)
 {

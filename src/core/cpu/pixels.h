@@ -9,7 +9,7 @@
 
 #include "cpu.h"
 
-/* How pixels of a line are made from pixels of another: pixel x from `taps` ones from first[x] on, weighted with
+/* Pixels of a line as weighted sums of pixels of another line: pixel x sums `taps` pixels from first[x] on, weighted by
 ** weights[x * taps] and the following, of which unused ones are 0. */
 typedef struct fl_pixel_taps {
     const int32_t *first;

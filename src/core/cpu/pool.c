@@ -1,5 +1,5 @@
 /*
-** pool.c -- pooling with the team: see pool.h. What writes y is cut by rows of y, what writes x by planes.
+** pool.c -- pooling with the team: see pool.h. Loops that write y are cut by rows of y, those that write x by planes.
 */
 #include "pool.h"
 #include "memory/scratch.h"

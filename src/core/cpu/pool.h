@@ -25,7 +25,7 @@ void fl_cpu_pool_spread(fl_dtype dtype, const fl_pool *pool, fl_pool_mean mean, 
 
 /* ---- loops of one CPU level ([0]: float, [1]: double): one row of y, of one plane of x ---- */
 
-/* Where the taps of a window lie from its first element on. */
+/* The offsets of a window's taps from its first element. */
 typedef struct fl_pool_taps {
     int64_t count;
     int32_t *row, *column;

@@ -9,7 +9,7 @@
 ** or of longer ones in place. */
 enum { LANES = 16, BLOCK = 128, LONG_BLOCK = 1024, MOST_APART = 3, SEEN = MOST_APART * BLOCK };
 
-/* What compilers make of memcpy, where few bytes are copied, begins too slowly. They are a multiple of 4. */
+/* memcpy as compilers expand it starts too slowly for few bytes. `bytes` is a multiple of 4. */
 FL_INLINE void copy(void *out, const void *x, size_t bytes)
 {
     char *to = out;

@@ -1,9 +1,9 @@
 /*
 ** recurrent.c -- sequences of recurrent layers with the team: see recurrent.h.
 **
-** Rows of a batch are independent of each other. Where there are many, a thread takes some through all steps and waits
-** for nobody; few rows would make thin products by the whole weight, so then the threads share the hidden units of
-** every step. The weight is packed once for all steps.
+** Rows of a batch are independent of each other. If there are many, each thread takes some through all steps without
+** waiting for others; few rows would make thin products by the whole weight, so then the threads share the hidden units
+** of every step. The weight is packed once for all steps.
 */
 #include "recurrent.h"
 #include "memory/scratch.h"

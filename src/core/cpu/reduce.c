@@ -1,11 +1,11 @@
 /*
 ** reduce.c -- the driver of all reductions.
 **
-** The kept axes give the results, the reduced ones the elements of each. Where the elements of a result lie closer
+** The kept axes give the results, the reduced ones the elements of each. If the elements of a result lie closer
 ** together than the results do, a result is folded run by run (ROWS); else a tile of results is folded row by
-** row (columns). Elements of a result are folded in the order of memory, where no position is asked for. What is not
-** contiguous int64, float or double is converted through a buffer. Few but long results are cut into segments of a
-** fixed size, whose totals are joined in order, so threads never change a result.
+** row (columns). Elements of a result are folded in the order of memory, if no position is asked for. Dtypes other than
+** int64, float and double, and strided rows, are converted through a buffer. Few but long results are cut into segments
+** of a fixed size, whose totals are joined in order, so threads never change a result.
 */
 #include "reduce.h"
 #include "tiles.h"

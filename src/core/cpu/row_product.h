@@ -12,7 +12,7 @@
 bool fl_row_product_suits(fl_gemm *row, const fl_gemm *gemm);
 
 /* gemm with m 1, serial and without the activation. dtype: of A and C, float32 or float64; matrix: of B, the same or,
-** for float32, a float of 16 bits. Where B's rows are contiguous, an element is summed as fl_gemm_kernel's sums it. */
+** for float32, a float of 16 bits. If B's rows are contiguous, an element is summed as fl_gemm_kernel's sums it. */
 fl_gemm_fn fl_row_product_kernel(fl_dtype dtype, fl_dtype matrix);
 
 #define FL_ROW_PRODUCT_DECLARE(level)                            \

@@ -70,7 +70,7 @@ FL_DECLARE_LEVELS(const fl_row_kernels, fl_row_kernels_f32);
 FL_DECLARE_LEVELS(const fl_row_kernels, fl_row_kernels_f64);
 
 /* dtype, of x, y, g and dx: float32 or float64; float16 and bfloat16, which are converted a few rows at a time, where
-** inner is 1. What there is per row, column or class is then float32. */
+** inner is 1. Values per row, column or class are then float32. */
 const fl_row_kernels *fl_row_kernels_of(fl_dtype dtype);
 fl_status fl_cpu_softmax(fl_dtype dtype, void *y, const void *x, fl_row_shape shape, bool logs);
 fl_status fl_cpu_softmax_backward(fl_dtype dtype, void *dx, const void *g, const void *y, fl_row_shape shape,

@@ -1,9 +1,9 @@
 /*
 ** scan.c -- the driver of running sums.
 **
-** Where neighbours in memory belong to different lines, a tile of lines is summed row by row; else lines are summed one
+** If neighbours in memory belong to different lines, a tile of lines is summed row by row; else lines are summed one
 ** by one. Few but long lines are cut into segments of a fixed size: their totals are found first, then every segment
-** begins with what the segments before it add up to.
+** begins with the sum of the segments before it.
 */
 #include "scan.h"
 #include "reduce.h"

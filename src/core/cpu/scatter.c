@@ -157,7 +157,7 @@ static int64_t overlap(int64_t *in_index, int64_t *in_out, const fl_view *index,
     return end > from ? end - from : 0;
 }
 
-/* Where src and positions lie: sizes and starts are those of `from`, strides in elements of each. */
+/* The layout of src and of the positions: sizes and starts are those of `from`, strides in elements of each. */
 struct origin {
     const fl_view *from;
     const int64_t *src_strides, *position_strides;

@@ -1,7 +1,7 @@
 /*
 ** sort_keys.h -- elements of a row as keys (sort_key.h), for any dtype.
 **
-** Included by .lv.c files only. Where the dtype is a constant, loops over elements have no branch.
+** Included by .lv.c files only. With a constant dtype, loops over elements have no branch.
 */
 #ifndef FL_SORT_KEYS_H
 #define FL_SORT_KEYS_H

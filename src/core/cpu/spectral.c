@@ -1,7 +1,7 @@
 /*
 ** spectral.c -- singular values, eigenvalues, and least squares: see matrices.h.
 **
-** What LAPACK gives for the transpose of a matrix, A^T = V S U^T, it writes by columns: U and V^T by rows.
+** The factors that LAPACK gives of the transpose, A^T = V S U^T, are stored by columns: they are U and V^T by rows.
 */
 #include "matrices.h"
 

@@ -3,7 +3,7 @@
 **
 ** Kernels over rows and blocks are written for contiguous float32 and float64. An operand that is not that
 ** (strided, float16, bfloat16) is copied to scratch memory first, a result of another dtype is computed
-** there and converted at the end. What already fits is used where it lies.
+** there and converted at the end. Operands that fit are used in place.
 */
 #ifndef FL_STAGE_H
 #define FL_STAGE_H

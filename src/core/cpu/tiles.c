@@ -289,7 +289,8 @@ struct worker {
     char *places[FL_TILES_SLOTS];
 };
 
-/* Where buffers are, with the constants in them. What no buffer is needed for is one element in its place. */
+/* Sets the addresses of the buffers, and fills in the constants. A value without a buffer is one element in its
+** place. */
 static void set_places(struct worker *worker, char *memory)
 {
     const fl_tiles *tiles = worker->tiles;

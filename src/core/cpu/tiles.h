@@ -29,7 +29,7 @@ typedef struct fl_tile_slot {
     int64_t number;   /* the bytes of a number */
     fl_dtype dtype;   /* that steps see */
     fl_dtype stored;  /* in memory */
-    int8_t pattern;   /* how it lies in memory, or that it is one element for all */
+    int8_t pattern;   /* layout in memory, or that it is one element for all */
     bool is_result;   /* of a step */
     bool loaded;      /* planned: it is there, as an operand in memory or gathered */
     uint8_t buffer;   /* planned: that of its elements of a tile */
@@ -46,7 +46,7 @@ typedef struct fl_tile_step {
     /* planned: spines (spine.h) */
     bool absorbed;       /* the value goes on to the next step in registers */
     int8_t before;       /* the absorbed step that gives the value, -1: none */
-    uint8_t value;       /* which operand that is, or the one that the spine begins with */
+    uint8_t value;       /* index of that operand, or of the one that the spine begins with */
     int8_t unread;       /* the operand that the spine has without reading it, -1: none */
     uint8_t spine_count; /* steps of the spine that ends here, with itself; 1: none */
     bool in_spines;      /* it ends a spine of a list that is carried out where its first spine ends */
@@ -89,8 +89,8 @@ typedef struct fl_tiles {
     int bad;                    /* the errors that the loops reported */
 } fl_tiles;
 
-/* The shape of the results, and how those in memory lie: strides in elements, NULL: row-major. Who knows that the list
-** is for the CPU sets `on_cpu` after it. */
+/* The shape of the results, and the layout of those in memory: strides in elements, NULL: row-major. The caller sets
+** `on_cpu` afterwards if the list is for the CPU. */
 void fl_tiles_begin(fl_tiles *tiles, int ndim, const int64_t *size, const int64_t *stride);
 
 /* An operand in memory that is broadcast to the shape, or a number. */

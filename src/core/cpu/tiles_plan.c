@@ -1,9 +1,9 @@
 /*
-** tiles_plan.c -- how a list of steps is carried out: the layout of operands, spines, the order of steps, which slots
-** share a buffer.
+** tiles_plan.c -- the plan of a list of steps: the layout of operands, spines, the order of steps, slots that share a
+** buffer.
 **
-** What lies in memory as a step takes it is read and written there; what is broadcast, strided or of another dtype goes
-** through a buffer of the L1 cache. A result takes the buffer of an operand that is not used any more.
+** Operands whose layout in memory suits a step are read and written there; those that are broadcast, strided or of
+** another dtype go through a buffer of the L1 cache. A result takes the buffer of an operand that is not used any more.
 */
 #include "tiles_plan.h"
 #include "copy.h"
@@ -48,7 +48,7 @@ static bool is_linear(const fl_tiles *tiles, int pattern)
     return true;
 }
 
-/* How elements are cut: rows into chunks. A chunk lies in one row of the axes when `located`. */
+/* Cuts the elements: rows into chunks. A chunk lies in one row of the axes when `located`. */
 static void cut(fl_tiles *tiles)
 {
     int64_t last = tiles->sizes[tiles->ndim - 1];
@@ -125,7 +125,7 @@ static bool is_square(const fl_tile_step *step) { return step->row == FL_EW_mul 
 
 static bool is_spine_dtype(fl_dtype dtype) { return dtype == FL_FLOAT32 || dtype == FL_FLOAT64; }
 
-/* How many operands of steps each slot is. */
+/* Counts the uses of each slot as an operand of steps. */
 static void count_uses(const fl_tiles *tiles, uint8_t *uses)
 {
     memset(uses, 0, FL_TILES_SLOTS);
@@ -329,7 +329,7 @@ static int operands_of(const fl_tiles *tiles, const fl_tile_step *step, uint8_t 
 
 /* ---- order and buffers ---- */
 
-/* Which slots are read and written where they lie. */
+/* Finds the slots that are read and written in place. */
 static void set_direct(fl_tiles *tiles)
 {
     for (int i = 0; i < tiles->slot_count; i++) {
@@ -388,7 +388,7 @@ static bool needs_position(const fl_tiles *tiles)
     return false;
 }
 
-/* Where operands are far larger than the caches, long loops ask for those of the next tile. */
+/* If operands are far larger than the caches, long loops prefetch those of the next tile. */
 static void set_fetches(fl_tiles *tiles)
 {
     tiles->fetches = 0;

@@ -125,7 +125,7 @@ static fl_image_box center_box(const double *v, int height, int width)
     return (fl_image_box){left, top, w, h};
 }
 
-/* Where a crop of an image of this size begins; it may lie beyond the edges, where the fill is. */
+/* The box of a crop of an image of this size; it may lie beyond the edges, where the fill is. */
 static fl_status crop_box(fl_image_box *out, const fl_augment_step *step, fl_step_words *words, int height, int width)
 {
     const double *v = step->values;
@@ -214,7 +214,7 @@ static fl_status decode_box(fl_augmenter *a, fl_image_file *file, fl_image_box b
     return FL_OK;
 }
 
-/* How much smaller the file may be decoded: the result is at least GAP times smaller than that. */
+/* The factor by which the decoder may reduce the file: the result is at least `gap` times smaller than that. */
 static int reduction(const fl_image_file *file, const fl_augment *augment, const fl_scaling *s)
 {
     static const double gap = 1.5;

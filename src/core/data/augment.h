@@ -1,7 +1,7 @@
 /*
 ** augment.h -- steps that change images: scaled, cut, mirrored, turned, in other colours.
 **
-** A list of steps, made once. What a step draws at random comes from the words of random.h for (seed, epoch), the
+** A list of steps, made once. The random numbers of a step come from the words of random.h for (seed, epoch), the
 ** position of the image and the place of the step in the list: so it depends on neither threads, batches nor ranks, and
 ** a step that is added at the end changes none before it.
 */

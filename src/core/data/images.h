@@ -8,7 +8,7 @@
 #include "memory/tensor.h"
 #include "source.h"
 
-/* How pixels become numbers: x * scale + shift of each channel; without a change where the dtype is uint8. */
+/* The conversion of pixels to numbers: x * scale + shift of each channel; unchanged if the dtype is uint8. */
 typedef struct fl_image_output {
     fl_dtype dtype;
     bool channels_last; /* [height, width, channels] instead of [channels, height, width] */

@@ -7,7 +7,7 @@
 #include "memory/tensor.h"
 #include "record_set.h"
 
-/* Where a batch's values of one column go: rows of a contiguous tensor on the host. */
+/* The destination of one column of a batch: rows of a contiguous tensor on the host. */
 typedef struct fl_record_output {
     int column;
     bool numbers; /* float32, from integers and doubles */

@@ -35,7 +35,7 @@ fl_status fl_record_set_open(fl_record_set **out, const char *const *paths, int 
 fl_record_set *fl_record_set_ref(fl_record_set *set);
 void fl_record_set_unref(fl_record_set *set); /* NULL is fine */
 
-/* Where item `position` lies: a file, and its number there. */
+/* The file of item `position`, and its number there. */
 const fl_records *fl_record_set_find(int64_t *number, const fl_record_set *set, int64_t position);
 
 /* The fields of an item, of schema.count; values lie in the mapped file until the set is closed. */

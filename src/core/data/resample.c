@@ -118,7 +118,7 @@ fl_image_box fl_scaling_needs(const fl_scaling *scaling, int width, int height)
 
 enum { VECTOR = 16 }; /* floats that may be read behind a line */
 
-/* Where everything lies in the buffer. */
+/* The layout of the buffer. */
 struct plan {
     struct axis x, y;
     int taps_x, taps_y;

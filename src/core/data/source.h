@@ -23,7 +23,7 @@ typedef struct fl_item {
     bool has_label;
     void *buffer; /* owned */
     size_t capacity;
-    char name[FL_ITEM_NAME]; /* how messages name it: "photos/cat/1.jpg", "photos.rec: record 17" */
+    char name[FL_ITEM_NAME]; /* in messages: "photos/cat/1.jpg", "photos.rec: record 17" */
 } fl_item;
 
 typedef struct fl_item_source fl_item_source;
@@ -49,7 +49,7 @@ static inline fl_status fl_item_source_read(const fl_item_source *source, fl_ite
     return source->kind->read(source, item, index);
 }
 
-/* Room for so many bytes in item->buffer; FL_ERR_MEMORY. What it held is lost. */
+/* Grows item->buffer to so many bytes; FL_ERR_MEMORY. Its contents are lost. */
 fl_status fl_item_room(fl_item *item, size_t bytes);
 void fl_item_close(fl_item *item);
 

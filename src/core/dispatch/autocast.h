@@ -10,7 +10,7 @@
 
 #include "op/op.h"
 
-/* What flow.autocast has set: none, no casts in this region, or a dtype. */
+/* The setting of flow.autocast: none, no casts in this region, or a dtype. */
 enum { FL_AUTOCAST_NONE, FL_AUTOCAST_OFF, FL_AUTOCAST_DTYPES };
 FL_OWN extern uintptr_t fl_autocast_now;
 static inline uintptr_t fl_autocast_to(fl_dtype dtype) { return FL_AUTOCAST_DTYPES + (uintptr_t)dtype; }

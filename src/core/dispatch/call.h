@@ -87,7 +87,7 @@ fl_status fl_call_run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op
 uint64_t fl_call_hash_numbers(const fl_call *call);
 void fl_call_word_plan(char *buffer, const void *plan);
 
-/* What this rank does, for the others to see. watched: what fl_dispatch_watched is for. */
+/* Notes the call in this rank's journal, which the other ranks read. watched: as for fl_dispatch_watched. */
 static inline void fl_call_note(const fl_call *call, bool watched)
 {
     const fl_plan *plan = call->plan;

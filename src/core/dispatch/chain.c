@@ -202,7 +202,7 @@ static bool is_at_hand(const fl_chain *chain, const fl_tensor *tensor)
     fl_var *var = &tensor->storage->var;
     if (fl_chain_pending_value(chain, tensor) >= 0) return true;
     if (fl_var_is_deferred(var)) fl_var_computer(var->write);
-    if (chain->device) return true; /* what is on its way is waited for in the device's queue */
+    if (chain->device) return true; /* pending work is waited for in the device's queue */
     if (var->write) fl_var_settle(var);
     return fl_var_readable(var);
 }
@@ -233,7 +233,7 @@ static bool has_room(const fl_chain *chain, const fl_chain_call *call)
         && chain->count + call->nin + 1 <= FL_CHAIN_MAX_VALUES && chain->room + room_of(call) <= FL_CHAIN_MAX_ROOM;
 }
 
-/* What the chain's values take of its room. */
+/* Counts the room of the chain that its values take. */
 static void count_again(fl_chain *chain)
 {
     int count = chain->count;
@@ -297,7 +297,7 @@ static int add_input(fl_chain *chain, fl_tensor *tensor)
     return chain->count++;
 }
 
-/* How kernels see the operands, but for their data. */
+/* The views of the operands that kernels get, without their data. */
 static void views_of(fl_view *views, const fl_chain_call *call)
 {
     for (int k = 0; k < call->nin; k++) {
@@ -307,7 +307,7 @@ static void views_of(fl_view *views, const fl_chain_call *call)
     }
 }
 
-/* What the value is computed by. */
+/* Sets the step that computes the value. */
 static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *views)
 {
     const fl_op *op = call->plan->op;

@@ -2,11 +2,11 @@
 ** chain.h -- elementwise results that are computed when somebody needs their memory, many in one pass.
 **
 ** A result of enough elements is not computed at once: its op becomes a step of a chain. Reading, boxing, writing over
-** an operand or waiting computes it, together with what it is computed from, tile by tile (cpu/tiles.h). What nobody
-** asks for is never computed and has no memory. On a device one kernel computes them (fl_device.tiles). Values, errors
-** and the order of random numbers are those of ops that run one by one.
+** an operand or waiting computes it, together with its operands, tile by tile (cpu/tiles.h). A result that is never
+** read is never computed and has no memory. On a device one kernel computes them (fl_device.tiles). Values, errors and
+** the order of random numbers are those of ops that run one by one.
 **
-** On the host an op in place may be a step, too: what is deferred then is the value of the tensor's storage, and the
+** On the host an op in place may be a step, too: the deferred value is then that of the tensor's storage, and the
 ** pass that computes it stores it in the memory that the storage had.
 */
 #ifndef FL_CHAIN_H

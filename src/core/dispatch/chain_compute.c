@@ -324,7 +324,7 @@ uint64_t fl_chain_readers_of(const fl_chain *chain, const fl_var *var)
     return readers;
 }
 
-/* Bytes of the results that may be garbage. What is written in place is not looked for: it was to have its value. */
+/* Bytes of the results that may be garbage. Results written in place are not counted: their value was wanted. */
 static int64_t bytes_of(const fl_chain *chain, uint64_t results)
 {
     int64_t bytes = 0;
@@ -397,7 +397,7 @@ bool fl_chain_has(const fl_tensor *tensor)
     return whole_result(tensor, &value) != NULL;
 }
 
-/* What a fold takes its elements from. */
+/* The source of a fold's elements. */
 struct fold {
     fl_source source; /* first */
     fl_tensor *tensor;

@@ -67,8 +67,8 @@ typedef struct fl_chain {
 FL_OWN extern fl_chain fl_chains[FL_CHAINS];
 FL_OWN extern int fl_chain_forcing; /* computations under way */
 
-/* How often results of an op and shape (a hash of them) are still stored when they are computed for another: set
-** when one was computed twice and that cost much. A wrong guess costs a store, and guesses run out. */
+/* Remaining times that results of an op and shape (a hash of them) are stored although they are computed for another:
+** set when one was computed twice and that cost much. A wrong guess costs a store, and guesses run out. */
 FL_OWN extern uint8_t fl_chain_lessons[256];
 enum { FL_CHAIN_LESSON = 8 };
 
@@ -101,7 +101,7 @@ void fl_chain_set_done(fl_chain *chain, int value);
 /* True if ops may be deferred now, of whatever kind. */
 bool fl_chain_may_wait(void);
 
-/* What results need is known anew: some of it may lie in memory now. */
+/* Counts the needs of the results anew: some operands may lie in memory now. */
 void fl_chain_refresh_needs(fl_chain *chain);
 
 /* The values, a bit each, that results are computed from, with themselves. */
@@ -143,8 +143,8 @@ void fl_chain_target_close(fl_chain_target *target, fl_chain *chain, int i);
 /* The pending results that are computed from the variable's storage. */
 uint64_t fl_chain_readers_of(const fl_chain *chain, const fl_var *var);
 
-/* Computes pending results, a bit each; stores those of `also` with them, where there is memory for them. What fails is
-** poisoned. */
+/* Computes pending results, a bit each; stores those of `also` with them, if there is memory for them. Results that
+** fail are poisoned. */
 void fl_chain_compute(fl_chain *chain, uint64_t wanted, uint64_t also);
 
 /* The hooks of the engine: see var.h. */

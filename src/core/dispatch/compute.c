@@ -1,8 +1,8 @@
 /*
 ** compute.c -- ops that the host wrote in other ops (op->compute), run on this rank's parts.
 **
-** They need not know of other ranks: the plan's signature says what the parts are parts of. Where a gradient is wanted
-** and the op has none of its own, the ops that it calls are recorded, on global operands as on local ones.
+** They are independent of other ranks: the plan's signature says of which tensor the parts are parts. If a gradient is
+** needed and the op has none of its own, the ops that it calls are recorded, on global operands as on local ones.
 */
 #include "boxing/boxing.h"
 #include "call.h"

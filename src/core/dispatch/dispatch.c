@@ -1,8 +1,8 @@
 /*
 ** dispatch.c -- the way of every op: plan, box, allocate, run or queue, record.
 **
-** The plan comes from the infer cache and touches no tensor. What depends on strides, offsets or values
-** is checked here, at every call. Running is the matter of run.c, results that wait that of chain.c.
+** The plan comes from the infer cache and touches no tensor. Conditions on strides, offsets or values are checked here,
+** at every call. Ops run in run.c; deferred results are in chain.c.
 */
 #include "record.h"
 #include "autocast.h"
@@ -127,7 +127,7 @@ void fl_call_release_boxed(fl_call *call)
 /* The result is computed later, if anybody needs it. */
 static __attribute__((noinline)) bool defer(fl_call *call)
 {
-    int read = call->op->flags & FL_OP_RANDOM ? 0 : call->nin; /* what is drawn does not depend on operands */
+    int read = call->op->flags & FL_OP_RANDOM ? 0 : call->nin; /* draws do not depend on operands */
     fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, read};
     call->out[0] = fl_chain_add(&chained);
     fl_engine_direct_ops += call->out[0] != NULL;

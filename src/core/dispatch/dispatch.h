@@ -19,9 +19,9 @@ FL_EXPORT fl_status fl_dispatch_inplace(fl_tensor **out, const fl_op *op, const 
 ** a copy of the result. Nothing is recorded: an error where a gradient would be. attrs: not NULL. */
 fl_status fl_dispatch_into(fl_tensor *target, const fl_op *op, const fl_operand *in, int nin, const fl_attrs *attrs);
 
-/* What a random op on tensors of this meta draws with; every rank of a global tensor calls it. What a rank draws while
-** it is alone (flow.on_rank) is put back afterwards, so it is not agreed. On FL_META nothing is drawn: making a model
-** there does not change the numbers of one that is made next. */
+/* The generator of a random op on tensors of this meta; every rank of a global tensor calls it. The draws of a rank
+** that is alone (flow.on_rank) are put back afterwards, so they are not agreed. On FL_META nothing is drawn: making a
+** model there does not change the numbers of one that is made next. */
 fl_generator fl_dispatch_draw(const fl_meta *meta);
 
 /* The last draw was for nothing: the generator goes back to where it was. */

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What a rank gives to the others. */
+/* The facts of a rank's part that it sends to the others. */
 struct part_facts {
     int32_t dtype, ndim;
     int64_t dims[FL_MAX_NDIM];
@@ -191,7 +191,7 @@ fl_status fl_global_note_data(fl_tensor *local, const fl_meta *whole)
     return FL_OK;
 }
 
-/* What all members of g have; freed by the caller. */
+/* Exchanges the facts of all members of g; freed by the caller. */
 static fl_status exchange_facts(struct part_facts **out, fl_group *group, const struct part_facts *mine)
 {
     struct part_facts *all = malloc((size_t)group->count * sizeof *all);

@@ -40,7 +40,7 @@ static bool on_the_tape(const fl_call *call)
     return false;
 }
 
-/* What write_by_body copies, and nobody uses after that, or NULL. */
+/* The source of write_by_body's copy, which has no other use, or NULL. */
 static fl_tensor *last_copied;
 
 static bool copies_the_last(const fl_call *call)

@@ -10,7 +10,8 @@
 
 #include "op/op.h"
 
-/* Whether ops are looked at: from the start, but for what must have values on the CPU though it is drawn or filled. */
+/* Turns the inspection of ops on or off. It is on from the start, and off where drawn or filled values must be on the
+** CPU. */
 void fl_planned_look_on(bool on);
 
 /* The call of an op in a planned world, in place or not. `dispatch` runs it, where it is to run, with these operands

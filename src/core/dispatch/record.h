@@ -40,7 +40,7 @@ void fl_recorder_set(const fl_recorder *recorder);
 /* True while ops are recorded: cleared by no_grad, false without a recorder. */
 FL_OWN extern bool fl_grad_enabled;
 
-/* Who looks at ops before they run, a bit each: FLOW_FAULT, mapped.h, the tracer, the answerer, a recomputation
+/* The observers of ops before they run, a bit each: FLOW_FAULT, mapped.h, the tracer, the answerer, a recomputation
 ** (`ahead`), autocast.h, planned.h and alone.h. 0: nobody. */
 enum {
     FL_WATCH_FAULT = 1,

@@ -301,7 +301,7 @@ static bool can_fold(const fl_call *call)
     return !fl_listener_now && fl_chain_has(call->tensors[0]) && fl_var_writable(&call->out[0]->storage->var);
 }
 
-/* The call ran on the caller: an error if memory of its operands was lost meanwhile. What it wrote is missing then. */
+/* The call ran on the caller: an error if memory of its operands was lost meanwhile, with the values that it wrote. */
 static __attribute__((noinline)) fl_status check_losses(const fl_call *call)
 {
     fl_status status = FL_OK;

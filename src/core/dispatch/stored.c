@@ -3,7 +3,7 @@
 **
 ** Rank 0 makes the file and puts it in its place, every rank writes what it holds of the global tensors (of copies the
 ** first holder's), rank 0 the local ones. Whatever fails on one rank ends the save on all: each step ends with
-** fl_agree, and no rank leaves between two of them. Where a rank is alone (flow.on_rank) it saves and loads alone.
+** fl_agree, and no rank leaves between two of them. A rank that is alone (flow.on_rank) saves and loads alone.
 */
 #include "stored.h"
 #include "base/hash.h"

@@ -256,7 +256,7 @@ static fl_status host_part(fl_tensor **out, fl_tensor *x)
 fl_status fl_host_part(fl_tensor **out, fl_tensor *x)
 {
     FL_TRY(fl_listener_refuse("the value of a tensor is read"));
-    const fl_answerer *answerer = fl_answerer_now; /* what is done here is no op of the script */
+    const fl_answerer *answerer = fl_answerer_now; /* ops called here are not the script's */
     fl_answerer_now = NULL;
     fl_status status = host_part(out, x);
     fl_answerer_now = answerer;

@@ -55,8 +55,8 @@ void fl_to_global_attrs(fl_attrs *attrs, const fl_op *op, const fl_placement *pl
 /* True if the place of the op's result is given by options, though its signature has none. */
 bool fl_op_is_placed(const fl_op *op);
 
-/* What others wrote for such an op: options that are no place, or a whole shape that is none, are an error that begins
-** with `who`. A device is taken as one. */
+/* Checks options that others wrote for such an op: one that is no place, or a whole shape that is none, is an error
+** that begins with `who`. A device counts as a place. */
 fl_status fl_place_check(fl_attrs *attrs, const fl_op *op, const char *who);
 
 /* The SBP that the gradient of x is boxed to, of a tensor that has as many hierarchy axes; op may be to_local too. */

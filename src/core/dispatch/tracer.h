@@ -17,7 +17,7 @@ typedef struct fl_draw_note {
     int count; /* may be larger: what is past the end was not kept */
 } fl_draw_note;
 
-/* Where fl_dispatch_draw notes what it drew; NULL: nowhere. */
+/* Receives the draws of fl_dispatch_draw; NULL: they are not noted. */
 FL_OWN extern fl_draw_note *fl_draws_noted;
 
 /* The seed of the numbers that a traced op would draw; the counter says which, from 1. */
@@ -67,7 +67,7 @@ fl_status fl_trace_call(fl_tensor **out, const fl_op *op, const fl_operand *in, 
 bool fl_trace_open(const fl_op *op, bool own_gradient);
 void fl_trace_close(bool opened);
 
-/* What an op draws on FL_META. */
+/* The generator of an op on FL_META. */
 fl_generator fl_trace_draw(void);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the script is: writes "train.lua:41" into buffer. Set by the host program; called when an op is
+/* The current line of the script: writes "train.lua:41" into buffer. Set by the host program; called when an op is
 ** queued, profiled or failed. */
 FL_EXPORT extern void (*fl_engine_where)(char *buffer, size_t size);
 

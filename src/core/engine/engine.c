@@ -67,7 +67,7 @@ static void collect_needs(struct needs *needs, const fl_task *task)
     }
 }
 
-/* Where a read on this lane can be noted: FL_VAR_READERS when every slot is taken by another lane. */
+/* The slot for a read on this lane: FL_VAR_READERS when every slot is taken by another lane. */
 static uint32_t reader_slot(const fl_var *var, int lane)
 {
     for (uint32_t i = 0; i < var->reader_count; i++)
@@ -102,7 +102,7 @@ static bool has_deferred_read(const fl_var *var)
     return false;
 }
 
-/* What the task reads is computed, and what is computed from what it writes. */
+/* Computes the deferred values that the task reads, and those that are computed from its targets. */
 static void compute_deferred(const fl_task *task)
 {
     for (int i = 0; i < task->read_count; i++)
@@ -208,7 +208,7 @@ static fl_status run_here(const fl_task *task)
     fl_line_now(line);
     uint64_t started = fl_now();
     fl_status status = fl_task_run_here(task);
-    /* what overtakes a lane's thread is shown where the caller's other ops are */
+    /* an op that overtakes a lane's thread is shown among the caller's other ops */
     int lane = fl_lane_server(&fl_lanes[task->lane])->running ? FL_LANE_CPU : task->lane;
     fl_profile_add(task->name, line, lane, started, started, fl_now());
     return status;

@@ -91,11 +91,10 @@ bool fl_engine_lane_is_driven(int lane);
 ** from 0 to FL_STREAM_EVENTS - 1 and reused in turn. */
 enum { FL_STREAM_EVENTS = 64, FL_STREAM_TIMES = 128 };
 typedef struct fl_stream_ops {
-    fl_status (*record)(void *stream, int event); /* marks the end of what was issued so far */
-    bool (*reached)(void *stream, int event);     /* does not wait; also true after an error */
-    fl_status (*errors)(void *stream);            /* why the device cannot be used any more; cheap */
-    fl_status (*follow)(void *stream, void *other,
-                        int event); /* what is issued to stream from now on waits for other's event */
+    fl_status (*record)(void *stream, int event);              /* marks the end of what was issued so far */
+    bool (*reached)(void *stream, int event);                  /* does not wait; also true after an error */
+    fl_status (*errors)(void *stream);                         /* why the device cannot be used any more; cheap */
+    fl_status (*follow)(void *stream, void *other, int event); /* later issues to stream wait for other's event */
     /* For the trace; NULL: unknown. Marks begin and end of what is issued in between; when that is complete, its times
     ** in ns of CLOCK_MONOTONIC. Slots from 0 to FL_STREAM_TIMES - 1. */
     fl_status (*time)(void *stream, int slot, bool end);

@@ -26,7 +26,7 @@ struct fl_poison {
     struct fl_poison
         *cause; /* owned, or NULL: what was missing, on this rank, when a collective was entered all the same */
     fl_status status;
-    char op[FL_NAME_TEXT]; /* who the message speaks of */
+    char op[FL_NAME_TEXT]; /* the subject of the message */
     char line[FL_LINE_TEXT];
     char message[];
 };
@@ -94,7 +94,7 @@ FL_OWN extern const fl_task *fl_issuing;
 
 /* ---- lanes ---- */
 
-/* What a queued task waits for. */
+/* A stamp that a queued task waits for. */
 typedef struct fl_need {
     fl_stamp stamp;
     int event; /* of an op of a stream, when a thread waits for it */
@@ -111,7 +111,8 @@ typedef struct fl_slot {
     _Alignas(16) unsigned char bytes[FL_SLOT_BYTES];
 } fl_slot;
 
-/* Where threads sleep: a sleeper takes a ticket, checks its condition once more, then sleeps until the next ring. */
+/* A condition that threads sleep on: a sleeper takes a ticket, checks the condition once more, then sleeps until the
+** next ring. */
 typedef struct fl_wakeup {
     uint32_t rings;
     int sleepers;
@@ -177,7 +178,7 @@ bool fl_stream_reached(fl_lane *lane, uint64_t seq);
 
 FL_OWN extern int64_t fl_stream_follows; /* waits of one stream for another */
 
-/* What is issued to `lane` from now on waits for op number seq of `other`; both are streams. */
+/* Later issues to `lane` wait for op number seq of `other`; both are streams. */
 fl_status fl_stream_follow(fl_lane *lane, fl_lane *other, uint64_t seq);
 
 /* Around the issue of an op of a stream that the trace shall show. */
@@ -233,7 +234,7 @@ void fl_profile_add(const char *name, const char *line, int lane, uint64_t pushe
 
 /* ---- small things ---- */
 
-/* Where the script is, "" if unknown. */
+/* The current line of the script, "" if unknown. */
 static inline void fl_line_now(char *line)
 {
     line[0] = '\0';

@@ -141,7 +141,7 @@ static bool await_work(fl_lane *lane, uint64_t seq)
 static void *lane_main(void *argument)
 {
     fl_lane *lane = argument;
-    fl_owner_never(); /* what hosts call refuses their functions that run here */
+    fl_owner_never(); /* functions of the host interface are refused on this thread */
     for (uint64_t seq = LOAD(&lane->done) + 1; await_work(lane, seq); seq++) {
         fl_slot *slot = slot_at(lane, seq);
         for (int i = 0; i < slot->need_count; i++) await_need(&slot->needs[i]);
@@ -170,7 +170,7 @@ static const fl_need *unmet(const fl_slot *slot)
     return NULL;
 }
 
-/* What the lanes of a thread have for it. */
+/* The work that the lanes of a thread offer it. */
 struct offer {
     fl_lane *ready;         /* whose first op can run; NULL: none */
     fl_slot *op;            /* that op */
@@ -339,7 +339,7 @@ static fl_slot *driven_head(fl_lane *lane)
     return slot_at(lane, lane->done + 1);
 }
 
-/* What the op still waits for; 0: nothing. */
+/* A stamp that the op still waits for; 0: none. */
 static fl_stamp unmet_need(const fl_slot *slot)
 {
     for (int i = 0; i < slot->need_count; i++)

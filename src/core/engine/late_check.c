@@ -3,9 +3,9 @@
 **
 ** An index out of range is found by the kernel that reads it, long after the op was issued. Until the check of such an
 ** op has run, what the op wrote and what is computed from that is pending: a variable keeps the set of checks it
-** depends on where its poison would be. An op that only makes new values is issued all the same. What cannot be taken
-** back waits for the checks first: an op of the host, a collective, and an update whose target would be spoiled by what
-** it reads. Such a wait ends when the checked op does, not when the device has done all its work: an event is recorded
+** depends on where its poison would be. An op that only makes new values is issued all the same. Ops that cannot be
+** undone wait for the checks first: an op of the host, a collective, and an update whose target would be spoiled by its
+** operands. Such a wait ends when the checked op does, not when the device has done all its work: an event is recorded
 ** behind every op with a check. So a training step meets its first wait in the backward pass, for a kernel of the
 ** forward pass.
 **
@@ -31,7 +31,7 @@ struct check {      /* of one op */
     char line[FL_LINE_TEXT];
 };
 
-/* What a variable depends on. Never changed, so variables share it. */
+/* The checks that a variable depends on. Never changed, so variables share it. */
 struct fl_pending_checks {
     int refs; /* atomic */
     int count;
@@ -162,7 +162,7 @@ void fl_pending_unref(fl_poison *tagged)
     free(set);
 }
 
-/* What is missing for certain stays so: the task was not run. */
+/* A poisoned variable stays poisoned: the task was not run. */
 static void put_pending(fl_var *var, fl_pending_checks *set)
 {
     if (fl_poison_of(var)) return;

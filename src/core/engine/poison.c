@@ -235,7 +235,7 @@ static void mark_writes(const fl_task *task, fl_poison *poison)
     if (FL_UNLIKELY(given)) file_error(poison, false);
 }
 
-/* The task ran. What it wrote is poisoned as what it read was, or is since its memory was lost meanwhile. */
+/* The task ran. Its targets are poisoned if an operand was, or is since its memory was lost meanwhile. */
 static void pass_poison(const fl_task *task, fl_poison *input)
 {
     if (fl_loss_any() && !input) input = input_poison(task);
@@ -250,7 +250,7 @@ static bool goes_unnoticed(const fl_task *task)
     return task->write_count == 0;
 }
 
-/* What the task would write stays as it was if it is not run. */
+/* True if targets keep their values when the task does not run. */
 static bool is_kept(const fl_task *task)
 {
     return (task->flags & (FL_TASK_UPDATES | FL_TASK_UNSET)) == FL_TASK_UPDATES;

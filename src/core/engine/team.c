@@ -2,7 +2,7 @@
 ** team.c -- parallel loops on a team of our own: fork and join in well under a microsecond.
 **
 ** A loop is one shared job, cut into a share for each thread: the same part of the elements each time, so that
-** what one loop wrote lies in the cache of the core that reads it in the next. Who is done with its own share takes
+** one loop wrote lies in the cache of the core that reads it in the next. A thread that has done its own share takes
 ** pieces of the others'. The caller never waits for a worker that has not begun, so on a busy machine it does the
 ** work alone. Waiting is spinning, then yielding, then sleeping. One loop runs on the team at a time; a loop that
 ** finds it taken (inside another loop, or on another thread) runs serially.

@@ -74,8 +74,8 @@ FL_OWN extern void (*fl_var_before_write)(fl_var *var);
 bool fl_var_mark_deferred_read(fl_var *var);
 void fl_var_unmark_deferred_read(fl_var *var);
 
-/* What a task reads and writes as the engine takes it: each variable once, in the order of the lists, and not among the
-** reads if it is written. The pushing thread. */
+/* The reads and writes of a task as the engine takes them: each variable once, in the order of the lists, and not among
+** the reads if it is written. The pushing thread. */
 void fl_vars_once(fl_var **reads, int *read_count, fl_var **writes, int *write_count);
 
 /* The script was given the variable, perhaps before its writer has run: if its value is missing, now or later, the next
@@ -95,7 +95,7 @@ fl_status fl_var_error(char *buffer, size_t size, const fl_var *var);
 fl_poison *fl_poison_prepare(fl_status status, const char *op);
 void fl_poison_unref(fl_poison *poison);
 
-/* The variable's memory is lost: poisons it. What was computed of it meanwhile is wrong and not known, so the next wait
+/* The variable's memory is lost: poisons it. Values computed from it meanwhile are wrong and unmarked, so the next wait
 ** for any value raises the poison, too, if nothing has before. May be called in a handler of signals. */
 void fl_var_lose(fl_var *var, fl_poison *poison);
 

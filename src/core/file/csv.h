@@ -1,10 +1,10 @@
 /*
 ** csv.h -- tables of text with a delimiter: columns as tensors, or as text.
 **
-** fl_csv_open reads the file once, for where its records lie, and looks into the first of them for names and types.
-** fl_csv_read reads the columns that are asked for, pieces of a megabyte on all threads of the team. What a column
-** holds is guessed from the first records; where a later one does not fit, the column is read again, as what fits all.
-** A piece is read from the file into memory of its thread, so files may be larger than memory.
+** fl_csv_open reads the file once for the offsets of its records, and guesses names and types from the first of them.
+** fl_csv_read reads the columns that are asked for, pieces of a megabyte on all threads of the team. If a later record
+** does not fit the type that was guessed, the column is read again, with a type that fits all. A piece is read from the
+** file into memory of its thread, so files may be larger than memory.
 */
 #ifndef FL_CSV_H
 #define FL_CSV_H
@@ -71,7 +71,7 @@ typedef struct fl_csv_column {
     bool single;      /* float32 for float64 */
     bool has_fill;    /* for cells that hold nothing; else these are nan, and make integers and booleans floats */
     double fill;
-    int64_t fill_integer; /* where it is a whole number, else has_fill is as good as not set for integers */
+    int64_t fill_integer; /* if it is a whole number, else integers ignore has_fill */
     bool fill_is_integer;
     fl_tensor *tensor;   /* owned: [rows], or NULL for text */
     fl_csv_cells *cells; /* owned: of each piece; NULL but for text */

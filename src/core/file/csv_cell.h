@@ -16,7 +16,7 @@ typedef struct fl_csv_word {
     int64_t size;
 } fl_csv_word;
 
-/* How a file is written. */
+/* The notation of a file. */
 typedef struct fl_csv_dialect {
     char delimiter, quote, comment, decimal; /* 0: none; delimiter ' ': blanks in any number */
     bool blanks;                             /* delimiter is ' ' */

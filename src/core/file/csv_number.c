@@ -2,8 +2,8 @@
 ** csv_number.c -- decimal numbers as doubles, and times as seconds (see csv_number.h).
 **
 ** A number is digits times a power of ten. Up to 19 digits fit into 64 bits; with a power up to 27, of which only that
-** of five needs digits (below 2^63), product and quotient are exact in 128 bits, and are rounded once. What is longer
-** goes to strtod.
+** of five needs digits (below 2^63), product and quotient are exact in 128 bits, and are rounded once. Longer numbers
+** go to strtod.
 */
 #define _GNU_SOURCE /* strtod_l */
 #include "csv_number.h"

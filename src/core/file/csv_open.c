@@ -172,7 +172,7 @@ static fl_status record_look(int *count, uint8_t *seen, char **names, int most, 
     }
 }
 
-/* Whether the first record is a header: what it holds, and what the ones behind it do. */
+/* True if the first record is a header, judged by its types and those of the following records. */
 static bool header_guess(const uint8_t *first, const uint8_t *rest, int columns)
 {
     bool has_value = false;

@@ -2,9 +2,9 @@
 ** csv_read.c -- columns of a table, pieces of it at once (see csv.h).
 **
 ** Each piece is read from the file and its records cell by cell: a cell of a column of numbers goes to its row of the
-** tensor; of a column of text it is copied behind the piece's others. What does not fit the type of its column is only
-** noted; when all pieces are through, such columns get a wider type and the pieces are read again for them. Pieces do
-** not depend on the number of threads, and of several errors the first in the file is reported.
+** tensor; of a column of text it is copied behind the piece's others. A cell that does not fit the type of its column
+** is only noted; when all pieces are through, such columns get a wider type and the pieces are read again for them.
+** Pieces do not depend on the number of threads, and of several errors the first in the file is reported.
 */
 #include "csv.h"
 #include "csv_number.h"

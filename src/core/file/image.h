@@ -55,7 +55,7 @@ static inline size_t fl_pixels_bytes(const fl_pixels *p)
     return (size_t)p->width * (size_t)p->height * (size_t)p->channels << p->wide;
 }
 
-/* Where in the pixels that were read the box lies that was asked for: whole numbers unless the image was reduced. */
+/* The requested box in the pixels that were read: whole numbers unless the image was reduced. */
 typedef struct fl_image_area {
     double x, y, width, height;
 } fl_image_area;

@@ -8,7 +8,7 @@
 
 enum {
     FL_IMAGE_MOST_PIXELS = 1 << 28,
-    FL_IMAGE_DAMAGED_PIXELS = 1 << 20 /* what a damaged file may claim beside what its bytes can hold */
+    FL_IMAGE_DAMAGED_PIXELS = 1 << 20 /* most of a damaged file, beyond what its bytes can hold */
 };
 
 /* Files and packages of the libraries. */

@@ -55,7 +55,7 @@ struct jpeg {
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
     struct jpeg_progress_mgr progress;
-    jmp_buf escape; /* where an error of the library goes */
+    jmp_buf escape; /* target of the library's errors */
     char why[JMSG_LENGTH_MAX];
     bool created, out_of_memory;
     unsigned char *row; /* owned */

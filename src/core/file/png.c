@@ -60,7 +60,7 @@ struct png {
     png_struct *png;
     png_info *info;
     size_t at;      /* of the input */
-    jmp_buf escape; /* where an error of the library goes */
+    jmp_buf escape; /* target of the library's errors */
     char why[256];
     int color, passes;
     unsigned char *rows; /* owned: one row, or the whole image where it is interlaced */

@@ -129,10 +129,10 @@ fl_status fl_records_read(fl_record_field *fields, const fl_records *records, in
 fl_status fl_records_copy(fl_record_field *fields, void *const *to, const fl_records *records, int64_t number,
                           bool checksum, const void *soon);
 
-/* Where a record begins, not checked; NULL: not known. For fl_records_copy. */
+/* The address of a record, not checked; NULL: not known. For fl_records_copy. */
 const void *fl_records_place(const fl_records *records, int64_t number);
 
-/* Asks for what says where a record begins, and does not wait for it. */
+/* Prefetches the index entry of a record. */
 void fl_records_prefetch(const fl_records *records, int64_t number);
 
 /* For who has used values of a record without its checksum, or after it was checked: an error when the file has become

@@ -8,7 +8,7 @@
 
 #include "record.h"
 
-enum { RECORD_VERSION = 1, RECORD_BLOCK = 64 /* what parts are multiples of */, RECORD_VALUE = 8 };
+enum { RECORD_VERSION = 1, RECORD_BLOCK = 64 /* alignment of parts in bytes */, RECORD_VALUE = 8 };
 
 #define RECORD_FILE_MAGIC "\211flrec\r\n" /* a copy that changes line ends or strips bit 7 shows */
 #define RECORD_FOOT_MAGIC "\211flend\r\n"

@@ -1,8 +1,8 @@
 /*
 ** record_read.c -- reader of record files (see record.h).
 **
-** What lies in the mapping may change at any moment, by another process: heads are copied before they are checked, and
-** what is used later is the copy.
+** Another process may change the mapping at any moment: heads are copied before they are checked, and only the copy is
+** used later.
 */
 #include "record_layout.h"
 #include "mapping.h"
@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a record lies whose fields are all as the schema has them: descriptions that are these bytes need not be read. */
+/* The layout of a record whose fields are all as the schema has them: descriptions that are these bytes need not be
+** read. */
 struct layout {
     unsigned char *descriptions; /* owned; NULL: there is none, a field is a string or its shape not fixed */
     size_t described;            /* bytes of them */
@@ -57,7 +58,7 @@ static int64_t place_of(const fl_records *records, int64_t number)
     return place > (uint64_t)records->data_end ? -1 : (int64_t)place;
 }
 
-/* Where a record must have ended: where the next one that was found begins. */
+/* The limit of a record: the place of the next one that was found, or the end of the data. */
 static int64_t limit_of(const fl_records *records, int64_t number)
 {
     for (int64_t next = number + 1; next < records->count; next++) {

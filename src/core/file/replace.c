@@ -20,7 +20,7 @@ enum { SUFFIX = 64 }; /* room for what a temporary name adds; the most is 1 + 16
 
 fl_status fl_replacement_fail(const fl_replacement *file, int error)
 {
-    if (error == EFAULT) /* what was written, not where: a mapping whose file is gone (mapping.h) */
+    if (error == EFAULT) /* the value, not the file, is unreadable: a mapping whose file is gone (mapping.h) */
         return fl_fail(FL_ERR_IO, "%s: %s: a value cannot be read: the file that it is mapped from has become shorter",
                        file->who, file->path);
     return fl_fail(FL_ERR_IO, "%s: %s: %s", file->who, file->path, strerror(error));
@@ -58,7 +58,8 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* How many bytes of the target's name a temporary name begins with: all, but for names near the system's limit. */
+/* The number of bytes of the target's name that a temporary name begins with: all, but for names near the system's
+** limit. */
 static int kept_length(const char *base)
 {
     size_t length = strlen(base), most = NAME_MAX - SUFFIX;

@@ -19,7 +19,7 @@ typedef struct fl_safetensors_entry {
     const char *name;
     fl_dtype dtype;
     fl_shape shape;
-    int64_t start, bytes; /* where it lies in the data, set by open and by create */
+    int64_t start, bytes; /* its place in the data, set by open and by create */
 } fl_safetensors_entry;
 
 /* The format's name of each dtype. */

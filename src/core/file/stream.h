@@ -2,7 +2,7 @@
 ** stream.h -- the bytes of a file from front to back: as they lie there, or inflated (gzip, members of zip archives).
 **
 ** Sizes that a file claims are not believed: fl_stream_claim refuses what cannot come, so that nothing is allocated for
-** it. Where the format has a checksum it is compared when the last byte has been read.
+** it. If the format has a checksum it is compared when the last byte has been read.
 */
 #ifndef FL_STREAM_H
 #define FL_STREAM_H
@@ -16,7 +16,7 @@ enum { FL_DEFLATE_RATIO = 1032 /* at most: 258 bytes from two bits (https://zlib
 
 typedef struct fl_stream fl_stream;
 
-/* How a part of a file is packed. */
+/* The compression of a part of a file. */
 typedef enum fl_packing { FL_PACKED_PLAIN, FL_PACKED_GZIP, FL_PACKED_DEFLATE } fl_packing;
 
 /* A part of an open file; the name in messages is `path`. */

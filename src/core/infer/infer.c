@@ -50,7 +50,7 @@ static const char *spoken_name(const struct build *build)
                   .in = build->specs,
                   .nin = build->nin,
                   .nout = build->op->nout};
-    if (build->op->flags & FL_OP_HIDDEN) build->op->infer(&c); /* whether the shapes fit is of no interest here */
+    if (build->op->flags & FL_OP_HIDDEN) build->op->infer(&c); /* errors of shapes are ignored here */
     return c.name;
 }
 
@@ -77,7 +77,7 @@ static fl_status fail_placements(const struct build *build, int first, int other
     fl_operand_name(fn, build->op, first);
     fl_operand_name(on, build->op, other);
     if (build->is_local) {
-        /* what should move is likely what was left on the CPU, but not what is written; nothing moves from FL_META */
+        /* an operand left on the CPU should move, but not one that is written; nothing moves from FL_META */
         char fd[FL_DEVICE_TEXT], od[FL_DEVICE_TEXT];
         bool likely = (f->placement->type == FL_CPU || o->placement->type == FL_META) && f->placement->type != FL_META;
         bool first_moves = likely && !build->in_place && !(build->op->mutates & 1u << first);
@@ -232,7 +232,7 @@ void fl_plan_release(fl_plan *plan)
     free(plan->boxings);
 }
 
-/* Where no choice has priced it: op->flags or the options say how the input must be. */
+/* The boxing of an input that no choice has priced: op->flags or the options give its SBP. */
 static fl_status plan_boxing(fl_box_plan **out, const fl_meta *from, const fl_meta *to)
 {
     fl_box_plan plan;
@@ -419,8 +419,8 @@ static const fl_meta *global_meta(const fl_plan *plan)
     return NULL;
 }
 
-/* Whether a rank copies what it has depends on its strides, which are its own affair, and changes no number; so does
-** whether a sum of the runtime is made in place. */
+/* Clones are not noted: a rank may copy its part because of its strides, which differ between ranks and change no
+** number. For the same reason a sum of the runtime has the same note in place and not in place. */
 fl_status fl_plan_note(fl_plan *plan, const fl_operand *in, const fl_attrs *attrs, const uint64_t *words, int count)
 {
     const fl_meta *global = global_meta(plan);

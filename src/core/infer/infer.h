@@ -80,10 +80,11 @@ void fl_infer_clear(void);
 void fl_infer_set_default_dtype(fl_dtype dtype);
 enum { FL_INFER_CAPACITY = 16384 };
 
-/* What is chosen: the caller provides the arrays. */
+/* The result of a choice: the caller provides the arrays. */
 typedef struct fl_choice {
     fl_nd_sbp *in_sbp, *out_sbp; /* of the inputs and results */
-    /* how each input becomes that, as it was priced; the plans are the caller's, NULL: it is that. NULL: not asked */
+    /* the plan from each input to its SBP, as it was priced; the plans are the caller's, NULL: none is needed. NULL:
+    ** not asked */
     fl_box_plan **boxings;
     fl_body body; /* NULL: the kernel */
 } fl_choice;

@@ -415,7 +415,7 @@ static struct search *search_new(const fl_infer *shapes, const fl_placement *pla
 /* ---- the check of debug builds ---- */
 
 #ifndef NDEBUG
-/* Where element number i of a window lies in the whole tensor, both row-major. */
+/* The row-major index in the whole tensor of element number i of a window, which is row-major too. */
 static int64_t whole_position(const fl_shape *shape, const fl_window *window, int64_t i)
 {
     int64_t position = 0, extent = 1;

@@ -50,7 +50,7 @@ static void note_peak(size_t bytes)
     epoch_bytes = 0;
 }
 
-/* What live and cached blocks may hold together. */
+/* The limit of live and cached blocks together, in bytes. */
 static int64_t allowed_bytes(void)
 {
     int64_t peak = recent_peak > earlier_peak ? recent_peak : earlier_peak;

@@ -1,9 +1,9 @@
 /*
 ** block_cache.h -- blocks of host memory, by size class; a freed block serves the next request of its class.
 **
-** Sizes are rounded up to classes, 8 per doubling, so a loop takes no page faults after its first turn. Where other
+** Sizes are rounded up to classes, 8 per doubling, so a loop takes no page faults after its first turn. If other
 ** ranks share this host, blocks from 4 KiB on come from the arena that they map (arena.h). Otherwise, and when it is
-** full, blocks from 1 MiB on come from mmap; from 2 MiB on they are aligned for huge pages. What the process holds,
+** full, blocks from 1 MiB on come from mmap; from 2 MiB on they are aligned for huge pages. The blocks of the process,
 ** live and cached, stays below its recent peak of live bytes plus an eighth (or 64 MiB): the cache never makes a
 ** program much larger than it was anyway. For the script's thread.
 */

@@ -23,7 +23,7 @@ typedef struct fl_device_graph fl_device_graph;
 
 typedef struct fl_device {
     const char *name; /* "cuda" */
-    int count;        /* how many of them this process may use */
+    int count;        /* number that this process may use */
     int own;          /* the one this rank uses by default: rank on this host modulo count */
     void (*describe)(char *text, size_t size, int index); /* "NVIDIA H100, compute 9.0, 79.2 GiB"; opens nothing */
     /* Memory that ops pushed to `queue` from now on may use, and others after these. The error is worded here;
@@ -53,8 +53,8 @@ typedef struct fl_device {
     ** `tiles` is not planned (cpu/tiles.h), all it names is memory of the device or numbers; `name`: of the op whose
     ** result is asked for. NULL: nothing is deferred on the device. */
     fl_status (*tiles)(const struct fl_tiles *tiles, const char *name);
-    /* What this thread's ops issue from now on is recorded in place of the queue that was entered; *graph NULL: in a
-    ** new one, else in place of what was recorded there. Ops that cannot be recorded fail. Until graph_end ops alone
+    /* Ops that this thread issues from now on are recorded in place of the queue that was entered; *graph NULL: in a
+    ** new graph, else over the old recording. Ops that cannot be recorded fail. Until graph_end ops alone
     ** are called, whose operands stay where they are. NULL: the device has no graphs. */
     fl_status (*graph_begin)(fl_device_graph **graph, int index);
     /* keep false: what was recorded is dropped, as after an error, and the graph cannot be launched. */
@@ -72,7 +72,7 @@ FL_EXPORT void *fl_device_stream(fl_device_type type);
 ** missing and what to do. FL_CPU and FL_META have none: *out is NULL, and the call does not fail. */
 fl_status fl_device_get(const fl_device **out, fl_device_type type);
 
-/* How many devices of a type this process may use: 0 where fl_device_get fails, 1 of FL_CPU and FL_META. */
+/* Number of devices of a type that this process may use: 0 if fl_device_get fails, 1 of FL_CPU and FL_META. */
 int fl_device_count(fl_device_type type);
 
 /* The kernel that an op has for devices of a type, *out NULL when there is none: FL_META has no kernels. Needs no such

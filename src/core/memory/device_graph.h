@@ -8,7 +8,7 @@
 
 enum { FL_GRAPH_REPORTS = 8 }; /* as many as a task may have checks */
 
-/* Who is meant when a kernel of a graph reports an error in its data: borrowed. */
+/* The op that a kernel of a graph names when it reports an error in its data: borrowed. */
 typedef struct fl_graph_report {
     const char *op, *line;
 } fl_graph_report;

@@ -186,7 +186,7 @@ fl_status fl_dlpack_take(fl_tensor **out, void *given)
     return status;
 }
 
-/* What was given in the old layout, in the new one. */
+/* A tensor given in the old layout, wrapped in the new one. */
 struct upgraded {
     struct managed managed;
     struct unversioned *given;

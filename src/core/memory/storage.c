@@ -244,8 +244,8 @@ static void link_large(fl_storage *storage)
     fl_large_link(storage, line);
 }
 
-/* What a storage counts for Lua's collector. Large ones count less, so that a young collection comes after several:
-** were there one for each, a loop's variable would outlive two, be old, and as garbage wait for a full one. */
+/* The bytes that a storage counts for Lua's collector. Large ones count less, so that a young collection comes after
+** several: were there one for each, a loop's variable would outlive two, be old, and as garbage wait for a full one. */
 static inline int64_t debt_of(size_t bytes)
 {
     if (FL_LIKELY(bytes <= LARGE_DEBT)) return (int64_t)bytes;

@@ -58,7 +58,7 @@ static inline bool fl_storage_is_deferred(const fl_storage *storage)
 void fl_storage_move_data(fl_storage *to, fl_storage *from);
 
 /* Before a write that is put off: the block, with the old value, goes to a storage of its own, from which the new value
-** comes back with fl_storage_move_data. What is deferred then, by the stamp, is the value of `storage`. */
+** comes back with fl_storage_move_data. The stamp then defers the value of `storage`. */
 fl_status fl_storage_park(fl_storage **out, fl_storage *storage, fl_stamp stamp);
 
 /* True if the memory is the host program's. */
@@ -89,7 +89,7 @@ void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* of FL_META
 FL_OWN extern void (*fl_storage_meta_watch)(fl_storage *storage, bool made);
 void fl_storage_trim(void); /* gives cached blocks back to the system */
 
-/* How many references to every storage are held by who only looks on: 1 while a program is recorded. */
+/* Number of references to every storage that are held by observers: 1 while a program is recorded. */
 FL_OWN extern int fl_storage_watchers;
 
 /* Bytes allocated since the host program last reset it, of large tensors a part: drives Lua's collector. */

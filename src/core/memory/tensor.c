@@ -189,7 +189,7 @@ fl_status fl_tensor_foreign(fl_tensor **out, const fl_meta *meta, const int64_t 
     FL_TRY(fl_device_get(&device, place->type));
     fl_tensor *t = tensor_take();
     if (!t) return out_of_memory();
-    memcpy(t->strides, meta->strides, sizeof t->strides); /* where no step is made, the one given may be any number */
+    memcpy(t->strides, meta->strides, sizeof t->strides); /* the given stride of an axis of size 1 may be any number */
     for (int i = 0; strides && meta->local_numel && i < meta->shape.ndim; i++)
         if (meta->window.size[i] > 1) t->strides[i] = strides[i];
     fl_status status = fl_storage_new_foreign(&t->storage, data, span_of(meta, t->strides), place->type,

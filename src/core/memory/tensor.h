@@ -10,7 +10,7 @@
 #include "value/meta.h"
 #include "storage.h"
 
-typedef struct fl_autograd fl_autograd; /* what autograd attaches to a tensor */
+typedef struct fl_autograd fl_autograd; /* the state of autograd that belongs to a tensor */
 
 /* Frees it; set by who attaches any (record.h). */
 FL_OWN extern void (*fl_tensor_release_record)(fl_autograd *record);

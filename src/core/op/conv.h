@@ -32,7 +32,7 @@ static inline int64_t fl_conv_y_plane(const fl_conv *conv) { return fl_conv_volu
 /* Rows of y: of all depths. */
 static inline int64_t fl_conv_rows(const fl_conv *conv) { return conv->y_size[0] * conv->y_size[1]; }
 
-/* What a window of one element sees is the image itself. */
+/* True if y is a product of x itself: a window of one element, without stride and padding. */
 static inline bool fl_conv_is_pointwise(const fl_conv *conv)
 {
     const fl_window_geometry *w = &conv->window;

@@ -13,8 +13,8 @@ typedef struct fl_random_key {
 
 typedef enum fl_draw_kind { FL_DRAW_UNIFORM, FL_DRAW_NORMAL, FL_DRAW_DROPOUT } fl_draw_kind;
 
-/* What an op draws per element: low + range * u with u uniform in [0, 1), or normal of mean low and deviation range; or
-** the operand's element times range, or 0 with the probability low. */
+/* The distribution of an op's elements: low + range * u with u uniform in [0, 1), or normal of mean low and deviation
+** range; or the operand's element times range, or 0 with the probability low. */
 typedef struct fl_draw {
     fl_draw_kind kind;
     double low, range;

@@ -41,7 +41,7 @@ static inline int64_t fl_fft_gives(const fl_fft *job)
 static inline int64_t fl_fft_width_in(const fl_fft *job) { return job->kind == FL_FFT_REAL_TO_HALF ? 1 : 2; }
 static inline int64_t fl_fft_width_out(const fl_fft *job) { return job->kind == FL_FFT_HALF_TO_REAL ? 1 : 2; }
 
-/* What a kernel of this kind is called for; dtype and arrays are its own. */
+/* Fills the job of a kernel of this kind, but for dtype and arrays, which the kernel sets. */
 static inline void fl_fft_fill(fl_fft *job, const char *name, fl_fft_kind kind, const fl_attr *at, const fl_view *x,
                                const fl_view *y)
 {

@@ -73,7 +73,7 @@ const fl_op *fl_formula_row(const char *name);
 /* Nanoseconds of a row per element, roughly. */
 double fl_formula_cost(const fl_op *row);
 
-/* What attribute i of a row is where it is left out. */
+/* The value of attribute i of a row when it is left out. */
 double fl_formula_absent(const fl_op *row, int i);
 
 #endif

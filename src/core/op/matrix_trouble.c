@@ -19,7 +19,7 @@ void fl_matrix_trouble_of(fl_matrix_trouble *out, const char *name, const char *
     }
 }
 
-/* Where matrix i of this rank's part lies in the whole batch. */
+/* The number in the whole batch of matrix i of this rank's part. */
 static int64_t number_in_batch(const fl_matrix_trouble *t, int64_t i)
 {
     int64_t number = 0, step = 1;

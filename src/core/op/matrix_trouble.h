@@ -9,14 +9,14 @@
 /* Codes beside those of the libraries, which are > 0. */
 enum { FL_MATRIX_NOT_FINITE = -1, FL_MATRIX_COMPLEX = -2, FL_MATRIX_NO_MEMORY = -3 };
 
-/* What follows "the matrix"; the code of the library is printed into it. */
+/* Texts that follow "the matrix" in a message; the code of the library is printed into them. */
 #define FL_MATRIX_SINGULAR "is singular: pivot %d of its LU factors is 0"
 #define FL_MATRIX_NOT_POSITIVE "is not positive-definite (its leading minor of order %d is not positive)"
 #define FL_MATRIX_NO_EIGENVALUES "has no eigenvalues that the algorithm finds (error code %d)"
 #define FL_MATRIX_NO_DECOMPOSITION "has no decomposition that the algorithm finds (error code %d)"
 #define FL_MATRIX_NOT_FULL_RANK "does not have full rank (error code %d)"
 
-/* What the message says beside matrix and code. Plain data: it may be copied as bytes. */
+/* The parts of the message beside matrix and code. Plain data: it may be copied as bytes. */
 typedef struct fl_matrix_trouble {
     const char *name, *trouble; /* constants: the op as users know it, one of the texts above */
     int batch;                  /* axes */

@@ -158,7 +158,7 @@ typedef struct fl_grad {
     const fl_meta *const *in_meta; /* metas of all tensor inputs, saved or not */
     const fl_meta *const *out_meta;
     fl_tensor **gout; /* gradients of the outputs; NULL: zero */
-    const bool *need; /* which inputs need a gradient */
+    const bool *need; /* true: the gradient of this input is needed */
     fl_tensor **gin;  /* results, owned by the caller; NULL: zero */
     /* The tensor that the gradient of operand i may be added into in place if it has the same meta, borrowed; NULL:
     ** none. It has the operand's shape and dtype; of a global operand it may be partial. sum_of itself may be NULL.
@@ -192,8 +192,8 @@ enum {
     FL_OP_PER_PART = 131072, /* an operand has a row for each part of others: splits are not in proportion */
     FL_OP_CASTS = 65536,     /* the elements of operand 0 in another dtype */
     FL_OP_FOLDS = 32768,     /* its CPU kernel takes operand 0 also as a fl_source */
-    /* no kernel for devices: LAPACK computes it, or it adds to a sum. What writes no operand is computed on the CPU for
-    ** tensors of a device too (dispatch/on_host.c) */
+    /* no kernel for devices: LAPACK computes it, or it adds to a sum. An op that writes no operand is computed on the
+    ** CPU for tensors of a device too (dispatch/on_host.c) */
     FL_OP_HOST_ONLY = 262144,
     FL_OP_LOW = 524288,      /* under flow.autocast its operands are cast to the lower dtype: products */
     FL_OP_WIDE = 1048576,    /* they are cast to float32: sums, norms, losses, exponentials */
@@ -218,7 +218,7 @@ struct fl_op {
     /* variadic ops: the list is this many groups of equal length one after the other (params, grads, ...); `mutates`
     ** then counts groups. 0: no groups */
     int groups;
-    uint32_t saves_in, saves_out; /* what a `grad` function needs; derived for `vjp` strings */
+    uint32_t saves_in, saves_out; /* inputs and outputs that a `grad` function needs; derived for `vjp` strings */
     fl_status (*infer)(fl_infer *infer);
     /* at every call: what value attributes and data allow (index ranges); may be NULL */
     fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
@@ -242,7 +242,7 @@ struct fl_op {
     int seed_slot; /* the attribute with the seed of what the op draws again, its counter in the next; 0: none */
     /* the hidden op that a call with further arguments means, or with tensors in place of this one's numbers */
     const char *wider;
-    int variant; /* which op of its family, where hooks or kernels serve several: an enum of the family */
+    int variant; /* the op within its family, if hooks or kernels serve several: an enum of the family */
     /* Floating-point operations of the kernel on these parts, which may have no data; a product and a sum are two.
     ** NULL: one per element written, of FL_OP_FOLDS one per element of operand 0. */
     int64_t (*flops)(const fl_kernel *kernel);

@@ -25,8 +25,7 @@ typedef struct fl_pool {
 static inline int64_t fl_pool_x_plane(const fl_pool *pool) { return pool->x_size[0] * pool->x_size[1]; }
 static inline int64_t fl_pool_y_plane(const fl_pool *pool) { return pool->y_size[0] * pool->y_size[1]; }
 
-/* What a sum over a window is divided by: `divisor`, or when that is 0 the number of elements, with padding or
-** without. */
+/* The divisor of a sum over a window: `divisor`, or when that is 0 the number of elements, with padding or without. */
 typedef struct fl_pool_mean {
     int64_t divisor;
     bool padding;

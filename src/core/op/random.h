@@ -25,7 +25,7 @@ static inline int fl_random_digits(fl_dtype dtype)
     }
 }
 
-/* What random_ draws: integers from low to high - 1; to 2^63 - 1 where high is -2^63. */
+/* The range of random_: integers from low to high - 1; to 2^63 - 1 if high is -2^63. */
 static inline void fl_random_range(int64_t *low, int64_t *high, const fl_attrs *attrs, fl_dtype dtype)
 {
     const fl_attr *from = &attrs->at[FL_RANDOM_FROM], *to = &attrs->at[FL_RANDOM_TO];

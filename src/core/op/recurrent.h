@@ -22,7 +22,7 @@ enum {
     FL_RECURRENT_OPERANDS
 };
 /* cells [steps, batch, width]: c of an LSTM, the new gate's hidden product of a GRU; gates: after their activations.
-** What a kind does not have is [0]. `recurrent` gives the first two. */
+** Results that a kind does not have are [0]. `recurrent` gives the first two. */
 enum { FL_RECURRENT_Y, FL_RECURRENT_CELLS, FL_RECURRENT_GATES };
 
 enum { FL_RECURRENT_KIND, FL_RECURRENT_REVERSE }; /* attributes, of all */

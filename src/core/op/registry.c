@@ -59,7 +59,7 @@ void fl_op_forget(int count) { registered_count -= count; }
 /* The ops of this library by name, from the first search on. */
 static const fl_op *by_name[TABLE_SIZE];
 
-/* Where the op of that name lies, or its free place. */
+/* The slot of the op of that name: the op, or the empty slot where it belongs. */
 static const fl_op **place_of(const char *name)
 {
     size_t at = fl_hash_slot(fl_hash_words(FL_HASH_START, name, strlen(name)), TABLE_BITS);

@@ -121,7 +121,7 @@ FL_SAMPLER double fl_sampler_gamma(fl_sampler_stream *s, double shape)
         double x = fl_sampler_normal(s), v = 1 + c * x, u = fl_sampler_uniform(s);
         if (v <= 0) continue;
         v = v * v * v;
-        if (u < 1 - 0.0331 * (x * x) * (x * x)) return d * v * boost; /* which is below what follows */
+        if (u < 1 - 0.0331 * (x * x) * (x * x)) return d * v * boost; /* implies the condition below */
         if (log(u) < 0.5 * x * x + d - d * v + d * log(v)) return d * v * boost;
     }
     return d * boost;

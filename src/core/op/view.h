@@ -14,7 +14,7 @@ enum { FL_MAX_ATTRS = 10, FL_MAX_OUT = 4, FL_FLAT_MAX_IN = 3 };
 
 typedef struct fl_op fl_op; /* op.h */
 
-/* What an operand or an attribute is. */
+/* The kind of an operand or an attribute. */
 typedef enum fl_kind {
     FL_NONE,
     FL_TENSOR,
@@ -101,7 +101,7 @@ static inline fl_view fl_view_array(const fl_view *view, void *data, fl_dtype dt
     return array;
 }
 
-/* What this rank has of the diagonal of a matrix; numel 0: nothing. size, stride: room for its only axis. */
+/* This rank's elements of the diagonal of a matrix; numel 0: none. size, stride: room for its only axis. */
 static inline fl_view fl_view_diagonal(const fl_view *matrix, int64_t *size, int64_t *stride)
 {
     int64_t past = matrix->start[1] - matrix->start[0], row = past > 0 ? past : 0, column = row - past;

@@ -159,7 +159,7 @@ static uint32_t readable(const fl_kernel *kernel, uint32_t candidates, int mask)
     return found;
 }
 
-/* What all heads share, from q, k, v and the attributes. */
+/* The values that all heads share, from q, k, v and the attributes. */
 static fl_attention attention_of(const fl_kernel *kernel, const fl_view *q, const fl_view *key, const fl_view *v,
                                  uint64_t seed, uint64_t counter)
 {

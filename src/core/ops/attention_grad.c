@@ -19,7 +19,7 @@ static double scale_of(const fl_attrs *attrs, const fl_tensor *tensor)
     return scale->given ? scale->number : 1 / sqrt((double)tensor->meta->shape.dims[tensor->meta->shape.ndim - 1]);
 }
 
-/* What attention_backward's formulas are made of; see fl_attention_backward_grad. */
+/* The terms of attention_backward's formulas; see fl_attention_backward_grad. */
 struct weights {
     fl_tensor *p, *keep;   /* e^(scores - lse); dropout factors or NULL */
     fl_tensor *dp, *delta; /* gradient of p; sum(dy out) - dlse per query */

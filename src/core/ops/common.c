@@ -144,7 +144,7 @@ fl_status fl_axes_in_order(int *axes, const char *who, const char *name, const f
 
 /* ---- SBP of one hierarchy axis ---- */
 
-/* What operand i must be for out[0] to be S(axis): split there too, or whole where it is broadcast along that axis. */
+/* The SBP of operand i if out[0] is S(axis): split there too, or B if it is broadcast along that axis. */
 static fl_sbp broadcast_split(const fl_sigs *sigs, int i, int axis)
 {
     if (sigs->in[i].kind != FL_TENSOR) return FL_B;

@@ -3,7 +3,7 @@
 **
 **     FL_COMPOSITE(softsign2, "softsign2(x)", "x / (abs(x) + 1)", SAMPLES("flow.randn(3)"), "x / (1 + |x|).")
 **
-** What the text may say is in autograd/vjp.c.
+** The language of the text is described in autograd/vjp.c.
 */
 #ifndef FL_OPS_COMPOSITE_H
 #define FL_OPS_COMPOSITE_H

@@ -1,9 +1,9 @@
 /*
-** compress.c -- gradients in 2 bits per element, with what they leave behind: for stores that send them (kvstore.lua).
+** compress.c -- gradients in 2 bits per element, and their residuals: for stores that send them (kvstore.lua).
 **
 ** An element at or above the threshold gives plus the threshold, one at or below its negative gives minus the
-** threshold, others nothing. What is given is taken from the residual, to which the next gradient is added (1-bit SGD,
-** Seide et al. 2014). A NaN is given as it is and leaves 0.
+** threshold, others nothing. The given value is taken from the residual, to which the next gradient is added (1-bit
+** SGD, Seide et al. 2014). A NaN is given as it is and leaves 0.
 */
 #include "op/compress.h"
 #include "cpu/compress.h"

@@ -259,7 +259,7 @@ static fl_status kernel_weight_grad(fl_kernel *kernel)
     return fl_stage_close(&s);
 }
 
-/* A convolution and its gradients are the same products; without bias. What the padding adds is counted. */
+/* A convolution and its gradients are the same products; without bias. Products of padding are counted. */
 static int64_t flops_of(const fl_view *weight, const fl_view *y)
 {
     return weight->size[0] ? 2 * y->numel * (weight->numel / weight->size[0]) : 0;
@@ -476,7 +476,7 @@ static fl_status read_sizes(int64_t *sizes, const fl_op *op, const fl_attr *attr
     return FL_OK;
 }
 
-/* What the attributes and the operands of a transposed convolution say. */
+/* The attributes and the operands of a transposed convolution. */
 struct transposed {
     int axes;
     int64_t stride[FL_WINDOW_AXES], padding[FL_WINDOW_AXES], more[FL_WINDOW_AXES], dilation[FL_WINDOW_AXES], groups;
@@ -535,7 +535,7 @@ static fl_status read_transposed(struct transposed *call, const fl_op *op, int a
     return FL_OK;
 }
 
-/* A transposed convolution is a convolution's gradient by its input. Where output_padding is not below the stride, that
+/* A transposed convolution is a convolution's gradient by its input. If output_padding is not below the stride, that
 ** convolution would give more than x has: the result is then cut out of one without padding, with zeros after it. */
 static fl_tensor *expr_transposed_conv(fl_expr *expr, const struct transposed *call, fl_tensor *x, fl_tensor *weight)
 {

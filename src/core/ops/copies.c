@@ -512,7 +512,7 @@ static void sbp_fill_(fl_sigs *sigs)
     FL_SIG(sigs, NULL, FL_PMIN, FL_PMIN);
 }
 
-static const char *const no_vjp[] = {NULL}; /* what was there is gone */
+static const char *const no_vjp[] = {NULL}; /* the old value is gone */
 static const char *const fill_samples[] = {"flow.randn(2, 3), 1.5", "flow.arange(4), 7", "flow.randn(3, 4):t(), -1",
                                            NULL};
 FL_OP(fill_) = {

@@ -239,7 +239,7 @@ FL_OP(eye) = {
 
 /* ---- arange, linspace ---- */
 
-/* Where a count begins, its step and how many there are. */
+/* The first element, the step and the count of a progression. */
 struct progression {
     bool integers;
     int64_t first, stride; /* when all are integers: exact */

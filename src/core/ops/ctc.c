@@ -85,7 +85,7 @@ static fl_status check_sequence(const fl_ctc *ctc, int64_t i, int64_t start, int
     return FL_OK;
 }
 
-/* Where the labels of each sequence begin, each of them checked. */
+/* Finds the first label of each sequence, and checks all labels. */
 static fl_status find_starts(int64_t *starts, const fl_ctc *ctc, const fl_view *targets)
 {
     bool joined = targets->ndim == 1;

@@ -59,10 +59,10 @@ static const char *label_text(char *buffer, int label)
 
 /* ---- the equation ---- */
 
-/* Where one operand, or the result, is spelled. */
+/* The term of one operand, or of the result, in the equation. */
 struct term {
     const char *from, *to;
-    int letters; /* how many, "..." not counted */
+    int letters; /* number of them, "..." not counted */
     bool ellipsis;
 };
 
@@ -105,10 +105,10 @@ static struct labels term_labels(const struct term *term, int extra)
     return l;
 }
 
-/* What the operands say together. */
+/* The facts of all operands together. */
 struct reading {
     int extra;         /* most axes that "..." stands for */
-    int times[LABELS]; /* how often a label is used */
+    int times[LABELS]; /* uses of each label */
     int64_t size[LABELS];
     int owner[LABELS]; /* operand that the size is from */
 };

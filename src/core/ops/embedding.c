@@ -140,7 +140,7 @@ static void sbp_partial_values(fl_sigs *sigs, int values, bool extremes)
 
 static bool can_sum(const fl_sigs *sigs) { return sigs->out[0].dtype != FL_BOOL; }
 
-/* A part of the indices gives that part of the result, columns of weight give columns. Where the rows of weight are
+/* A part of the indices gives that part of the result, columns of weight give columns. If the rows of weight are
 ** split, an index finds its row on one rank and zeros on the others: a partial sum. Rows are only moved, so partial
 ** values stay what they are. */
 static void sbp_embedding(fl_sigs *sigs)

@@ -9,8 +9,8 @@
 #include "expr.h"
 #include "dispatch/to_global.h"
 
-/* Takes the reference over. How long an expression becomes may depend on its operands, so no assertion says that it
-** fits. */
+/* Takes the reference over. The length of an expression may depend on its operands, so an overflow is an error and no
+** assertion. */
 static void keep(fl_expr *expr, fl_tensor *tensor, const char *who)
 {
     if (expr->count < FL_EXPR_LENGTH) {

@@ -47,7 +47,7 @@ static fl_status cpu_amin(fl_kernel *kernel)
     return fl_reduce_run(kernel, fl_reduce_usual, (fl_reduce_job){.fold = FL_FOLD_SMALLEST});
 }
 
-/* Equal extremes share the gradient. What there is one of per line is added up before it is stretched. */
+/* Equal extremes share the gradient. Values that exist once per line are summed before they are expanded. */
 static fl_status share_gradient(fl_grad *g, uint32_t mask)
 {
     fl_expr c = {0};

@@ -34,7 +34,7 @@ FL_COMPOSITE(fake_quantized,
 
 enum { FAKE_LEAST, FAKE_MOST, FAKE_SHIFTED }; /* attributes of fake_quantized */
 
-/* What both ops have: scale and zero_point broadcast to x. */
+/* The arguments of both ops: scale and zero_point broadcast to x. */
 struct request {
     fl_tensor *x;
     fl_operand scale, zero_point;

@@ -1,9 +1,9 @@
 /*
 ** formula.c -- formulas of scripts: a list of rows becomes tiles (cpu/tiles.h), whatever the size.
 **
-** What lies between the rows stays in the caches, or on a device in the registers of one generated kernel, and has the
-** precision that the rows compute in. Rows of numbers alone are computed once, in float64. Where results are large
-** enough to wait for what reads them, the rows are dispatched instead, so that one pass takes the neighbours, too.
+** Values between the rows stay in the caches, or on a device in the registers of one generated kernel, and have the
+** precision that the rows compute in. Rows of numbers alone are computed once, in float64. If results are large
+** enough to be deferred, the rows are dispatched instead, so that one pass takes the neighbours, too.
 */
 #include "op/formula.h"
 #include "cpu/tiles.h"

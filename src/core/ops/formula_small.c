@@ -1,7 +1,7 @@
 /*
 ** formula_small.c -- formulas of few elements, for which a plan of tiles would take longer than the elements.
 **
-** The rows' loops run one after the other over blocks. Which block a value lies in is settled when the formula is
+** The rows' loops run one after the other over blocks. The block of each value is settled when the formula is
 ** defined; a row may write over an operand that ends with it. The loops are those of tiles, so the bits are the same.
 */
 #include "formula_values.h"
@@ -122,7 +122,7 @@ static size_t block_bytes(const fl_view *out)
     return ((size_t)n * fl_dtype_size(out->dtype) + 63) & ~(size_t)63;
 }
 
-/* What is a number, and where tensors lie. */
+/* Finds the values that are numbers, and clears the addresses of blocks. */
 static void begin(struct run *run)
 {
     const fl_formula *formula = run->kernel->op->formula;
@@ -144,7 +144,7 @@ static void begin(struct run *run)
     }
 }
 
-/* Where elements [first, first + n) of the row's operand are. */
+/* The address of elements [first, first + n) of the row's operand. */
 static const char *operand(struct run *run, int i, int64_t first, int64_t n, fl_dtype dtype)
 {
     const fl_formula_node *node = &run->kernel->op->formula->nodes[i];
@@ -160,7 +160,7 @@ static const char *operand(struct run *run, int i, int64_t first, int64_t n, fl_
     return run->places[i];
 }
 
-/* Where a row's value goes: into a further result, or its block. */
+/* The destination of a row's value: a further result, or its block. */
 static char *place_of(const struct run *run, int i, int64_t first)
 {
     const fl_kernel *kernel = run->kernel;

@@ -261,7 +261,7 @@ FL_OP(grid_sample) = {
 
 /* ---- affine_grid ---- */
 
-/* Where the centres of `count` elements lie between -1 and 1, or with `corners` the elements from edge to edge. */
+/* The centres of `count` elements between -1 and 1, or with `corners` the elements from edge to edge. */
 static fl_tensor *expr_centres(fl_expr *expr, fl_tensor *theta, int64_t count, bool corners)
 {
     double n = (double)count;

@@ -71,7 +71,7 @@ static void sbp_index_write(fl_sigs *sigs)
         FL_SIG(sigs, NULL, FL_PSUM, FL_B, FL_PSUM, FL_PSUM);
 }
 
-/* What is overwritten has no gradient; each entry of value has that of its position. */
+/* Overwritten elements have no gradient; each entry of value has that of its position. */
 static const char *const index_write_vjp[] = {"index_zero(g, index, axis)", NULL, "index_select(g, axis, index)"};
 static const char *const index_write_samples[] = {"flow.randn(4, 3), flow.tensor({2, 0}), flow.randn(2, 3), 0",
                                                   "flow.randn(2, 5), flow.tensor({4}), 1.5, 1",

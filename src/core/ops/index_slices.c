@@ -313,7 +313,7 @@ static fl_status check_replacement(const char *who, const fl_tensor *x, const fl
                    fl_shape_text(ts, &src->meta->shape));
 }
 
-/* What lies before src, src, and what lies behind it. */
+/* Concatenates the part of x before src, src, and the part of x behind it. */
 static fl_status join_around(fl_tensor **out, fl_tensor *x, fl_tensor *src, int axis, int64_t start)
 {
     enum { CAT_AXIS };

@@ -48,7 +48,7 @@ static bool is_name(const char *name)
     return n > 0 && n <= 40 && !name[n] && (*name < '0' || *name > '9') && name[n - 1] != '_';
 }
 
-/* What keeps a descriptor from being used. */
+/* Fails for a descriptor that cannot be used. */
 static fl_status check_op(const fl_op *op)
 {
     fl_signature s;
@@ -113,7 +113,7 @@ fl_status fl_ops_register(const fl_ops_library *library)
     for (const fl_op *const *op = library->first; op < library->last && status == FL_OK; op++)
         if ((status = fl_op_register(*op)) == FL_OK) count++;
     for (const fl_op *const *op = library->first; op < library->last && status == FL_OK; op++)
-        status = fl_vjp_check(*op); /* which may call others of the library */
+        status = fl_vjp_check(*op); /* may call other ops of the library */
     if (status != FL_OK) {
         fl_op_forget(count);
         free(entry);

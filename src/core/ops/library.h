@@ -8,7 +8,7 @@
 
 #define FL_OPS_MAGIC "flowops"
 
-/* What a descriptor, and what its hooks receive, look like: a number for changes of meaning, then sizes. */
+/* The layout of a descriptor, and of the arguments of its hooks: a number for changes of meaning, then sizes. */
 typedef struct fl_ops_abi {
     int32_t number, op, infer, sigs, kernel, view, attrs, grad, dtypes;
 } fl_ops_abi;

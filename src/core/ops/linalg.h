@@ -17,7 +17,7 @@ fl_status fl_linalg_check(const char *who, const char *name, const fl_tensor *x,
 
 /* A and B have one dtype. */
 fl_status fl_linalg_same_dtype(const char *who, const fl_tensor *a, const fl_tensor *b);
-/* What the batches of two operands broadcast to. */
+/* The shape that the batches of two operands broadcast to. */
 fl_status fl_linalg_batches(fl_shape *batch, const char *who, const fl_shape *a, const fl_shape *b);
 
 /* Rows, columns of the last two axes; the shape of the batch. */

@@ -101,7 +101,7 @@ FL_OP(linalg_pinv) = {
 
 /* ---- rank ---- */
 
-/* How many singular values (absolute eigenvalues of symmetric matrices) are above the tolerance. */
+/* Counts the singular values (absolute eigenvalues of symmetric matrices) above the tolerance. */
 static fl_status body_matrix_rank(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};

@@ -45,7 +45,7 @@ static fl_status kernel_svd(fl_kernel *kernel)
     return fl_linalg_run(kernel, &job, &fl_matrix_svd, FL_MATRIX_NO_DECOMPOSITION);
 }
 
-/* What the gradient is made of: U [m, k], V^T [k, n], and their gradients or NULL. */
+/* The operands of the gradient: U [m, k], V^T [k, n], and their gradients or NULL. */
 struct svd {
     fl_tensor *u, *s, *vt, *du, *ds, *dvt;
     int64_t m, n, k;

@@ -122,7 +122,7 @@ static void sbp_backward(fl_sigs *sigs)
 
 /* ---- chunks of rows ---- */
 
-/* What has been summed up so far; owned. */
+/* The sums so far; owned. */
 struct sums {
     fl_tensor *loss, *count, *of[GRADIENTS];
 };
@@ -224,7 +224,7 @@ static void take_gradients(fl_tensor **out, fl_expr *expr, const struct sums *su
     }
 }
 
-/* What the chunks of an op are made of, and what each adds to. */
+/* The operands of an op's chunks, and the sums that each adds to. */
 struct chunks {
     const fl_operand *in;
     const fl_attrs *attrs;
@@ -247,7 +247,7 @@ static fl_status run_chunks(struct chunks *chunks, chunk_fn run)
         fl_status status = fl_expr_end(&c);
         if (status == FL_OK) continue;
         if (status == FL_ERR_INTERRUPTED || start == 0) return status;
-        return fl_fail_prefix(status, "counted from row %lld: ", (long long)start); /* where it names a label */
+        return fl_fail_prefix(status, "counted from row %lld: ", (long long)start); /* in case it names a label */
     }
     return FL_OK;
 }

@@ -122,7 +122,7 @@ static fl_status same_shapes(const char *who, const fl_operand *in)
                    fl_meta_text(target, in[FL_LOSS_TARGET].tensor->meta));
 }
 
-/* log(1 + e^x) - x y, per element. Where positive ones have a weight p: (1 - y) x + (1 + (p - 1) y) log(1 + e^-x) */
+/* log(1 + e^x) - x y, per element. If positive ones have a weight p: (1 - y) x + (1 + (p - 1) y) log(1 + e^-x) */
 static fl_tensor *logits_loss(fl_expr *expr, fl_tensor *x, fl_tensor *y, fl_tensor *positive)
 {
     fl_attrs a;

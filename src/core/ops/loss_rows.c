@@ -62,7 +62,7 @@ static fl_status infer_rows(fl_infer *infer)
 
 /* ---- kernels ---- */
 
-/* What forward and backward have in common; classes and window come from `view`, which has the class axis. who: the
+/* The common part of forward and backward; classes and window come from `view`, which has the class axis. who: the
 ** loss that messages name. */
 static fl_status nll_open(fl_nll *nll, const fl_stage *stage, const fl_view *view, int target, int weight,
                           const char *who)

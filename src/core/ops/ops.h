@@ -97,7 +97,7 @@ void fl_attr_bytes(int64_t bytes[1], fl_dtype dtype, const fl_attr *scalar);
 /* x with other sizes of the same number of elements. */
 fl_status fl_reshaped(fl_tensor **out, fl_tensor *x, const int64_t *sizes, int ndim);
 
-/* How a device copies and fills. Kernels that only move values are written once, for any of them. */
+/* The copy and the fill of a device. Kernels that only move values are written once, for any of them. */
 typedef struct fl_mover {
     fl_status (*copy)(const fl_view *out, const fl_view *in); /* as fl_cpu_copy */
     fl_status (*fill)(const fl_view *out, const void *value); /* as fl_cpu_fill */

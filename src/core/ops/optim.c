@@ -88,7 +88,7 @@ static fl_status check_moments(const char *name, const fl_attr *attr)
 
 enum { STEP = FL_OP_HIDDEN | FL_OP_NO_GRAD };
 
-/* What samples are made of: two parameters; kept tensors, which are at least 0; what an op with moments takes. */
+/* Parts of samples: two parameters; kept tensors, which are at least 0; the arguments of an op with moments. */
 #define PAIR "flow.randn(3, 2), flow.randn(5), "
 #define KEPT "flow.rand(3, 2), flow.rand(5), "
 #define LISTS_2 "{" PAIR PAIR "}, "

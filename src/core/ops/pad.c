@@ -276,7 +276,7 @@ static fl_tensor *expr_circular(fl_expr *expr, fl_tensor *x, int axis, int64_t b
     return fl_expr_call(expr, FL_OP_REF(cat), parts, count, &a);
 }
 
-/* What negative padding leaves of the axis. */
+/* The part of the axis that negative padding keeps. */
 static fl_tensor *expr_cut(fl_expr *expr, fl_tensor *x, int axis, int64_t before, int64_t after)
 {
     if (expr->status != FL_OK || (before >= 0 && after >= 0)) return x;

@@ -127,7 +127,7 @@ static fl_tensor *expr_times(fl_expr *expr, fl_tensor *x, int64_t factor)
     return factor == 1 ? x : EXPR_CALL(expr, NULL, mul, fl_of(x), fl_of_integer(factor));
 }
 
-/* Where on an axis the tap lies that each window has chosen. along: the window's axis; axis: that of `tap`. */
+/* The position on an axis of the tap that each window has chosen. along: the window's axis; axis: that of `tap`. */
 static fl_tensor *expr_position(fl_expr *expr, fl_tensor *tap, const struct window *window, int along, int axis)
 {
     if (expr->status != FL_OK) return NULL;

@@ -283,7 +283,7 @@ static fl_status check_normal_(const fl_operand *in, int nin, const fl_attrs *at
     return fl_fail(FL_ERR_VALUE, "normal_: std %g must not be negative", attrs->at[FL_NORMAL_STD].number);
 }
 
-static const char *const no_vjp[] = {NULL}; /* what was there is gone */
+static const char *const no_vjp[] = {NULL}; /* the old value is gone */
 static const char *const uniform_samples[] = {"flow.zeros(2, 3)", "flow.zeros(70), -1, 2", "flow.zeros(3, 4):t(), 0, 5",
                                               NULL};
 FL_OP(uniform_) = {

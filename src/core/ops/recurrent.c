@@ -3,7 +3,7 @@
 **
 ** The products of the inputs, all at once, are an operand: x. recurrent_rows takes the steps in one kernel and keeps
 ** the gates; recurrent_states, where no gradient is asked for, does not. recurrent_backward takes the steps back. The
-** gradient of the weight is one product over all steps. Where there is no kernel, and for gradients of gradients,
+** gradient of the weight is one product over all steps. On a device without a kernel, and for gradients of gradients,
 ** recurrent_steps.c does both in other ops.
 */
 #include "recurrent.h"
@@ -128,7 +128,7 @@ static void sbp_backward(fl_sigs *sigs)
 
 /* ---- kernels ---- */
 
-/* What forward and backward have in common. y: the states, [steps, batch, width]. */
+/* The common part of forward and backward. y: the states, [steps, batch, width]. */
 static fl_recurrent layer_of(const fl_kernel *kernel, const fl_view *y, const void *weight, const void *lengths)
 {
     return (fl_recurrent){.kind = kind_of(kernel->attrs),

@@ -189,7 +189,7 @@ struct call {
     fl_tensor *dy, *dcells, *dgates, *y, *cells, *gates, *first;
 };
 
-/* What came before a step: `all` a step earlier, or `first`. */
+/* The value before a step: `all` a step earlier, or `first`. */
 static fl_tensor *before(fl_expr *expr, const struct steps *steps, int64_t count, fl_tensor *all, fl_tensor *first)
 {
     return count ? at_step(expr, all, step_at(steps, count - 1)) : first ? expr_widen(expr, first) : NULL;

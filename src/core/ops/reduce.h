@@ -12,7 +12,7 @@
 /* saves_in, saves_out: the one operand, the one result */
 enum { SAVES_X = 1u << 0, SAVES_RESULT = 1u << 0 };
 
-/* Where an op keeps its attributes. */
+/* The indices of an op's attributes. */
 typedef struct fl_reduce_slots {
     int axis, keepdim;
 } fl_reduce_slots;
@@ -40,7 +40,7 @@ fl_status fl_reduce_run(fl_kernel *kernel, fl_reduce_slots at, fl_reduce_job job
 int fl_reduce_axis_after(int axis, uint32_t mask, bool keepdim);
 
 /* Kept axes stay split; over a split reduced axis every output becomes `partial` (B: not allowed, unless by the body).
-** Where there is nothing to reduce the kernel gives every rank the value of nothing. */
+** If there is nothing to reduce the kernel gives every rank the value of nothing. */
 void fl_reduce_sigs(fl_sigs *sigs, uint32_t mask, bool keepdim, fl_sbp partial, fl_body body);
 /* The same for the axes of the call. */
 void fl_reduce_sbp(fl_sigs *sigs, fl_reduce_slots at, fl_sbp partial, fl_body body);

@@ -73,7 +73,7 @@ FL_OP(flip) = {
 
 /* ---- roll ---- */
 
-/* How far each axis moves on, 0 to its size - 1; axes may be named twice. */
+/* The shift of each axis, from 0 to its size - 1; an axis named twice is shifted by the sum. */
 static fl_status total_shifts(int64_t *shifts, const fl_attrs *attrs, const fl_shape *shape)
 {
     const fl_attr *each = &attrs->at[FL_ROLL_SHIFTS], *axes = &attrs->at[FL_ROLL_AXES];

@@ -50,7 +50,7 @@ static fl_status check_geometric_(const fl_operand *in, int nin, const fl_attrs 
     return p > 0 && p < 1 ? FL_OK : fl_fail(FL_ERR_VALUE, "geometric_: p %g is not between 0 and 1", p);
 }
 
-static const char *const no_vjp[] = {NULL}; /* what was there is gone */
+static const char *const no_vjp[] = {NULL}; /* the old value is gone */
 
 #define FILL(ident, variant_, signature, infer_, doc_, ...)           \
     FL_OP(ident) = {                                                  \

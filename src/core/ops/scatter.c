@@ -1,8 +1,8 @@
 /*
 ** scatter.c -- elements written or added at places that an index names along an axis: the other direction of gather.
 **
-** What is written goes through scatter_write_, line by line in the order of the index, so the last of equal places
-** stays. What is added goes through scatter_into_, which adds in that order; on devices, and in 16 bits, it is the
+** Writes go through scatter_write_, line by line in the order of the index, so the last of equal places
+** stays. Additions go through scatter_into_, which adds in that order; on devices, and in 16 bits, they are the
 ** gradient of gather, then added to x.
 */
 #include "op/slicing.h"
@@ -70,7 +70,7 @@ static fl_status kernel_zero(fl_kernel *kernel)
     return fl_cpu_scatter(kernel, fl_scatter_axis(kernel->attrs, kernel->out[0].ndim), &zero, none, FL_SCATTER_WRITE);
 }
 
-/* What is overwritten has no gradient; each element of src has that of its position. */
+/* Overwritten elements have no gradient; each element of src has that of its position. */
 static const char *const write_vjp[] = {"scatter_zero(g, axis, index)", NULL, "gather(g, axis, index)"};
 static const char *const write_samples[] = {
     "flow.randn(3, 4), 1, flow.tensor{{2, 0}, {1, 3}, {3, 2}}, flow.randn(3, 2)",

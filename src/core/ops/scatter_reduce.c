@@ -145,7 +145,7 @@ FL_OP(scatter_fold) = {
 
 /* ---- scatter_reduce ---- */
 
-/* What leaves the other operand as it is. */
+/* The operand that leaves the other one unchanged. */
 static fl_operand neutral(int64_t reduce, fl_dtype dtype)
 {
     bool is_float = fl_dtype_is_float(dtype);
@@ -155,7 +155,7 @@ static fl_operand neutral(int64_t reduce, fl_dtype dtype)
     return fl_of_integer(reduce == REDUCE_AMAX ? fl_dtype_ranges[dtype].lowest : fl_dtype_ranges[dtype].highest);
 }
 
-/* What is at the places becomes the result of the fold; 16 bits are folded in 32. */
+/* Folds src into the places of x; 16 bits are folded in 32. */
 static fl_status fold_into(fl_tensor **out, fl_tensor *x, fl_tensor *index, fl_tensor *src, const fl_attrs *attrs,
                            int fold)
 {

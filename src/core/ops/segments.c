@@ -82,7 +82,7 @@ static fl_tensor *summed_up(fl_expr *expr, fl_tensor *x)
     return EXPR_CALL(expr, &a, cumsum, fl_of(x));
 }
 
-/* How many of the bounds are at or before each position of the axis. */
+/* Counts the bounds at or before each position of the axis. */
 static fl_tensor *bounds_before(fl_expr *expr, fl_tensor *bounds, int64_t size)
 {
     fl_attrs a;
@@ -164,7 +164,7 @@ static fl_tensor *divided(fl_expr *expr, const struct segments *s, fl_tensor *su
     return expr_div(expr, sum, beside_data(expr, s, counts));
 }
 
-/* Where an element is equal to the initial value, its gradient is the element's. */
+/* If an element is equal to the initial value, its gradient is the element's. */
 static fl_tensor *bounded(fl_expr *expr, fl_tensor *x, const fl_op *is_beyond, double initial)
 {
     if (!x) return NULL;

@@ -47,7 +47,7 @@ static struct picked both_of(const fl_expr *expr, fl_tensor *values)
     return (struct picked){{values, expr->status == FL_OK ? expr->owned[expr->count - 1] : NULL}};
 }
 
-/* What is at the ranks int64 [..., k, ...] of each line, or (NULL) at one rank of all. */
+/* The elements at the ranks int64 [..., k, ...] of each line, or (NULL) at one rank of all. */
 static struct picked at_ranks(fl_expr *expr, const struct lines *lines, fl_tensor *ranks, int64_t rank)
 {
     fl_attrs a;
@@ -57,7 +57,7 @@ static struct picked at_ranks(fl_expr *expr, const struct lines *lines, fl_tenso
     return both_of(expr, EXPR_CALL(expr, &a, ranked, fl_of(lines->x), fl_of(ranks)));
 }
 
-/* How many elements of each line are NaN, with the axis of size 1. */
+/* Counts the NaN of each line, with the axis of size 1. */
 static fl_tensor *count_nan(fl_expr *expr, const struct lines *lines)
 {
     fl_tensor *nan = EXPR_CALL(expr, NULL, ne, fl_of(lines->x), fl_of(lines->x));

@@ -18,7 +18,7 @@ static void sbp_other_axes(fl_sigs *sigs, int axis, bool dropped)
     fl_sbp_map(sigs, map);
 }
 
-/* How many elements of an axis of `size` lie at start, start + step, ... and must: errors name axis and sizes. */
+/* Fails unless an axis has `length` elements at start, start + step, ...: errors name axis and sizes. */
 static fl_status check_interval(const char *who, const fl_tensor *x, int64_t axis_given, int64_t start, int64_t length,
                                 int64_t step)
 {

@@ -167,7 +167,7 @@ FL_IN_PLACE_PAIR(put, "x, index, source, accumulate: bool = false",
                  "positions the last is kept.",
                  put_elements, put_samples);
 
-/* Where the mask is true, x becomes element 0, 1, ... of source: as many as are true before. */
+/* Element number i of x (from 0) whose mask is true becomes element i of source. */
 static fl_status scatter_masked(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
                                 const fl_attrs *attrs)
 {

@@ -1,8 +1,8 @@
 /*
-** unique.c -- distinct elements, and how often values occur: unique, unique_consecutive, bincount, histc.
+** unique.c -- distinct elements, and counts of values: unique, unique_consecutive, bincount, histc.
 **
-** How many distinct ones there are depends on the data: masked_select and nonzero find out, so they also say what the
-** meta device and captured functions cannot have.
+** The number of distinct elements depends on the data: masked_select and nonzero count them, so they also raise the
+** errors of the meta device and of captured functions.
 */
 #include "op/views.h"
 #include "op/create.h"
@@ -236,7 +236,7 @@ static fl_tensor *sums_at(fl_expr *expr, fl_tensor *weights, fl_tensor *position
     return EXPR_CALL(expr, &a, index_select_backward, fl_of(weights), fl_of(positions));
 }
 
-/* How often each of 0 .. size - 1 is among the positions. */
+/* Counts each of 0 .. size - 1 among the positions. */
 static fl_tensor *counts_at(fl_expr *expr, fl_tensor *positions, int64_t size)
 {
     fl_attrs a;

@@ -2,7 +2,7 @@
 ** views.c -- ops whose result shares the input's storage: other sizes, other strides.
 **
 ** Each hook works on the local part: the input's local shape is its window, the result's local shape the window of the
-** result's meta, which is why a signature may split an axis of a view. Where a tensor cannot be viewed, the
+** result's meta, which is why a signature may split an axis of a view. If a tensor cannot be viewed, the
 ** kernel copies. Views of some positions of an axis are in slicing.c.
 */
 #include "op/views.h"

@@ -106,7 +106,7 @@ fl_status fl_pass_activation(fl_program *program)
     for (int n = 0; n < program->step_count && status == FL_OK; n++) {
         fl_step *step = &program->steps[n];
         int product = product_of(program, step, made);
-        bool alone = product >= 0 && uses[step->operands[0].slot] == 2; /* where it is made, and here */
+        bool alone = product >= 0 && uses[step->operands[0].slot] == 2; /* the product's and this one */
         if (product < 0 || alone != (step->op == FL_OP_REF(relu))) continue;
         status = join(program, &program->steps[product], step);
     }

@@ -1,9 +1,10 @@
 /*
-** collectives.c -- boxing begins as soon as what it moves is there, ahead of kernels that then run beside it: a weight
+** collectives.c -- boxing begins as soon as its input is there, ahead of kernels that then run beside it: a weight
 ** that is stored in parts is gathered while the layer before is computed.
 **
-** Boxings in which ranks meet keep their order, which all ranks have in common (priorities.c). What a meeting
-** compares, draws and notes in the history, stays ahead of it, so that a replay and a call that is recorded meet alike.
+** Boxings in which ranks meet keep their order, which all ranks have in common (priorities.c). The draws before a
+** meeting, and the ops that the history notes, stay ahead of it, so that a replay and a call that is recorded meet
+** alike.
 */
 #include "engine/engine.h"
 #include "passes.h"

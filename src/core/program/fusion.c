@@ -91,7 +91,7 @@ static bool reads(const struct group *group, int slot)
     return false;
 }
 
-/* How often the steps of the group name the slot. */
+/* Counts the uses of the slot by the steps of the group. */
 static int uses_within(const struct pass *pass, const struct group *group, int slot)
 {
     int uses = 0;

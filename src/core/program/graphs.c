@@ -4,18 +4,18 @@
 ** A graph has the addresses that its kernels were recorded with. So steps stay outside, each a launch of its own, that
 ** touch a slot which keeps moving (an argument that is another tensor each time, a result that the caller keeps), and
 ** those that the device refuses to record. Numbers that are new at every run (learning rates, random draws) are read
-** from the device's memory; a kernel that cannot do so stays outside too. What remains between them is recorded after
-** two runs: by then kernels are compiled and addresses have settled. A graph is recorded anew when an address has
-** changed, as long as that is seldom.
+** from the device's memory; a kernel that cannot do so stays outside too. The steps between them are recorded after two
+** runs: by then kernels are compiled and addresses have settled. A graph is recorded anew when an address has changed,
+** as long as that is seldom.
 **
 ** Kernels that report errors in their data (an index out of range) are part of a graph: its launch makes their checks
 ** later, all at once, and each slot that it writes depends on the checks of the steps that its value comes from, no
 ** others (engine/late_check.c). So errors name op, line and data, and spoil results, as those of eager code do.
 **
-** A step that changes tensors from outside must not run on a wrong value (dispatch/run.c). Where a step before it may
+** A step that changes tensors from outside must not run on a wrong value (dispatch/run.c). If a step before it may
 ** report that its operand is missing, a graph begins with it, which is launched when that has been found out: a step of
 ** training is one graph with its forward and backward, and one with its optimizer. Elsewhere such steps are part of any
-** graph, which is launched as one where all that it uses is there for certain; else its steps are issued one by one.
+** graph, which is launched as one if all its operands are certain to be there; else its steps are issued one by one.
 */
 #include "graphs.h"
 
@@ -158,7 +158,7 @@ static struct extent extent_of(const struct plan *plan, int from)
 typedef struct slot_uses {
     int count, writes;
     int first;  /* the step that uses it first, */
-    bool taken; /* which takes the value that it has */
+    bool taken; /* it reads the value from before */
 } slot_uses;
 
 static void count_uses(slot_uses *uses, const fl_program *program, int from, int past)

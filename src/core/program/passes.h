@@ -57,7 +57,7 @@ void fl_step_forget(fl_step *step);
 /* The step's note in the history as a step of its own, where the step itself goes elsewhere; false: it has none. */
 bool fl_step_take_note(fl_step *note, fl_step *step);
 
-/* How often operands, results and gradients that are left name each slot. uses: zeros, one per slot. */
+/* Counts the uses of each slot by operands, results and remaining gradients. uses: zeros, one per slot. */
 void fl_pass_count_uses(const fl_program *program, int *uses);
 
 /* A product and its activation become one step. */
@@ -66,7 +66,7 @@ fl_status fl_pass_activation(fl_program *program);
 /* Boxing begins as soon as what it moves is there. */
 fl_status fl_pass_collectives(fl_program *program);
 
-/* Whether ranks meet in the boxing: the same on all ranks. */
+/* Finds out if ranks meet in the boxing: the same on all ranks. */
 fl_status fl_step_find_meeting(fl_step *box);
 
 /* Boxing goes ahead of such of a lower priority. For the list as it was recorded: other passes leave another one on

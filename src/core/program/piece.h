@@ -40,7 +40,7 @@ typedef struct fl_piece_call {
     int leaf_count;
     int *turned; /* owned; values that require grad from then on, by what was written in place */
     int turned_count;
-    int past; /* how many values there are after it */
+    int past; /* number of values after it */
 } fl_piece_call;
 
 typedef struct fl_piece {

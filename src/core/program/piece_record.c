@@ -155,7 +155,7 @@ static fl_status keep_leaves(fl_piece_call *call)
     return FL_OK;
 }
 
-/* Which values require grad; NULL: what is asked for cannot change that, or there is no memory. */
+/* The values that require grad; NULL: the request cannot change that, or there is no memory. */
 static bool *flags_of_values(const fl_request *request)
 {
     bool writes = request->op && (request->in_place || (request->op->mutates && !request->op->groups));

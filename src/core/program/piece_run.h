@@ -23,7 +23,7 @@ typedef struct fl_piece_run {
     fl_pieces_host host;
     fl_piece *at;       /* the last piece that was done */
     fl_piece *next;     /* the one that is followed; NULL: no call since */
-    int position;       /* how many of its calls were made */
+    int position;       /* number of its calls that were made */
     fl_piece *recorded; /* owned; the one that is recorded instead; NULL: none */
     bool unfit;         /* no program can come of that one */
     bool failed;        /* because of an error, which another call need not meet */
@@ -65,7 +65,7 @@ void fl_value_become(fl_tensor *to, fl_tensor *from);
 void fl_values_end_pending(void);
 void fl_values_lose(fl_piece *piece);
 
-/* Whether a call made the memory of value `base`; whether it has references besides the path's and `others` more. */
+/* True if a call made the memory of value `base`; true if it has references besides the path's and `others` more. */
 bool fl_value_is_made(fl_piece *piece, int base);
 bool fl_value_is_held(fl_piece *piece, int base, int others);
 

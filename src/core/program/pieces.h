@@ -1,11 +1,10 @@
 /*
 ** pieces.h -- functions that read values: programs of the pieces between the reads.
 **
-** Lua runs such a function at every call, for what it does next depends on values. But the ops that it calls are not
-** run: they are compared with those of an earlier call, and their results are given without values. Where a value is
-** read, the piece that led there runs as one program. Where a call differs, what was put off is done as eager code does
-** it, and recorded: pieces are a tree, in which each way through the function is a path. What a call gives has the bits
-** of eager code.
+** Lua runs such a function at every call, for its control flow depends on values. But the ops that it calls are not
+** run: they are compared with those of an earlier call, and their results are given without values. When a value is
+** read, the piece that led there runs as one program. If a call differs, the deferred ops run as in eager code and are
+** recorded: pieces are a tree, in which each way through the function is a path. Results have the bits of eager code.
 **
 ** A piece cannot end where a tensor with a graph is still held: backward could not go through what a program computed.
 ** Such a function runs as it is from there on. For the script's thread.

@@ -16,7 +16,7 @@
 **   function while others replay it, and what is recorded is carried out in that order. So does one that is not strict:
 **   where it is cut into pieces depends on what a rank reads.
 ** - this is the first pass: the others look at bytes of this rank's parts and at results that this rank uses.
-** What one rank alone does between the boxings, such as a write into its part or a function of the host, is not known
+** Work of one rank alone between the boxings, such as a write into its part or a function of the host, is not visible
 ** to the others: if it stops a boxing there, the next meeting is an error. A replay notes what overtakes and what is
 ** overtaken in the history. If ranks follow different orders after all (one captures a function and another does not),
 ** each of these meetings is an error, also where all shapes are equal.

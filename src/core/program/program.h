@@ -1,13 +1,13 @@
 /*
-** program.h -- programs: what a function ran, recorded once and run again without it.
+** program.h -- programs: the kernels of a function, recorded once and run again without it.
 **
-** While a program is recorded, ops run as they do without. What is kept is the list of kernels after inference, boxing
+** While a program is recorded, ops run as they do without. The recording is the list of kernels after inference, boxing
 ** and autograd, with the places their operands lie in. Running it again prepares nothing: results in between share one
 ** block of memory by lifetime, and the same kernels on the same parts give the same bits.
 **
 ** Tensors of three kinds come from outside: arguments, given anew at every run; bound tensors, which the function
-** reached by itself and which are held; gradients of leaves, taken from the leaves at every run. What the function did
-** besides ops (numbers it computed, tensors it stored elsewhere) is not repeated. For the script's thread.
+** reached by itself and which are held; gradients of leaves, taken from the leaves at every run. Effects of the
+** function besides ops (numbers it computed, tensors it stored elsewhere) are not repeated. For the script's thread.
 */
 #ifndef FL_PROGRAM_H
 #define FL_PROGRAM_H

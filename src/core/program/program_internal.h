@@ -18,7 +18,7 @@ typedef enum fl_slot_role {
     FL_SLOT_OWN       /* made by a step: memory of its own, new at every run */
 } fl_slot_role;
 
-/* Where a pointer into a slot is kept: a view's data, or an operand of a bare loop. */
+/* A pointer into a slot: a view's data, or an operand of a bare loop. */
 typedef struct fl_slot_use {
     void **place;
     int64_t offset; /* bytes from the slot's start */

@@ -2,8 +2,8 @@
 ** recompute.c -- results that are cheap to compute wait for no later use through the step where most memory is in use:
 ** they are computed again before it, by the same kernel from the same values, so that no bit changes.
 **
-** Cheap are copies, elementwise steps, layer norms, and on the host the gelu of a product that is kept. What such a
-** step reads must be there at its second place anyway, unchanged: nothing lives longer because of it.
+** Cheap are copies, elementwise steps, layer norms, and on the host the gelu of a product that is kept. The operands of
+** such a step must be there at its second place anyway, unchanged: nothing lives longer because of it.
 */
 #include "infer/infer.h"
 #include "op/product.h"

@@ -155,7 +155,7 @@ static fl_status take_results(fl_tensor *const *results, int count)
     return FL_OK;
 }
 
-/* How many tensors that the caller and the leaves hold refer to the storage. */
+/* Counts the tensors held by the caller and the leaves that refer to the storage. */
 static int holders_of(const fl_storage *storage, fl_tensor *const *results, int count)
 {
     int holders = 0;

@@ -19,7 +19,7 @@ typedef struct fl_recording {
     fl_recorded_storage *known; /* open addressing */
     int known_bits, known_count;
     fl_tensor **gradients; /* owned; of the leaves, as they were; NULL entries */
-    fl_status failed;      /* where no status could be returned, with its message */
+    fl_status failed;      /* an error that could not be returned, with its message */
     char message[512];
     bool strict;
     int last_draw; /* the step of the draw recorded last; -1: it repeated an earlier one */

@@ -420,8 +420,8 @@ static fl_var *outside_var(const fl_program *program, const fl_program_operand *
     return s && fl_slot_is_outside(s) ? &s->tensor->storage->var : NULL;
 }
 
-/* An error if memory that the step read was lost meanwhile. What it wrote outside of the program is missing then; what
-** later steps would update stays as it was. (Steps of a device are tasks, for which the engine does that.) */
+/* An error if memory that the step read was lost meanwhile. Its results outside of the program are missing then;
+** targets of later updates keep their values. (Steps of a device are tasks, for which the engine does that.) */
 static fl_status check_losses(const fl_program *program, const fl_step *step)
 {
     const fl_program_operand *o, *end = step->operands + step->nin + step->nout;

@@ -107,7 +107,7 @@ struct region {
     int64_t at;
 };
 
-/* Each element of the only result is computed from those at its place alone. Where fused steps store one result, it is
+/* Each element of the only result is computed from those at its place alone. If fused steps store one result, it is
 ** their last: all that they read of a place is read before it is written. */
 static bool is_pointwise(const fl_step *step)
 {
@@ -329,7 +329,7 @@ static fl_status put_all(fl_program *program)
 
 /* ---- pointers ---- */
 
-/* Where the step keeps the pointer of its operand i. */
+/* The address of the step's pointer to its operand i. */
 static void **place_of(fl_step *step, int i)
 {
     if (step->kind == FL_STEP_FLAT) return i < step->nin ? &step->data[i + 1] : &step->data[0];

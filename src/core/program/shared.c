@@ -37,7 +37,7 @@ bool fl_tensors_overlap(const fl_tensor *a, const fl_tensor *b)
     return overlap(&ra, &rb);
 }
 
-/* What the slot of memory from outside stands for; NULL: nothing. */
+/* The tensor from outside that the slot stands for; NULL: none. */
 static const fl_tensor *outside_of(const fl_program *program, const fl_slot *slot)
 {
     if (slot->role == FL_SLOT_BOUND) return slot->tensor;

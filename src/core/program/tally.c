@@ -188,7 +188,7 @@ static void note_event(event e)
     if (slot) *slot = e;
 }
 
-/* Collects garbage at a limit, as a full allocator does. Where that frees little, the next limit is a tenth higher. */
+/* Collects garbage at a limit, as a full allocator does. If that frees little, the next limit is a tenth higher. */
 static void make_room(void)
 {
     if (fl_storage_live <= tally.collect_from || !fl_storage_collect) return;

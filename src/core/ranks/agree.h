@@ -1,7 +1,7 @@
 /*
 ** agree.h -- the ranks of the world succeed together or fail together.
 **
-** What each rank does on its own (opening a file, writing its part) can fail on one of them. They exchange the outcome
+** A step of one rank alone (opening a file, writing its part) can fail on one of them. They exchange the outcome
 ** before they continue, so that no rank waits for one that has failed, and all report the same error.
 */
 #ifndef FL_AGREE_H

@@ -15,8 +15,8 @@
 
 enum { LINE = 64 };
 
-/* What one member shows in one meeting. The sequence is written last: once it is there, so is the rest. A reader that
-** waits for it gets the beginning of the entry in the same cache line. */
+/* The message of one member in one meeting. The sequence is written last: once it is there, so is the rest. A reader
+** that waits for it gets the beginning of the entry in the same cache line. */
 struct showing {
     _Alignas(LINE) fl_entry entry;
     _Alignas(LINE) unsigned char data[FL_EAGER_BYTES];

@@ -40,8 +40,8 @@ void fl_channel_standing(fl_standing *out, int rank);
 /* True if a member of that group has not entered that meeting. */
 bool fl_channel_lacks(const fl_standing *standing, int rank);
 
-/* How many leaves this rank has counted; from now on it counts from `number`, as all members do before they meet
-** again. */
+/* Returns the number of leaves that this rank has counted. reset: it counts from `number` from now on, as all members
+** do before they meet again. */
 uint64_t fl_channel_counted(const fl_channel *channel);
 void fl_channel_reset(fl_channel *channel, uint64_t number);
 

@@ -3,8 +3,8 @@
 **
 ** A rank communicates in one order, so while it waits in one meeting it enters no other: its meeting waits for those in
 ** which the members are that have not entered it. Meetings in a cycle of such waits last forever, however long the
-** time-out. What a rank waits in is in its journal; the waits that were read are valid when all of them still last at
-** the end, for then there was a moment in which all of them did.
+** time-out. Each rank's journal names the meeting that it waits in; the waits that were read are valid when all of them
+** still last at the end, for then there was a moment in which all of them did.
 **
 ** The ranks in all cycles through one meeting are the same for each of them. Each writes into its journal that it has
 ** found the deadlock, and leaves when all have written it: so none of them finds the others gone.

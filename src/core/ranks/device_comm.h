@@ -24,7 +24,7 @@ typedef struct fl_device_comm {
     /* FL_OK if this process can take part; else the error names what is missing. The first call opens the library. */
     fl_status (*open)(void);
     void (*describe)(char *text, size_t size); /* "NCCL 2.28.9", when it is open */
-    /* What the members show each other before they join: FL_DEVICE_HANDSHAKE bytes about device `index`. `inviting`:
+    /* The members exchange this before they join: FL_DEVICE_HANDSHAKE bytes about device `index`. `inviting`:
     ** this member's handshake is the one that the others join by. */
     fl_status (*handshake)(void *handshake, int index, bool inviting);
     /* FL_OK if these members can communicate, or the same error on all of them: two share a device, .. */

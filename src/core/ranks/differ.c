@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the members show in the first meeting and in the second. */
+/* The entry of a member in the first meeting and in the second. */
 struct hashes {
     uint64_t first, count, total; /* position in the trail of hashes[0]; how many; of the whole trail */
     uint64_t at[FL_HISTORY_RECENT];

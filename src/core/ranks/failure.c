@@ -9,8 +9,8 @@
 ** The launcher ends the other ranks by SIGTERM. A rank that gets it looks for one that died without a report, and
 ** reports that if no other rank has.
 **
-** What runs in a signal handler touches journals and the stack alone: read, write, and snprintf of texts and whole
-** numbers, which in the usual C libraries takes no lock and no memory.
+** Code in a signal handler touches journals and the stack alone: read, write, and snprintf of texts and whole numbers,
+** which in the usual C libraries takes no lock and no memory.
 */
 #define _GNU_SOURCE
 #include "comm.h"
@@ -124,7 +124,7 @@ static void name_ranks(char *head)
             n += snprintf(head + n, (size_t)(HEAD_BYTES - n), added++ ? ", %d" : "%d", r);
 }
 
-/* How this rank fails: the text of its journal, or in full. */
+/* Reports this rank's failure: the text of its journal, or in full. */
 static void tell_own(const char *message, const char *details)
 {
     char head[HEAD_BYTES];

@@ -12,7 +12,7 @@
 
 enum { BUCKETS = 256 };
 static fl_group *groups[BUCKETS];
-static uint64_t begun; /* what groups count from */
+static uint64_t begun; /* the first sequence number of new groups */
 
 static fl_group *group_new(const int *ranks, int count, uint64_t hash)
 {

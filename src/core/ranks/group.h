@@ -13,19 +13,19 @@
 /* Interned by the list of ranks, kept until exit. */
 typedef struct fl_group {
     int count;
-    int me;                          /* position of this rank in `ranks`; -1 outside */
-    uint64_t hash;                   /* of the ranks: the same on all members */
-    uint64_t sequence;               /* meetings so far */
-    uint64_t begun;                  /* where it began to count: fl_comm_reset */
-    unsigned shown;                  /* the flags of all entries of the last meeting, joined */
-    bool local;                      /* all members map each other's memory */
-    bool opened;                     /* the transport has seen it */
-    bool broken;                     /* a meeting timed out: the sequence numbers of its members may differ */
-    void *handle;                    /* the transport's own (a communicator) */
-    struct fl_channel *channel;      /* channel.h's own; NULL unless local */
-    struct fl_entry *entries;        /* owned; met across hosts: `count` entries */
-    unsigned char *data;             /* owned; what came with them, FL_EAGER_BYTES each */
-    fl_mark *mark;                   /* where all its members met last; NULL: not looked up yet, or there is none */
+    int me;                     /* position of this rank in `ranks`; -1 outside */
+    uint64_t hash;              /* of the ranks: the same on all members */
+    uint64_t sequence;          /* meetings so far */
+    uint64_t begun;             /* its first sequence number: fl_comm_reset */
+    unsigned shown;             /* the flags of all entries of the last meeting, joined */
+    bool local;                 /* all members map each other's memory */
+    bool opened;                /* the transport has seen it */
+    bool broken;                /* a meeting timed out: the sequence numbers of its members may differ */
+    void *handle;               /* the transport's own (a communicator) */
+    struct fl_channel *channel; /* channel.h's own; NULL unless local */
+    struct fl_entry *entries;   /* owned; met across hosts: `count` entries */
+    unsigned char *data;        /* owned; what came with them, FL_EAGER_BYTES each */
+    fl_mark *mark;              /* the last meeting of all its members; NULL: not looked up yet, or there is none */
     struct fl_device_group *devices; /* owned; how the devices of the members communicate (device_group.h) */
     struct fl_group *next;
     int ranks[]; /* world ranks, in the order of the placement */

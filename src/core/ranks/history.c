@@ -163,7 +163,7 @@ static size_t find_line(uint64_t context)
     return (LOAD(&fl_history_lines[first]) | 1) == context ? first : first ^ 1;
 }
 
-/* Where it is, or shall be: in a free place, else in either of the two by turns. */
+/* The line of a context: the one that has it, else a free one, else either of the two by turns. */
 static size_t claim_line(uint64_t context)
 {
     static size_t turn;
@@ -211,7 +211,7 @@ fl_status fl_history_point(const int *ranks, int count, const char *what, uint64
 
 /* ---- looking back ---- */
 
-/* What is at the place of op number n (from 0), unless it is forgotten or being written. */
+/* The record of op number n (from 0), unless it is forgotten or being written. */
 static bool recall(past *out, const fl_history *history, uint64_t n)
 {
     const uint64_t *at = &history->recent[n % FL_HISTORY_RECENT];

@@ -24,7 +24,7 @@
 typedef struct fl_history fl_history;
 typedef struct fl_mark fl_mark;
 
-/* What a group of ranks has carried out since its mark. Stays readable by other threads. */
+/* The ops of a group of ranks since its mark. Stays readable by other threads. */
 typedef struct fl_trail {
     const fl_history *history; /* NULL: nothing is known */
     uint64_t from, to;         /* ops from + 1 to `to` */
@@ -39,10 +39,10 @@ fl_status fl_history_get(fl_history **out, const int *ranks, int count);
 /* The mark of these ranks in the history; *out is NULL when that is, or has not all of them. Errors: FL_ERR_MEMORY. */
 fl_status fl_history_mark(fl_mark **out, fl_history *history, const int *ranks, int count);
 
-/* What was carried out since the ranks of the mark met last: they meet now. NULL is fine. */
+/* The ops since the ranks of the mark met last: they meet now. NULL is fine. */
 fl_trail fl_history_meet(fl_mark *mark);
 
-/* All ranks are together again, whatever they did. */
+/* All ranks are together again, whatever ops they ran. */
 void fl_history_reset(void);
 
 /* ---- ops ---- */
@@ -67,7 +67,7 @@ struct fl_history {
 /* The contexts whose words are kept; the lowest bit is 0 while they are not trusted. */
 FL_OWN extern uint64_t fl_history_lines[1 << FL_HISTORY_LINE_BITS];
 
-/* Where the words of a context are looked for first: its upper bits, which depend on the last four ops. */
+/* The first line to look for the words of a context: its upper bits, which depend on the last four ops. */
 static inline size_t fl_history_line(uint64_t context) { return (size_t)(context >> (64 - FL_HISTORY_LINE_BITS)); }
 
 /* Notes the words of the op in this context, unless they are kept: in place of those of another context. */
@@ -101,7 +101,7 @@ fl_status fl_history_point(const int *ranks, int count, const char *what, uint64
 ** *first + k. Returns how many; the newest are remembered. */
 int fl_history_recall(uint64_t *first, uint64_t *hashes, const fl_trail *trail);
 
-/* What op number `index` of the trail (from 1) was, and on which line it stood; "" what is forgotten. */
+/* The words of op number `index` of the trail (from 1), and its line; "" if forgotten. */
 void fl_history_recall_op(char what[FL_PAST_WHAT], char where[FL_PAST_WHERE], const fl_trail *trail, uint64_t index);
 
 #endif

@@ -40,7 +40,7 @@ typedef struct fl_journal {
 /* This rank's, never NULL (a private one when there is no arena). */
 FL_OWN extern fl_journal *fl_journal_own;
 
-/* Where a descriptor lies in the program: the same number on all ranks, wherever the program was loaded. */
+/* The offset of a descriptor in the program: the same number on all ranks, wherever the program was loaded. */
 #define FL_JOURNAL_PLACE(op) ((const char *)(op) - (const char *)&fl_journal_own)
 
 /* Another rank's; NULL when it is on another host. */
@@ -50,12 +50,12 @@ const fl_journal *fl_journal_of(int rank);
 ** rank's. */
 fl_journal *fl_journal_first(void);
 
-/* What the last op that a journal's rank dispatched is called, NULL before the first. All ranks run the same program
+/* The name of the last op that a journal's rank dispatched, NULL before the first. All ranks run the same program
 ** file, so a descriptor of the program lies at the same distance from its start. */
 const char *fl_journal_op(const fl_journal *journal);
 
-/* Where a journal's rank is: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; "" when
-** there is nothing in it. Async-signal-safe. */
+/* The place of a journal's rank: ", in all-gather of float32[8], S(0) -> B (train.lua:44); its last op is matmul"; ""
+** when there is nothing in it. Async-signal-safe. */
 enum { FL_RANK_PLACE_TEXT = FL_COLLECTIVE_TEXT + 64 };
 const char *fl_rank_place_text(char *buffer, const fl_journal *journal);
 

@@ -192,7 +192,7 @@ static int compare_cores(const void *a, const void *b)
     return (x->cpu > y->cpu) - (x->cpu < y->cpu);
 }
 
-/* What the machine and the cgroup allow, whatever the launcher bound this process to. */
+/* The cores that the machine and the cgroup allow, whatever the launcher bound this process to. */
 static int allowed_cores(struct core *cores)
 {
     cpu_set_t set;
@@ -245,7 +245,7 @@ static int host_cores(int ranks)
 
 /* ---- agreeing ---- */
 
-/* What each rank shows the others. */
+/* The facts that each rank sends to the others. */
 struct offer {
     char handshake[FL_SHARED_HANDSHAKE];
     char host[64];
@@ -259,7 +259,7 @@ struct rank_setting {
     bool cannot_share; /* a peer of this host could not be attached */
 };
 
-static int own_cores = 1; /* how many cores this process has to itself */
+static int own_cores = 1; /* number of cores that this process has to itself */
 
 /* FLOW_SHARED=0 turns the memory that ranks of one host share off. */
 static bool may_share(int rank)

@@ -1,15 +1,15 @@
 /*
-** launch.h -- how a process that is one of several ranks joins them at its start and leaves them at its end.
+** launch.h -- a process that is one of several ranks joins them at its start and leaves them at its end.
 **
 ** A launcher (mpirun) starts every rank with its place in the environment. The transport's plug-in is opened only then.
-** What must be the same on all ranks for equal results is agreed on here: threads, CPU level, seed, shared memory.
+** Settings that equal results need are agreed on here: threads, CPU level, seed, shared memory.
 */
 #ifndef FL_LAUNCH_H
 #define FL_LAUNCH_H
 
 #include "comm.h"
 
-/* What a transport's plug-in hands over when it has joined the job. */
+/* The interface of a transport's plug-in when it has joined the job. */
 typedef struct fl_transport {
     const void *host_comm; /* given: the host's MPI_Comm; NULL: all that were launched */
     int size, rank;

@@ -1,7 +1,7 @@
 /*
 ** meet.c -- meetings: the entries of all members, compared.
 **
-** What must be equal on all members is checked here and nowhere else; shared memory (channel.c) and the transport only
+** The entries are compared here and nowhere else; shared memory (channel.c) and the transport only
 ** carry the entries.
 */
 #include "meet.h"

@@ -26,15 +26,15 @@ typedef struct fl_entry {
     uint64_t fingerprint; /* of collective and tag: equal on members that run the same program (fl_fingerprint) */
     uint32_t flags;
     uint32_t bytes; /* of the data shown with it; set by fl_group_meet */
-    uint64_t tag;   /* what else must be equal: placements, number of bytes */
+    uint64_t tag;   /* a hash of all else that must be equal: placements, number of bytes */
     /* the random numbers of global tensors so far (fl_random_drawn): equal on all members; 0 in control messages,
     ** which bring ranks together again */
     uint64_t drawn;
     uint64_t past;    /* the ops of global tensors since these ranks met last (fl_trail): equal on all members */
-    uint64_t in, out; /* where in this rank's arena the members read and write; FL_PRIVATE: nowhere */
+    uint64_t in, out; /* offsets in this rank's arena that members read and write; FL_PRIVATE: none */
     fl_collective collective;  /* up to here one cache line: all that the others read when nothing is wrong */
     char error[FL_ERROR_TEXT]; /* of a poisoned input: "cross_entropy (train.lua:12): target[3] is 99" */
-    fl_trail trail;            /* what `past` stands for; stays on this rank */
+    fl_trail trail;            /* the ops that `past` hashes; stays on this rank */
 } fl_entry;
 
 /* Every member calls this for the same meeting; returns when all have entered. `bytes` (at most FL_EAGER_BYTES) of

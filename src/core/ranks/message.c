@@ -87,7 +87,7 @@ static fl_status send_body_piece(int to, void *data, size_t bytes, fl_wait *wait
 
 /* ---- one message on the lane ---- */
 
-/* What a task sends and waits for. The envelope, of which only what is used is copied, comes last. */
+/* The request and the answer of a task. The envelope, of which only the used bytes are copied, comes last. */
 struct job {
     fl_group *peer; /* the other rank alone */
     fl_collective site;
@@ -95,7 +95,7 @@ struct job {
     const fl_var *body_var;
     uint64_t out_bytes;
     bool answered;
-    char **answer; /* where the head of the answer goes, NULL: nowhere */
+    char **answer; /* receives the head of the answer, or NULL */
     size_t *answer_bytes;
     struct envelope envelope;
 };

@@ -14,7 +14,8 @@
 
 enum { FL_MESSAGE_HEAD = 1000 }; /* bytes at most */
 
-/* What a rank sends: `name` is for messages ("kvstore push"), a constant. head, body: borrowed; body may be NULL. */
+/* A message to another rank: `name` is for messages ("kvstore push"), a constant. head, body: borrowed; body may be
+** NULL. */
 typedef struct fl_outgoing {
     const char *name;
     int to;
@@ -53,7 +54,7 @@ fl_status fl_message_read(int from, fl_tensor *out);
 /* Sends an answer; failed: its head is the text of an error. */
 fl_status fl_message_answer(const fl_outgoing *answer, bool failed);
 
-/* What has become of a rank. Those of other hosts always seem to run. */
+/* The state of a rank. Those of other hosts always seem to run. */
 typedef enum fl_peer_state { FL_PEER_RUNS, FL_PEER_ENDED, FL_PEER_DIED } fl_peer_state;
 fl_peer_state fl_message_peer(int rank);
 

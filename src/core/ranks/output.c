@@ -141,7 +141,7 @@ static bool is_given(int launcher, int pid, int descriptor)
 
 /* ---- joining ---- */
 
-/* What this process writes to the descriptor goes where the process `first` writes. */
+/* Redirects the descriptor to the file that process `first` writes. */
 static bool redirect(int descriptor, int first)
 {
     char path[PATH_TEXT];

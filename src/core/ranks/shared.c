@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What peers get first; FL_SHARED_HANDSHAKE bytes at most. */
+/* The first message to peers; FL_SHARED_HANDSHAKE bytes at most. */
 struct handshake {
     char boot[40];          /* the kernel's boot id: which host */
     uint64_t pid_namespace; /* in which pids mean the same */
@@ -79,7 +79,7 @@ static void handshake_place(struct handshake *handshake)
     handshake->pid = (int32_t)getpid();
 }
 
-/* What this rank has of its peers' arenas; its own stays. */
+/* Unmaps the arenas of peers; its own stays. */
 static void forget_peers(void)
 {
     for (int i = 0; i < own.world_size; i++)

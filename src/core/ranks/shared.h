@@ -43,7 +43,7 @@ void fl_shared_unlock(void);
 
 /* ---- addresses ---- */
 
-/* Where what lies at `data` in this rank's arena is found by peers, and where rank's is found here. */
+/* The offset of `data` in this rank's arena, as peers use it; the address here of an offset in rank's arena. */
 uint64_t fl_shared_offset(const void *data);
 void *fl_shared_address(int rank, uint64_t offset);
 

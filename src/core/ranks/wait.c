@@ -50,7 +50,7 @@ static const char *waiting_at(char *buffer, const fl_wait *wait)
     return fl_collective_at(buffer, wait->collective ? wait->collective : &fl_journal_own->collective);
 }
 
-/* What has become of a member that is missing: FL_OK when it may still come. */
+/* FL_OK if a missing member may still come; else an error with its state. */
 static fl_status look_at(const fl_wait *wait, int rank)
 {
     const fl_journal *j = fl_journal_of(rank);
@@ -71,7 +71,8 @@ static fl_status look_at(const fl_wait *wait, int rank)
 
 enum { ANSWER_MS = 300 };
 
-/* Asks the members that are missing for the line their scripts are at. Who runs a kernel or waits does not answer. */
+/* Asks the members that are missing for the line of their scripts. A rank that runs a kernel or waits does not
+** answer. */
 static void ask_for_lines(const fl_wait *wait, uint32_t *answers)
 {
     bool open = true;

@@ -18,7 +18,7 @@ enum {
 typedef struct fl_wait {
     const fl_group *group;
     unsigned flags;                                /* FL_WAIT_IDLE, FL_WAIT_DATA, FL_WAIT_DEVICE */
-    const fl_collective *collective;               /* what waits; NULL: the collective this rank entered last */
+    const fl_collective *collective;               /* that waits; NULL: the collective this rank entered last */
     bool (*missing)(const fl_group *group, int i); /* true if member i has not entered; NULL: unknown */
     int spins;                                     /* from here on the wait's own, 0 at first */
     uint64_t started, looked, interrupted, progress;

@@ -301,7 +301,7 @@ static fl_status short_encode(fl_ids *ids, const fl_bpe *bpe, fl_bpe_work *work,
     return FL_OK;
 }
 
-/* Where the piece can be cut, before its border characters, so that the parts have the tokens of the whole. */
+/* A place to cut the piece, before its border characters, so that the parts have the tokens of the whole. */
 static size_t part_end(const fl_bpe *bpe, const unsigned char *piece, size_t size)
 {
     const fl_text *border = &bpe->border;

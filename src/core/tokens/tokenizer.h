@@ -1,10 +1,10 @@
 /*
 ** tokenizer.h -- byte-pair tokenizers of files: Hugging Face's tokenizer.json, GPT-2's vocab.json with merges.txt.
 **
-** A text goes through the steps of the file: added tokens are found, what lies between them is normalised, cut into
-** pieces and encoded, and a template puts tokens around the whole. What a file asks for and is not there is refused
-** when it is opened, by name. Bytes that are not UTF-8 are a piece of their own: bytes at byte level or with byte
-** fallback, else unknown.
+** A text goes through the steps of the file: added tokens are found, the text between them is normalised, cut into
+** pieces and encoded, and a template puts tokens around the whole. Features of a file that are not supported are
+** refused when it is opened, by name. Bytes that are not UTF-8 are a piece of their own: bytes at byte level or with
+** byte fallback, else unknown.
 */
 #ifndef FL_TOKENIZER_H
 #define FL_TOKENIZER_H

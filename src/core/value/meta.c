@@ -40,7 +40,7 @@ void fl_meta_window(fl_window *out, const fl_meta *meta, int index)
     fl_window_of(out, &meta->shape, meta->placement, meta->nd_sbp, index);
 }
 
-/* What this rank holds. */
+/* Computes this rank's part. */
 static void refresh(fl_meta *meta)
 {
     meta->holds = meta->placement->my_index >= 0;

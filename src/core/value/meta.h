@@ -26,7 +26,7 @@ typedef struct fl_meta {
     int64_t numel;  /* logical */
     uint64_t hash;
     struct fl_meta *next; /* of its intern bucket */
-    /* what this rank holds */
+    /* this rank's part */
     bool holds; /* this rank is in the placement */
     fl_window window;
     int64_t local_numel;

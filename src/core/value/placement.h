@@ -81,7 +81,7 @@ int fl_placement_index(const fl_placement *placement, int rank);
 /* Coordinates in the hierarchy of position `index`. */
 void fl_placement_coords(int *coords, const fl_placement *placement, int index);
 
-/* What a script calls the device of local tensors placed so: "cpu", "cuda", "cuda:1". */
+/* The name in scripts of the device of local tensors placed so: "cpu", "cuda", "cuda:1". */
 enum { FL_DEVICE_TEXT = 24 };
 const char *fl_placement_device_text(char *buffer, const fl_placement *placement);
 

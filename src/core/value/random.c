@@ -105,7 +105,7 @@ static fl_generator draw_from_generator(bool agreed)
     return now;
 }
 
-/* What an op draws while a log is on: from the log, or it is added. */
+/* The draw of an op while a log is on: taken from the log, or added to it. */
 static fl_generator draw_logged(fl_draws *draws, bool agreed)
 {
     if (!draws) return draw_from_generator(agreed);

@@ -25,11 +25,11 @@ fl_generator *fl_generator_current(void);
 fl_generator *fl_generator_use(fl_generator *generator);
 void fl_manual_seed(uint64_t seed); /* fl_random_agree, counter 0 */
 
-/* What an op draws with: the current generator, which counts the op. agreed: every rank of the world draws now, and
+/* The generator of an op: the current one, which counts the op. agreed: every rank of the world draws now, and
 ** fl_random_drawn covers it. */
 fl_generator fl_random_draw(bool agreed);
 /* A log of draws: while one is on, the draws of a function are added to it, and when that function runs again it draws
-** the same, whatever generators it draws from; these are left as they are, and so is what sets them. */
+** the same, whatever generators it draws from; these are left unchanged, as by functions that set them. */
 typedef struct fl_draws {
     fl_generator *list; /* owned */
     int64_t count, capacity;

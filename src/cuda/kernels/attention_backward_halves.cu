@@ -58,7 +58,7 @@ __device__ static inline half_head<P> half_head_at(const attention &a, unsigned 
 
 /* ---- tiles ---- */
 
-/* What a thread copies of one operand of a head: 16 bytes of every EVERY-th row. */
+/* A thread's share of the copy of one operand of a head: 16 bytes of every EVERY-th row. */
 template<typename P>
 struct copier {
     typedef typename P::T T;
@@ -189,7 +189,7 @@ struct tile_queries {
     float lse[P::COLS], delta[P::COLS];
 };
 
-/* Where a chunk lies: `ahead` is the position of its first query less that of its first key, large if nothing is
+/* The position of a chunk: `ahead` is the position of its first query less that of its first key, large if nothing is
 ** causal; `left` the number of keys from its first one, counted where columns are keys. */
 struct chunk_place {
     int ahead, left;
@@ -311,7 +311,7 @@ __device__ static inline void facts_of(own_queries<P> &q, const attention &a, in
     }
 }
 
-/* What a thread brings of the queries of a tile: one half of the threads lse, the other delta. */
+/* The value of a tile's query that this thread loads: lse in one half of the threads, delta in the other. */
 template<typename P>
 __device__ static inline float fact_of(const attention &a, int64_t local, int first)
 {
@@ -385,7 +385,7 @@ __device__ static inline void add_tile(sums<P> &dx, sums<P> &dy, const fragments
     }
 }
 
-/* What both sides of a head multiply: rows of q and dy, or of k and v. */
+/* The operands on both sides of a head: rows of q and dy, or of k and v. */
 template<typename P>
 struct operands {
     copier<P> scored, weighted;

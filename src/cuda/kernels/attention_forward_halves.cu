@@ -47,7 +47,7 @@ __device__ static inline int unit_at(int row, int unit)
     return row * P::WIDTH + (unit ^ turn_of<P>(row)) * UNIT;
 }
 
-/* Where unit 2 k + half is, from the place of unit `half` (0 or 1) of the same row. k is known to the compiler, and
+/* The place of unit 2 k + half, from that of unit `half` (0 or 1) of the same row. k is a constant of the compiler, and
 ** most places differ by a constant. */
 template<typename P>
 __device__ static inline int step_at(int base, int k)
@@ -90,7 +90,7 @@ __device__ static inline void fetch(typename P::T *tile, source<P> &s)
 
 /* ---- a head ---- */
 
-/* Where a head begins in q, k and v. */
+/* The offsets of a head in q, k and v. */
 struct head {
     int64_t q, k, v;
 };
@@ -108,7 +108,7 @@ __device__ static inline head head_at(const attention &a, unsigned number)
     return h;
 }
 
-/* How many keys a query sees. */
+/* The number of keys that a query sees. */
 __device__ static inline int seen_by(const attention &a, int query)
 {
     int keys = (int)a.seen_keys;
@@ -122,7 +122,7 @@ struct scores {
     float at[P::TILES][KEYS / 8][4];
 };
 
-/* What a warp has summed: values times weights, and by row of a lane the largest score and the weights of the lane's
+/* The sums of a warp: values times weights, and by row of a lane the largest score and the weights of the lane's
 ** own columns. Weights are relative to the largest score. */
 template<typename P>
 struct sums {

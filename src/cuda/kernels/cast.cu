@@ -1,7 +1,7 @@
 /*
 ** cast.cu -- copies between different dtypes in the order of the output.
 **
-** Where both sides are contiguous along the last axis a thread converts a group of elements, 16 bytes of the wider side
+** If both sides are contiguous along the last axis a thread converts a group of elements, 16 bytes of the wider side
 ** or more; everything else goes element by element. An input with another order is for permute.cu.
 */
 #include "cuda/parts/convert.h"

@@ -476,7 +476,7 @@ static bool is_small(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype)
 
 /* ---- ops ---- */
 
-/* What `pass` asks for, out of the other two. */
+/* Computes the result of `pass` from the other two. */
 static fl_status convolve(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtype, char *x, char *weight, char *y)
 {
     bool done = false, product = is_product(pass, conv, dtype);

@@ -126,7 +126,7 @@ FL_CUDA_OP(eye, launch_eye);
 
 typedef fl_walk<3, FL_LAYOUT_AXES> triangle_walk;
 
-/* Which columns stay, by their distance from the row: up to `bound` (lower), or from it on. */
+/* The columns that stay, by their distance from the row: up to `bound` (lower), or from it on. */
 typedef struct triangle {
     int64_t bound, step; /* step: of the distance, from one element of a pack to the next */
     bool lower;

@@ -32,7 +32,7 @@ struct number {
     __device__ static T of(double x) { return (T)x; }
     __device__ static T read(const T *x, const T *, int64_t at) { return x[at]; }
     __device__ static T real(T x) { return x; }
-    __device__ static T result(T x) { return x; } /* what is stored */
+    __device__ static T result(T x) { return x; } /* as it is stored */
 };
 template<>
 struct number<dual> {

@@ -84,7 +84,7 @@ static fl_status failed(const char *what, cublasStatus_t code)
 
 /* ---- problems ---- */
 
-/* What a choice of kernel depends on. Compared as bytes: zeroed before it is filled. */
+/* The key of a choice of kernel. Compared as bytes: zeroed before it is filled. */
 typedef struct problem {
     int64_t m, n, k, a_ld, b_ld, batch, a_step, b_step, c_step;
     int32_t device, dtype, compute, epilogue, a_transposed, b_transposed, a_align, b_align, c_align;
@@ -239,8 +239,8 @@ static fl_status layout_new(cublasLtMatrixLayout_t *out, const problem *p, int64
     return FL_OK;
 }
 
-/* Where an epilogue finds bias and what it keeps; the library chooses its kernel by the alignment of these
-** addresses too. */
+/* Sets the addresses of the epilogue's bias and of its stored input; the library chooses its kernel by the alignment of
+** these addresses too. */
 static fl_status point_epilogue(cublasLtMatmulDesc_t product, int32_t epilogue, const void *bias, void *before)
 {
     if (adds_bias(epilogue))

@@ -7,11 +7,11 @@
 ** transformed values of 16 bits once more. 16-bit floats are summed in float32; float32 is rounded to TF32 only where
 ** products may be (precision.h).
 **
-** Tensor cores read 16-bit floats with the channels last. Where there are enough channels, operands are turned to lie
-** that way by our own copies, which are faster than the library's.
+** Tensor cores read 16-bit floats with the channels last. If there are enough channels, operands are permuted to that
+** layout by our own copies, which are faster than the library's.
 **
-** Left to the own path (conv.cu): padding that differs on both sides, tensors of 2^31 elements, what the library
-** refuses.
+** Left to the own path (conv.cu): padding that differs on both sides, tensors of 2^31 elements, problems that the
+** library refuses.
 **
 ** FLOW_CUDNN: the library to open instead of libcudnn.so.9.
 */
@@ -81,7 +81,7 @@ static fl_cudnn_handle *handle_of(int device)
 
 /* ---- problems ---- */
 
-/* What a choice depends on. Compared as bytes: zeroed before it is filled. */
+/* The key of a choice. Compared as bytes: zeroed before it is filled. */
 typedef struct problem {
     fl_conv conv;
     int32_t device, dtype, pass, math, last; /* last: channels are the last axis in memory */
@@ -254,7 +254,7 @@ static bool sums_products(int pass, int algorithm)
     }
 }
 
-/* How operands of 16 bits are multiplied is the algorithm's choice; the others are multiplied as the problem says. */
+/* The math type: that of the algorithm for operands of 16 bits, that of the problem for others. */
 static int math_for(const problem *p, const fl_cudnn_perf *result)
 {
     return p->math == FL_CUDNN_TENSOR_OP_MATH ? result->math : p->math;
@@ -270,7 +270,7 @@ static bool take(choice *c, fl_cudnn_handle *handle, const fl_cudnn_perf *result
         && c->workspace <= MOST_WORKSPACE;
 }
 
-/* What the library refuses is found out once, too. */
+/* False if the library refuses the problem, which is remembered too. */
 static bool fill_choice(choice *c, fl_cudnn_handle *handle)
 {
     fl_cudnn_perf results[RESULTS];

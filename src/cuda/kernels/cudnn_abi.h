@@ -35,7 +35,7 @@ typedef struct fl_cudnn_tensor fl_cudnn_tensor;
 typedef struct fl_cudnn_filter fl_cudnn_filter;
 typedef struct fl_cudnn_window fl_cudnn_window;
 
-/* What is known of an algorithm, of forward or of either gradient. */
+/* Performance of an algorithm, of forward or of either gradient. */
 typedef struct fl_cudnn_perf {
     int algorithm, status;
     float time;

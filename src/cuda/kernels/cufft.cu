@@ -249,7 +249,7 @@ static fl_status transform(const fl_fft *job, void *in, void *out, bool beside)
     return status == FL_OK ? fl_cuda_check(job->name) : status;
 }
 
-/* What goes to the transform, with its factors where they do not have to wait for the result. */
+/* The copy to the transform's input, with the factors that need not wait for the result. */
 static carrying before(const fl_fft *job, bool beside)
 {
     int64_t takes = fl_fft_takes(job), width = fl_fft_width_in(job);

@@ -37,7 +37,7 @@ typedef struct fl_solver {
     int *info, *found, *ignored; /* per matrix: the library's code, ours; for codes that nobody reads. Device, owned */
 } fl_solver;
 
-/* What the libraries do for T; open from fl_solver_open on. */
+/* The libraries' functions for T; open from fl_solver_open on. */
 extern fl_cusolver<float> fl_cusolver_f32;
 extern fl_cusolver<double> fl_cusolver_f64;
 static inline const fl_cusolver<float> &fl_cusolver_of(float) { return fl_cusolver_f32; }

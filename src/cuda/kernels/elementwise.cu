@@ -352,7 +352,7 @@ static void launch_scattered(ew_kernel kernel, const fl_layout *l, ew_job *j)
     FL_LAUNCH(kernel, fl_blocks(j->total, THREADS, ELEMENTS), THREADS, 0, *j);
 }
 
-/* What is stored as it is computed: halves are computed in float. */
+/* The type that stored values are computed in: float for halves. */
 template<typename S>
 using wide_of = typename std::conditional<sizeof(S) == 2, float, S>::type;
 

@@ -27,7 +27,7 @@ struct fl_element<int32_t> {
     typedef int64_t type;
 };
 
-/* What sums of them are kept in. */
+/* The type of their sums. */
 template<typename X>
 struct fl_total_of {
     typedef int64_t type;
@@ -79,7 +79,7 @@ typedef enum fl_finish {
     FL_FINISH_ROOT
 } fl_finish;
 
-/* Where results go and what is done with a total before. */
+/* The destination of results, and the operation on a total before it is stored. */
 typedef struct fl_results {
     char *out;
     int dtype;

@@ -2,9 +2,9 @@
 ** fused.cu -- lists of elementwise steps: one kernel that NVRTC compiles for their shape, or the kernels of their rows.
 **
 ** A kernel is looked for by the shape of the steps, first among those of this process, then on disk; a shape that is
-** met again is compiled. A list with a single row has its kernel already. Where there is no NVRTC, or a kernel cannot
-** be compiled, the steps are issued one after another, with temporary memory for what is not stored: same values, more
-** traffic.
+** met again is compiled. A list with a single row has its kernel already. Without NVRTC, or if a kernel cannot be
+** compiled, the steps are issued one after another, with temporary memory for values that are not stored: same values,
+** more traffic.
 */
 #include "fused.h"
 #include "copies.h"
@@ -83,7 +83,7 @@ static fl_view view_of(const serial *s, int slot)
     return view;
 }
 
-/* Where the result of a row goes: to the slot of its conversion, where nothing else needs it. */
+/* The slot of a row's result: that of its conversion, if nothing else needs the result. */
 static int target_of(const serial *s, int step)
 {
     int out = s->tiles->steps[step].out, next = s->last_use[out];

@@ -21,7 +21,7 @@ static const char *const expressions[FL_EW_COUNT][3] = {
 #undef EW
 };
 
-/* How many attributes a step has: those that its expression names. */
+/* The number of attributes of a step: those that its expression names. */
 static int attributes_of(const char *text)
 {
     int count = 0;
@@ -232,7 +232,7 @@ static const char *const types[FL_DTYPE_COUNT] = {"fl_flag", "uint8_t",       "i
 /* Of the values that a row computes with. */
 static const char *wide_type(fl_dtype dtype) { return dtype == FL_BOOL ? "uint8_t" : types[dtype]; }
 
-/* Where the arguments of slots and steps begin. */
+/* The first arguments of slots and steps. */
 typedef struct places {
     int slot[FL_FUSED_SLOTS], step[FL_FUSED_STEPS], count;
 } places;
@@ -311,7 +311,7 @@ static void write_load(text *t, const fl_fused_shape *shape, const places *p)
     put(t, "    }\n");
 }
 
-/* What steps see of an operand for element n. */
+/* Writes the code that gives steps the value of an operand for element n. */
 static void write_operand(text *t, const fl_fused_shape *shape, const places *p, int i)
 {
     const fl_fused_slot *slot = &shape->slots[i];

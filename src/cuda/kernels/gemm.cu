@@ -20,7 +20,7 @@ enum {
     LOADS = TILE * DEPTH / THREADS
 };
 
-/* What products are summed in: integers without signs, so that they wrap around. */
+/* The type of sums of products: integers without signs, so that they wrap around. */
 template<typename T>
 struct gemm_wide {
     typedef typename std::conditional<std::is_integral<T>::value,

@@ -33,7 +33,7 @@ fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from);
 /* True if cuBLASLt is found. If not, a warning is printed once on a real GPU. */
 bool fl_cublas_open(void);
 
-/* Whether cuBLASLt reads a matrix with these strides where it lies. */
+/* True if cuBLASLt reads a matrix with these strides in place. */
 bool fl_cublas_takes(int64_t row, int64_t col, int64_t rows, int64_t cols);
 
 /* Floats, k > 0, both operands as fl_cublas_takes requires. *done = false: it has no kernel for this product. */

@@ -22,7 +22,7 @@ typedef fl_walk<3, AXES> index_walk;
 
 /* ---- positions out of range ---- */
 
-/* What a message about operand `param` needs. */
+/* The data of a message about operand `param`. */
 typedef struct range_context {
     const char *who, *param, *owner, *noun;
     int64_t limit;
@@ -515,7 +515,7 @@ static fl_status launch_narrow_backward(fl_kernel *kernel)
                                   step = kernel->attrs->at[FL_SLICE_STEP].integer;
     if (out->numel == 0) return FL_OK;
     if (g->numel == 0) return zero_view(out);
-    if (step == 1) { /* what lies before and behind: nothing is written twice */
+    if (step == 1) { /* zeros before and behind: nothing is written twice */
         FL_TRY(zero_between(out, axis, 0, start));
         FL_TRY(zero_between(out, axis, start + g->size[axis], out->size[axis]));
     } else if (g->numel < out->numel) FL_TRY(zero_view(out));

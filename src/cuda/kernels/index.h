@@ -1,7 +1,7 @@
 /*
 ** index.h -- from a number of an element to its place: division by multiplication, axes as kernels take them.
 **
-** Kernels count in 32 bits. What has more elements than FL_INDEX_LIMIT is cut into pieces, each a launch of its own;
+** Kernels count in 32 bits. Tensors of more elements than FL_INDEX_LIMIT are cut into pieces, each a launch of its own;
 ** strides have 64 bits, so the memory behind them may be of any size.
 */
 #ifndef FL_CUDA_INDEX_H

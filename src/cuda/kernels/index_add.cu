@@ -18,7 +18,7 @@
 
 enum { THREADS = 256, CHUNK = 128, ENOUGH_LINES = 8192, SHORT_LINE = 32 };
 
-/* Where a row's positions are among the sorted ones. */
+/* The range of a row's positions among the sorted ones. */
 typedef struct run {
     uint32_t begin, end;
 } run;

@@ -236,7 +236,7 @@ struct gradient_job {
     wide<T> *partials; /* [blocks][2][n]: sums for weight and bias */
 };
 
-/* What the gradient of x needs of a row: sums of g w and of g w z. */
+/* The sums of a row for the gradient of x: of g w and of g w z. */
 template<typename W>
 struct row_sums {
     W g, gz;

@@ -15,7 +15,7 @@ using wide = typename fl_wide<T>::type;
 
 /* ---- labels ---- */
 
-/* What the text of a wrong label needs. */
+/* The data of the text for a wrong label. */
 typedef struct label_words {
     char who[16];
     int ndim;

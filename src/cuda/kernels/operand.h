@@ -1,7 +1,7 @@
 /*
 ** operand.h -- operands of a kernel in the dtype and layout it reads, results in those it writes.
 **
-** What already fits is used where it lies; the rest goes by way of temporary memory in the order of the queue.
+** Operands that fit are used in place; others go by way of temporary memory in the order of the queue.
 */
 #ifndef FL_CUDA_OPERAND_H
 #define FL_CUDA_OPERAND_H

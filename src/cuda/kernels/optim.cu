@@ -114,7 +114,7 @@ __device__ static inline bool begin_with(numbers<W> &n, const void *sums, bool i
     return true;
 }
 
-/* What a rule takes from the sums: trust_of<rule>::begin. */
+/* Sets a rule's factors from the sums: trust_of<rule>::begin. */
 template<int RULE>
 struct trust_of {
     template<typename W>
@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(THREADS) sum_partial(T *out, const double *par
 
 /* ---- operands ---- */
 
-/* How the tensors at one position of the lists are read: T of p and g, S of the states. */
+/* The tensors at one position of the lists, as they are read: T of p and g, S of the states. */
 typedef struct member {
     fl_cuda_array *arrays[GROUPS]; /* owned; NULL: the operand itself */
     void *data[OPERANDS];
@@ -584,7 +584,7 @@ __global__ void __launch_bounds__(THREADS)
     out[2 * where.at[i] + k] = (T)sum;
 }
 
-/* Where the members of a table are among all: each_table takes them in order. */
+/* The indices of a table's members among all: each_table takes them in order. */
 static places places_of(const pack *p, const table &t)
 {
     places where;

@@ -168,15 +168,14 @@ struct tile_job {
     int inside; /* axes inside a tile */
     tile_axis load[FL_LAYOUT_AXES], store[FL_LAYOUT_AXES];
     copy_walk steps;       /* over tiles */
-    int edge_axis[2];      /* which of the steps, -1: none */
+    int edge_axis[2];      /* index among the steps, -1: none */
     uint32_t edge_last[2]; /* number of its last tile */
 };
 
 /* Every 32 units leave one free, so that columns do not fall into one bank. */
 __device__ static inline int tile_place(int at) { return at + at / 32; }
 
-/* Where unit `at` of the tile lies: bytes in memory, place in shared memory, bit e of beyond: outside the last tile of
-** edge e. */
+/* Unit `at` of the tile: offset in bytes, place in shared memory, bit e of beyond: outside the last tile of edge e. */
 struct tile_unit {
     int32_t offset, place;
     uint32_t beyond;
@@ -217,7 +216,7 @@ __device__ static inline void store_units(char *out, const int32_t (&to)[UNITS],
     }
 }
 
-/* Where a tile begins on both sides, and which units it has not (as note_beyond). */
+/* The first element of a tile on both sides, and the units that it lacks (as note_beyond). */
 struct tile_at {
     const char *in;
     char *out;

@@ -1,7 +1,8 @@
 /*
 ** pool.cu -- pooling: a thread makes one element of a result.
 **
-** What writes images gathers from all windows that hold an element, taps in order, so nothing is added by two threads.
+** Kernels that write images gather from all windows that hold an element, taps in order, so nothing is added by two
+** threads.
 */
 #include "operand.h"
 #include "quotient.h"
@@ -93,7 +94,7 @@ __device__ static inline I reach(const pooling<I> &p, int d, I position, bool pa
     return (end > last ? last : end) - (!padding && begin < 0 ? 0 : begin);
 }
 
-/* What the sum of the window at (row, column) is divided by. */
+/* The divisor of the sum of the window at (row, column). */
 template<typename W, typename I>
 __device__ static inline W divisor_of(const pooling<I> &p, const fl_pool_mean &mean, I row, I column)
 {

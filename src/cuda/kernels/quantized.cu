@@ -37,8 +37,8 @@ __device__ static inline int64_t quotient(int64_t a, int64_t b)
     return (a | b) >> 32 ? a / b : (int64_t)((uint32_t)a / (uint32_t)b);
 }
 
-/* Where a thread's bytes are in a row of the matrix: their group, and the first column; the columns of high halves are
-** half a group further. */
+/* The place of a thread's bytes in a row of the matrix: their group, and the first column; the columns of high halves
+** are half a group further. */
 template<int BITS>
 struct place {
     int64_t group, column, half;

@@ -7,7 +7,7 @@
 
 #include "index.h"
 
-/* What a number I is divided by. */
+/* The divisor of a number I. */
 template<typename I>
 struct fl_divisor {
     typedef I type;

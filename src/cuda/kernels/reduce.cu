@@ -1,8 +1,8 @@
 /*
 ** reduce.cu -- sums, products, extremes, statistics and norms over axes.
 **
-** The folds are in folds.cuh, the engine in reduce.cuh; here each op chooses its own. What decides the result (empty
-** parts, NaN, the dtype of totals) is as in core/ops (sums.c, extremes.c, norms.c) and core/cpu/reduce.c.
+** The folds are in folds.cuh, the engine in reduce.cuh; here each op chooses its own. The rules for the result (empty
+** parts, NaN, the dtype of totals) are as in core/ops (sums.c, extremes.c, norms.c) and core/cpu/reduce.c.
 */
 #include "core/op/reduce.h"
 #include "folds.cuh"

@@ -1,9 +1,9 @@
 /*
 ** reduce.cuh -- the engine of all reductions: any axes of a strided tensor, one read.
 **
-** The axes are sorted by their strides and merged. Where the elements of a result lie closer together than the results
+** The axes are sorted by their strides and merged. If the elements of a result lie closer together than the results
 ** do, a group of threads folds one result (rows); else neighbouring threads fold neighbouring results (columns). Few
-** but long results are cut into segments whose totals a second kernel joins. How work is cut depends on sizes and
+** but long results are cut into segments whose totals a second kernel joins. The cuts depend on sizes and
 ** strides alone, there are no atomics: the same tensor always gives the same bits.
 **
 ** A fold is a struct that is passed to the kernels:
@@ -24,7 +24,7 @@
 
 #include <stdlib.h>
 
-/* Where the packs of a chunk are: element k of pack p has offset[p] + k * stride from the tensor's first element, and
+/* The packs of a chunk: element k of pack p has offset[p] + k * stride from the tensor's first element, and
 ** number at[p] + k * step among the elements of its result, row-major in the user's order of axes. */
 template<int PACKS>
 struct fl_place {
@@ -200,7 +200,7 @@ static inline void fl_reduce_plan_columns(fl_reduce_plan *p, int width, int pack
 
 /* ---- kernels ---- */
 
-/* Where totals of segments go: [result][segment]; NULL: there is one segment, finish. */
+/* Stores the total of a segment at [result][segment]; NULL: there is one segment, finish. */
 template<typename F>
 __device__ static inline void fl_reduce_put(const F &fold, const fl_reduce_plan &p, void *partials, int64_t number,
                                             const typename F::Total &t)
@@ -431,7 +431,7 @@ static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F
     else fl_reduce_launch_rows<T, 1>(p, x, fold, partials);
 }
 
-/* How the axes are given to threads; there are results. */
+/* Gives the axes to threads; there are results. */
 template<typename T, bool VECTORS>
 static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
 {

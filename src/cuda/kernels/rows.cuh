@@ -139,8 +139,8 @@ static inline void fl_by_packs(int packs, F &&f)
 
 /* ---- maps ---- */
 
-/* What maps of rows are given: op.begin(row) is the state of a row, op.at(state, a, b, c) its element c from those of
-** the operands; OP::INPUTS: how many of a and b there are. */
+/* The operands of maps of rows: op.begin(row) is the state of a row, op.at(state, a, b, c) its element c from those of
+** the operands; OP::INPUTS: the number of a and b. */
 template<typename T>
 struct fl_map_operands {
     T *out; /* contiguous */

@@ -17,7 +17,7 @@ enum { THREADS = 256, TEXT = 96 };
 
 /* ---- one distribution ---- */
 
-/* Where the elements of a contiguous part lie in the whole. */
+/* The place in the whole of a contiguous part's elements. */
 typedef struct window {
     int ndim;
     int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM], unit[FL_MAX_NDIM];

@@ -69,7 +69,7 @@ __device__ static inline W scan_warp(W value)
     return value;
 }
 
-/* Where the WIDTH elements begin that come i-th and so on as a line is gone through. */
+/* The first of the WIDTH elements that are number i and following in the order of the scan. */
 template<int WIDTH = 1>
 __device__ static inline int64_t place(const scan_shape &s, int64_t i)
 {

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(THREADS)
     *(T *)(out + offset[0][0] + local * axis.stride) = src ? *(const T *)(src + offset[0][1]) : same;
 }
 
-/* What is written, and where. */
+/* The source and the places of a scatter. */
 typedef struct scatter_job {
     char *out;
     const char *src, *positions;

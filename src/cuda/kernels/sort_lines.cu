@@ -131,7 +131,7 @@ struct job {
         values[row * k + place] = x[row * n + at];
         positions[row * k + place] = at;
     }
-    /* Where its key is known, which saves most reads of x. */
+    /* For a known key, which saves most reads of x. */
     __device__ void put(int64_t row, int64_t place, int64_t at, typename E::key known) const
     {
         typename E::word word;
@@ -249,7 +249,7 @@ struct candidates {
     int64_t count;
 };
 
-/* What is selected from: elements of a row, or candidates. */
+/* The source of a selection: elements of a row, or candidates. */
 template<typename E>
 struct from_row {
     job<E> j;
@@ -263,7 +263,7 @@ struct from_candidates {
     __device__ int64_t position(int64_t row, int64_t i) const { return c.at[row * c.count + i]; }
 };
 
-/* Where the selected go: they are results, or candidates of a part. */
+/* The destination of a selection: results, or candidates of a part. */
 template<typename E>
 struct to_results {
     job<E> j;

@@ -12,7 +12,7 @@ extern "C" {
 }
 
 enum { THREADS = FL_SOLVER_THREADS };
-enum { WHOLE, LOWER, UPPER }; /* what is read of a matrix */
+enum { WHOLE, LOWER, UPPER }; /* the part of a matrix that is read */
 
 /* a [count, rows, columns], row-major; of a matrix and its transpose the same elements are read. */
 template<typename T>
@@ -154,7 +154,7 @@ static struct decomposition decomposition_of(const fl_solver *s, char job)
 
 static int least(const fl_solver *s) { return s->m < s->n ? s->m : s->n; }
 
-/* What the routine is given and writes, by columns: matrices [rows, columns], their first factor [rows, .] and the
+/* The operands and results of the routine, by columns: matrices [rows, columns], their first factor [rows, .] and the
 ** transposed second one [columns, columns]; elements from one to the next. */
 template<typename T>
 struct by_columns {

@@ -24,7 +24,7 @@ __device__ static inline bool fl_is_aligned(const T *p)
 
 /* ---- joining ---- */
 
-/* What the lane with the other bits has: values of any size, in words. */
+/* The value of the lane whose number differs in `bits`: values of any size, in words. */
 template<typename S>
 __device__ static inline S fl_lane_exchange(const S &value, int bits)
 {

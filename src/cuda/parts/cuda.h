@@ -61,10 +61,10 @@ extern "C" fl_status fl_cuda_check(const char *what);
 extern "C" fl_status fl_cuda_malloc(void **data, size_t bytes);
 extern "C" void fl_cuda_free(void *data);
 
-/* What a kernel found wrong in its data: of all that threads report the one with the lowest `a` (a position, so that
-** the message is the one of the CPU, which goes through the data in order). Where somebody needs the op's result the op
-** has failed with the text that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied
-** now and handed to `word`: what the text needs and is gone by then, such as shapes. */
+/* An error that a kernel found in its data: of all that threads report the one with the lowest `a` (a position, so that
+** the message is the one of the CPU, which goes through the data in order). When the op's result is needed, the op
+** fails with the text that `word` makes of it. The `bytes` of `context` (at most FL_CUDA_FAULT_CONTEXT) are copied now
+** and handed to `word`: data that the text needs and that is gone by then, such as shapes. */
 enum { FL_CUDA_FAULT_CONTEXT = 256 };
 typedef struct fl_cuda_fault {
     long long a, b; /* a LLONG_MAX: nothing was reported */

@@ -1,7 +1,7 @@
 /*
 ** collective.c -- the collectives of a group: small reductions by MPI, all else by messages between pairs.
 **
-** Which of the two is decided by counts that are the same on all members, so all of them decide alike. MPI's
+** The choice depends on counts that are the same on all members, so all of them decide alike. MPI's
 ** non-blocking gathers are messages between pairs as well, and of an all-to-all between pairs nothing is sent where
 ** there is nothing.
 */

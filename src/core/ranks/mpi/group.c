@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 MPI_Comm fl_mpi_messages = MPI_COMM_NULL;
-int fl_mpi_message_tag = 32767; /* what the standard promises */
+int fl_mpi_message_tag = 32767; /* the least maximum of the standard */
 static bool given_up;
 
 /* ---- groups ---- */

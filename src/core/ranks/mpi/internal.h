@@ -51,7 +51,7 @@ fl_status fl_mpi_usable(void);
 
 /* ---- meetings (meet.c) ---- */
 
-/* fl_comm's reset. What was received late by then is dropped, what is still under way is left to itself. */
+/* fl_comm's reset. Messages received late by then are dropped, requests that are still under way are left alone. */
 void fl_mpi_reset(fl_group *group);
 
 fl_status fl_mpi_meet(fl_group *group, const fl_entry *mine, const void *data, size_t bytes, unsigned flags);
@@ -76,7 +76,7 @@ void fl_mpi_drop(void **request);
 
 /* ---- by messages between pairs, in pieces (pairs.c) ---- */
 
-/* What goes to and comes from every member, in elements. */
+/* The elements sent to and received from every member. */
 typedef struct fl_mpi_pairs {
     const char *in;
     const int64_t *in_counts, *in_starts;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a packet begins; then dims, name, where, error and data. */
+/* The head of a packet; then dims, name, where, error and data. */
 struct packet {
     uint64_t sequence, fingerprint, tag, drawn, past;
     fl_nd_sbp from, to;
@@ -112,7 +112,7 @@ static bool read_packet(fl_entry *entry, void *data, const unsigned char *at, in
 
 /* ---- notes ---- */
 
-/* This rank stops waiting with this thread's error, which is sent to all others. What is sent is never freed. */
+/* This rank stops waiting with this thread's error, which is sent to all others. The note is never freed. */
 static void send_notes(const fl_group *group, const fl_mpi_group *mpi_group, fl_status status)
 {
     struct note *n = calloc(1, sizeof *n);

@@ -58,7 +58,7 @@ fl_status fl_mpi_test(bool *done, void **request)
     return FL_OK;
 }
 
-/* What cannot be cancelled is left to MPI. */
+/* Cancels and releases a request; one that cannot be cancelled is left to MPI. */
 void fl_mpi_drop(void **request)
 {
     MPI_Request r = load(request);

@@ -52,7 +52,7 @@ struct round {
     MPI_Request *requests;
 };
 
-/* How much of `count` elements this round moves. */
+/* The part of `count` elements that this round moves. */
 static int in_round(const struct round *round, int64_t count)
 {
     int64_t left = count - round->at;
@@ -148,7 +148,7 @@ fl_status fl_mpi_exchange(fl_group *group, const fl_mpi_pairs *pairs)
 
 /* ---- reductions ---- */
 
-/* Where pieces of the others arrive: kept, because the next reduction needs it again. */
+/* The buffer for pieces of the others: kept, because the next reduction needs it again. */
 static char *stage(size_t bytes)
 {
     static char *memory;

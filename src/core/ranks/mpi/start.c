@@ -30,8 +30,8 @@ static bool is_set(const char *name)
     return text && *text;
 }
 
-/* Open MPI looks for networks at its start: 0.2 s for nothing when all ranks share a host. What the user chose
-** counts. */
+/* Open MPI looks for networks at its start: 0.2 s for nothing when all ranks share a host. The user's own choice takes
+** precedence. */
 static void choose_components(void)
 {
     static const char *const choices[] = {"OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl"};
@@ -51,7 +51,7 @@ static fl_status gather(void *all, const void *mine, size_t bytes)
     return FL_OK;
 }
 
-/* What MPI_Abort does after it has printed words of its own, where this Open MPI lets others call it. */
+/* The part of MPI_Abort after it has printed its own words, if this Open MPI exports it. */
 int ompi_mpi_abort(MPI_Comm comm, int code) __attribute__((weak));
 
 enum { ABORT_SECONDS = 2 };
