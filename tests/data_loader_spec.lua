@@ -5,13 +5,68 @@ local loaders = require "tests.loaders"
 
 local fails, items, squares, all = loaders.fails, loaders.items, loaders.squares, loaders.all
 
+-- The labels of the batches that a loop gives, as text.
+local function labels(loader)
+    local list = {}
+    for batch in loader do list[#list + 1] = table.concat(batch.label:totable(), " ") end
+    return table.concat(list, ", ")
+end
+
+describe("a loader with a sampler", function()
+    it("gives the items at its positions, in their order", function()
+        for _, sampler in ipairs {{3, 1, 1, 9, 0}, flow.tensor {3, 1, 1, 9, 0}, flow.tensor({3, 1, 1, 9, 0}, {dtype = "int32"}),
+                                  function() return {3, 1, 1, 9, 0} end} do
+            for _, options in ipairs {{}, {workers = 2, transform = function(item) return item end}, {prefetch = 3}} do
+                options.sampler, options.batch_size = sampler, 2
+                local loader = data.loader(squares(10), options)
+                assert.are.equal(3, #loader)
+                for _ = 1, 2 do assert.are.equal("3 1, 1 9, 0", labels(loader)) end
+                options.drop_last = true
+                assert.are.equal("3 1, 1 9", labels(data.loader(squares(10), options)))
+            end
+        end
+        assert.are.equal("4, 2", labels(data.loader(squares(10), {sampler = {4, 2}})))
+        assert.are.equal("", labels(data.loader(squares(10), {sampler = {}})))
+    end)
+
+    it("asks a function for the positions of each epoch, and goes on where its state was taken", function()
+        local function by_epoch(epoch) return {epoch, epoch + 1, epoch + 2} end
+        local function made() return data.loader(squares(12), {sampler = by_epoch, batch_size = 2}) end
+        local loader = made()
+        assert.are.equal("0 1, 2", labels(loader))
+        assert.are.equal("1 2, 3", labels(loader))
+        for given = 0, 5 do
+            local first, second = made(), made()
+            for _ = 1, given do first:next() end
+            second:load_state(first:state())
+            for _ = 1, 6 do assert.are.same(first:next().label:totable(), second:next().label:totable()) end
+        end
+        fails("load_state: the state stands at batch 4 of an epoch; sampler has 2", function()
+            made():load_state {epoch = 0, position = 4, seed = 0}
+        end)
+        assert.are.equal("loader: 12 items in batches of 2 by a sampler; at epoch 0, item 0", tostring(made()))
+    end)
+
+    it("gives each rank its rows", function()
+        local loader = data.loader(data.tensors(flow.arange(10)),
+            {sampler = {3, 1, 9}, batch_size = 2, placement = flow.placement("cpu", {0}), sbp = "S(0)"})
+        assert.are.same({3, 1, 9}, all(loader, 1))
+    end)
+
+    it("refuses other values and options", function()
+        for name, value in pairs {shuffle = true, pad_last = true} do
+            fails("loader: sampler says what items an epoch has; leave out " .. name, data.loader, squares(5), {sampler = {}, [name] = value})
+        end
+        fails("loader: sampler and batch_sampler contradict; give one", data.loader, squares(5), {sampler = {}, batch_sampler = {}})
+        for shown, value in pairs {["3"] = 3, ["float32 tensor"] = flow.ones(2), table = {1, "2"}, ["nil"] = false} do
+            fails("loader: sampler must give a list of positions, whole numbers from 0, got " .. shown, function()
+                data.loader(squares(5), {sampler = function() return value or nil end}):next()
+            end)
+        end
+    end)
+end)
+
 describe("a loader with a batch_sampler", function()
-    -- The labels of the batches that a loop gives, as text.
-    local function labels(loader)
-        local list = {}
-        for batch in loader do list[#list + 1] = table.concat(batch.label:totable(), " ") end
-        return table.concat(list, ", ")
-    end
     local function by_epoch(epoch) return {{epoch}, {epoch + 1, epoch + 2}, {0, 0, 9}} end
 
     it("gives its batches, of any number of items", function()

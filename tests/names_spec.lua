@@ -151,7 +151,6 @@ describe("names from PyTorch", function()
         for option, want in pairs {
             num_workers = "; it is called 'workers' here", collate_fn = "; it is called 'collate' here",
             pin_memory = "; write device = \"cuda\": workers then make batches in pinned memory",
-            sampler = "; write data.subset(dataset, positions) or data.weighted(dataset, weights, count) for the dataset",
         } do
             assert.are.equal(("loader: unknown option '%s'%s"):format(option, want),
                 message_of(function() flow.data.loader(dataset, {[option] = true}) end))

@@ -16,6 +16,7 @@ local flow = require "flow"
 local check = require "flow.check"
 local batches = require "flow.data_batch"
 local collate = require "flow.data_collate"
+local samplers = require "flow.data_sampler"
 
 local io_ = flow._io
 
@@ -49,15 +50,8 @@ local function check_size(dataset)
     check.fail("loader: the size of a dataset, #dataset, must be a whole number >= 0, got %s", check.got(size))
 end
 
-local function check_sampler(o)
-    for _, name in ipairs(o.batch_sampler and {"batch_size", "shuffle", "drop_last", "pad_last"} or {}) do
-        if o[name] then check.fail("loader: batch_sampler says what items a batch has; leave out %s", name) end
-    end
-end
-
 local function check_options(o)
     check_places(o)
-    check_sampler(o)
     local ok, message = pcall(flow.empty, 0, {device = o.device})
     if not ok then check.fail("loader: %s", (message:gsub("^.-empty: ", "", 1))) end
     if o.drop_last and o.pad_last then
@@ -119,14 +113,14 @@ end
 ---script around it; the default is 0, the script itself. What it draws from `random` depends on seed, epoch and
 ---position alone. Items are stacked, or `collate(items)` makes the batch; with skip_errors those that fail are left out
 ---and counted in loader.skipped. The last batch may be short; drop_last leaves it out, pad_last fills it up from the
----epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty. `batch_sampler`
----says instead what items a batch has, of any number: a list of lists (or tensors) of positions, or a function that
----gives one for an epoch, from 0.
+---epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty. `sampler` gives the
+---positions of an epoch in their order: a list, a tensor, or a function that returns one for an epoch, from 0.
+---`batch_sampler` gives the items of each batch, of any number: a list of lists (or tensors) of positions, or a function
+---that returns one for an epoch.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, pad_last: boolean,
----batch_sampler: any, prefetch: integer, workers: integer, transform: function, args: list, collate: function,
----skip_errors: boolean,
----device: string, placement: any, sbp: any}?
+---sampler: any, batch_sampler: any, prefetch: integer, workers: integer, transform: function, args: list,
+---collate: function, skip_errors: boolean, device: string, placement: any, sbp: any}?
 function loaders.loader(dataset, opts)
     check_options(opts)
     if not is_dataset(dataset) then
@@ -146,10 +140,11 @@ function loaders.loader(dataset, opts)
         resumed = false,                                -- the next loop continues `pass`
         passes = setmetatable({}, {__mode = "k"}),      -- batch -> the pass that gave it
     }
-    for _, name in ipairs {"seed", "collate", "placement", "sbp", "batch_sampler"} do
+    for _, name in ipairs {"seed", "collate", "placement", "sbp"} do
         self[name] = opts[name] or false
     end
-    self.batch_size, self.sampled = opts.batch_size or 1, false
+    self.batch_size, self.batch_sampler, self.sampled = opts.batch_size or 1, samplers.of(opts), false
+    self.sampler = opts.sampler and true or false   -- a batch has batch_size of its positions
     for _, name in ipairs {"shuffle", "drop_last", "pad_last", "skip_errors", "workers"} do
         self[name] = opts[name]
     end
@@ -162,35 +157,6 @@ function loaders.loader(dataset, opts)
         check.fail("loader: %d items are too few for a batch of %d; leave out drop_last", size, self.batch_size)
     end
     return self
-end
-
--- What batch_sampler says for an epoch: a list of lists of positions. The last one is kept.
-local function sampled(self, epoch)
-    local kept, sampler = self.sampled, self.batch_sampler
-    if kept and kept.epoch == epoch then return kept.batches end
-    local list = sampler
-    if check.is("function", sampler) then list = sampler(epoch) end
-    if not check.is("list", list) then
-        check.fail("loader: batch_sampler must give a list of batches, got %s", check.got(list))
-    end
-    self.sampled = {epoch = epoch, batches = list}
-    return list
-end
-
--- Batch `number` of them, from 1, as a tensor of positions.
-local function sampled_positions(list, number)
-    local batch = list[number]
-    if check.is_tensor(batch) then batch = batch.ndim == 1 and batch.dtype:find "int" and batch:to "int64"
-    elseif check.is("list", batch) then
-        local whole = #batch > 0
-        for _, position in ipairs(batch) do whole = whole and math.type(position) == "integer" end
-        batch = whole and flow.tensor(batch)
-    else batch = false end
-    if not batch or #batch == 0 then
-        check.fail("loader: batch %d of batch_sampler must be a list of positions, whole numbers from 0, got %s",
-            number, check.got(list[number]))
-    end
-    return batch
 end
 
 ---The batch that a loader without `collate` makes of a list of items, for a `collate` of the script's own; of tensors,
@@ -214,7 +180,7 @@ local function batches_of(self, items) return -(-items // self.batch_size) end
 
 ---Batches of one epoch.
 function Loader:__len()
-    if self.batch_sampler then return #sampled(self, self.epoch) end
+    if self.batch_sampler then return #samplers.batches(self, self.epoch) end
     local count = #self.dataset
     return self.drop_last and count // self.batch_size or batches_of(self, count)
 end
@@ -251,10 +217,10 @@ end
 -- Rows of the next batch of the pass that are its own, and the positions of all its rows; nil at the end.
 local function next_rows(self, pass)
     if self.batch_sampler then
-        pass.batches = pass.batches or sampled(self, pass.epoch)
+        pass.batches = pass.batches or samplers.batches(self, pass.epoch)
         local number = pass.position + #pass.ahead + 1
         if number > #pass.batches then return nil end
-        local positions = sampled_positions(pass.batches, number)
+        local positions = samplers.positions(pass.batches, number)
         pass.draws = pass.draws or {seed = seed_of(self), epoch = pass.epoch}
         return #positions, positions
     end
@@ -380,7 +346,8 @@ end
 -- In words, with the place of the pass that gave the last batch.
 function Loader:__tostring()
     local text = ("loader: %d items in batches of %s%s"):format(#self.dataset,
-        self.batch_sampler and "batch_sampler" or ("%d"):format(self.batch_size), self.shuffle and ", shuffled" or "")
+        self.batch_sampler and not self.sampler and "batch_sampler" or ("%d"):format(self.batch_size),
+        self.sampler and " by a sampler" or self.shuffle and ", shuffled" or "")
     return ("%s; at epoch %d, item %d"):format(text, self.epoch, self.items)
 end
 
@@ -406,9 +373,10 @@ function Loader:load_state(state)
         check.fail("load_state: the state stands at item %d of a dataset; this one has %d", items, #self.dataset)
     end
     if self.batch_sampler then
-        local count = #sampled(self, epoch)
+        local count = #samplers.batches(self, epoch)
         if position > count then
-            check.fail("load_state: the state stands at batch %d of an epoch; batch_sampler has %d", position, count)
+            check.fail("load_state: the state stands at batch %d of an epoch; %s has %d", position,
+                self.sampler and "sampler" or "batch_sampler", count)
         end
         items = items or 0
     elseif items then
@@ -425,7 +393,8 @@ end
 
 check.takes(loaders, {
     [[loader(dataset: any, {batch_size: integer >= 1?, shuffle: boolean = false, seed: integer?,
-        drop_last: boolean = false, pad_last: boolean = false, batch_sampler: list or function?,
+        drop_last: boolean = false, pad_last: boolean = false, sampler: list or tensor or function?,
+        batch_sampler: list or function?,
         prefetch: integer >= 0?, workers: integer 0..256 = 0, transform: function?, args: list?, collate: function?,
         skip_errors: boolean = false, device: string?, placement: placement?, sbp: any?})]],
     "default_collate(items: list)",
