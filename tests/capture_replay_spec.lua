@@ -188,7 +188,7 @@ describe("captured functions", function()
                 lines = lines + (step.line:find("capture_replay_spec.lua:" .. line + 2, 1, true) and 1 or 0)
             end
         end
-        local is_host = x.device == "cpu" -- where the sum takes its operand while that is computed
+        local is_host = x.device == "cpu" -- the sum takes its operand while that is computed
         assert.are.equal(is_host and "mul add exp sum" or "mul add exp", table.concat(words, " "))
         assert.are.equal(#words, lines)
     end)

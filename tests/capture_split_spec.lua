@@ -35,7 +35,7 @@ local function numbers(i)
     return flow.randn(4, 5)
 end
 
--- What depends on values in every way there is. Each gives a function; `n`: how many pieces come of it at most.
+-- Functions whose control flow depends on values, in every way there is. `n`: the most pieces that one is split into.
 local cases = {
     {"a read at the end", n = 1, function() return function(x) return (x * 2 + 1):sum():item() end end},
     {"a read, and more after it", n = 2, function()

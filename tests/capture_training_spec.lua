@@ -121,7 +121,7 @@ describe("a captured step of training", function()
         assert.are.same(run(false), run(true))
     end)
 
-    -- What each step changes in the group, by its number.
+    -- The change of the group before each step, by the step's number.
     local changes = {
         SGD = {
             [4] = {"lr", 0.05}, [6] = {"weight_decay", 0.1}, [8] = {"maximize", true}, [9] = {"lr", "fast"},

@@ -31,7 +31,7 @@ end
 -- The size of the result of a window of that size.
 local function count(n, kernel, stride, padding, dilation) return (n + padding - dilation * (kernel - 1) - 1) // stride + 1 end
 
--- What a word for the padding stands for: before and after an image.
+-- The padding that a word stands for: before and after an image.
 local function paddings(case) return case.before or case.padding or 0, case.after or case.padding or 0 end
 
 -- Nested lists: x [n][c][h][w], weight [o][c / groups][kh][kw].

@@ -1,5 +1,5 @@
--- cuda_spec.lua -- the CUDA device on machines of every kind: all kernels are there, and where there is no GPU, or the plug-in
--- was not built, that is said. What needs a GPU, real or emulated, is in tests/cuda.
+-- cuda_spec.lua -- the CUDA device on machines of every kind: all kernels are there, and without a GPU, or without the
+-- plug-in, the messages say so. Specs that need a GPU, real or emulated, are in tests/cuda.
 local flow = require "flow"
 local process = require "tests.process"
 local support = require "tests.support"
@@ -9,7 +9,7 @@ local function exists(plugin) return process.exists(process.build .. "/" .. plug
 
 local built = exists "flowlua-cuda.so"
 
--- What a program prints that runs with this environment.
+-- The output of a program that runs with this environment.
 local function run(environment, code)
     return (process.output(("%s %s -e '%s' 2>&1"):format(environment, process.flowlua, code)))
 end

@@ -384,7 +384,7 @@ describe("batches asked for ahead", function()
 end)
 
 describe("arrays", function()
-    -- What f gives for the array 0..23 of shape [2, 3, 4], as a tensor.
+    -- The result of f for the array 0..23 of shape [2, 3, 4], as a tensor.
     local function apply(f)
         local set = data.tensors(flow.arange(24):view(1, 2, 3, 4))
         return data.loader(set, {transform = f, workers = 1}):next()[1][0]
@@ -594,7 +594,7 @@ describe("a program that ends", function()
     setup(function() folder, write = process.folder() end)
     teardown(function() os.execute("rm -rf " .. folder) end)
 
-    -- What a script prints that begins with a loader of slow items, and its exit code.
+    -- The output of a script that begins with a loader of slow items, and its exit code.
     local function run(rest, before, mode)
         local script = write("ends.lua", [[
             local flow = require "flow"

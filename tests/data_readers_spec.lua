@@ -157,7 +157,7 @@ describe("data.npy", function()
 
     it("gives no result that was computed while a file was cut", function()
         local path = folder .. "/lost.npy"
-        local function cut_during(use)              -- what use keeps, and the first error
+        local function cut_during(use)              -- the result of use, and the first error
             local kept = {}
             write("lost.npy", npy("'<f4'", "(250000,)", ("<f"):pack(3):rep(250000)))
             local t = data.npy(path, {map = true})
@@ -201,7 +201,7 @@ describe("data.npy", function()
             data.save_npy(path, flow.full({250000}, 3.0))
             return data.npy(path, {map = true})
         end
-        local uses = {     -- what is done, and the values then; nil: they stay missing
+        local uses = {     -- a use, and the values after it; nil: they stay missing
             {function(x, y) x:copy_(y) end, 2},
             {function(x) x:fill_(2) x:add_(1) end, 3},
             {function(x, y) x:zero_() x:add_(y) return x + 1 end, 2},

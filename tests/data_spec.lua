@@ -64,7 +64,7 @@ describe("IDX files", function()
         assert.is_false(ok)
         assert.are.equal(("idx: %s.gz: the header promises 1073741824 bytes of elements; %d compressed bytes hold at most 1032 times as many")
             :format(name, size), (message:gsub("^.-:%d+: ", "", 1)))
-        -- What deflate does to zeros comes near that, and is read.
+        -- The ratio of deflated zeros comes near that, and is read.
         name = write("zeros.idx", "\0\0\8\1\0\64\0\0" .. ("\0"):rep(1 << 22))
         assert(os.execute("gzip -9 -nf " .. name))
         assert.are.equal(0, data.idx(name .. ".gz"):max():item())

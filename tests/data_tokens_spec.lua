@@ -206,7 +206,7 @@ describe("a tokenizer's files", function()
         assert.error_matches(function() data.tokenizer(3) end, "tokenizer: path must be a string or a table, got 3$")
     end)
 
-    -- What is changed in a good tokenizer.json, and the message.
+    -- A change of a good tokenizer.json, and the message.
     local cases = {
         {"no JSON", "{", "the text ends early at byte 1 (line 1)"},
         {"a list", "[]", "not a JSON object"},

@@ -49,7 +49,7 @@ out["map.add"] = x + x:t():reshape(301, 499)
 out["map.stretched"] = x * x[0] + x[{{}, {0, 1}}]
 out["map.half"] = (x:to("float16") * 3):to("bfloat16"):exp()
 
--- What vectors of AVX-512 have a function of their own for.
+-- The functions with code of their own for vectors of AVX-512.
 local wide = flow.cat({x * 1e-30, x * 1e-3, x, x * 10, x * 40, x * 1e30}, 0)
 for _, name in ipairs {"exp", "tanh", "sigmoid", "silu"} do out["vectors." .. name] = wide[name](wide) end
 

@@ -67,7 +67,7 @@ describe("promotion", function()
 end)
 
 describe("conversion", function()
-    -- What an element becomes: integers wrap, floats lose their fraction on the way to an integer.
+    -- The element after a conversion: integers wrap, floats lose their fraction on the way to an integer.
     local function converted(from, to, v)
         if to == b then return v ~= 0 and 1 or 0 end
         if not ref.is_float(to) and ref.is_float(from) then v = math.tointeger(v < 0 and math.ceil(v) or math.floor(v)) end

@@ -120,8 +120,8 @@ local function apply(case, x)
     return x[case[1]](x, table.unpack(args, 1, args.n or #args))
 end
 
--- What CUDA promises of its functions (CUDA C++ Programming Guide, "Mathematical Functions": ulps in float32, in float64), where it is
--- more than the CPU's are off. softplus is two of them.
+-- The errors that CUDA allows its functions (CUDA C++ Programming Guide, "Mathematical Functions": ulps in float32, in
+-- float64), if they are larger than the CPU's. softplus is two of them.
 local promised = support.on_gpu and {
     exp = {2, 1}, exp2 = {2, 1}, rsqrt = {2, 1}, sin = {2, 2}, cos = {2, 2}, tan = {4, 2}, asin = {2, 2}, acos = {2, 2}, atan = {2, 2},
     sinh = {3, 2}, cosh = {2, 2}, erf = {2, 2}, softplus = {4, 2}, pow = {4, 2}, atan2 = {3, 2},
@@ -414,7 +414,7 @@ describe("pairs:", function()
                 local x, y = column(few), row(few)
                 for i = 1, #few do x[i], y[i] = ref.round(dtype, x[i]), ref.round(dtype, y[i]) end
                 local got = flow[case[1]](ref.tensor(x, dtype), ref.tensor(y, dtype))
-                if case[4] and case[4].zeros then got = got + 0 end -- which of two zeros is the larger is left open
+                if case[4] and case[4].zeros then got = got + 0 end -- the larger of two zeros is not specified
                 local want = ref.map(case[2], x, y)
                 if case[4] and case[4].zeros then want = ref.map(function(v) return v + 0.0 end, want) end
                 ref.check(got, want, dtype, ulps_in(case, dtype), case[1] .. " " .. dtype)

@@ -396,7 +396,7 @@ describe("the end of the program while products are queued", function()
         if way == "error" then error "enough" end
     ]]
 
-    -- how it ends, the exit code, options
+    -- the end, the exit code, options
     for _, case in ipairs {{"return", 0}, {"exit", 0}, {"code", 3}, {"close", 0}, {"coroutine", 4}, {"error", 1}, {"finalizer", 0}, {"exit", 0, "--trace trace.json"}} do
         local way, want, options = table.unpack(case, 1, 3)
         it(("by %s%s is an orderly one"):format(way, options and ", with a trace," or ""), function()

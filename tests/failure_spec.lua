@@ -61,7 +61,7 @@ local function traceback(first, line)
     return ("stack traceback:\n\t[C]: in %s\n\ttrain.lua:%d: in field '?'\n\ttrain.lua:33: in main chunk\n\t[C]: in ?\n"):format(first, line)
 end
 
--- What the job wrote to stderr, its exit code, and its seconds. `launch` may be "mpirun": without --ranks.
+-- The job's standard error, its exit code, and its seconds. `launch` may be "mpirun": without --ranks.
 local function run(arguments, environment, ranks, launch)
     ranks = ranks or 3
     local starter = launch and ("%s -n %d %s"):format(process.mpirun, ranks, flowlua)
@@ -280,7 +280,7 @@ describe("ranks that wait for each other in different groups", function()
         {"crossed", 2, "rank 0" .. gathers .. "{0, 1}, rank 1" .. reduces .. "{1, 0}"},
     }
 
-    -- What each rank says, in their order, and the seconds.
+    -- The report of each rank, in their order, and the seconds.
     local function say(way, environment, ranks)
         local output, code, took = run(way, "FLOW_TIMEOUT=100 " .. environment, ranks)
         local lines = {}

@@ -1,5 +1,5 @@
--- fault_spec.lua -- FLOW_FAULT on the only rank there is: which op it hits, what each kind does. What the other ranks
--- say about it is tested with several ranks.
+-- fault_spec.lua -- FLOW_FAULT on the only rank there is: the op that it hits, the effect of each kind. The reports of
+-- other ranks are tested with several ranks.
 local process = require "tests.process"
 
 local script = [[

@@ -71,7 +71,7 @@ describe("deferred results", function()
         check(a:to "float64":abs())
     end)
 
-    -- What some steps give is kept in registers until another one takes it; of several at a time, some go to memory.
+    -- The results of some steps are kept in registers until another one takes them; of several at a time, some go to memory.
     for _, dtype in ipairs {"float32", "float64"} do
         it("have the bits of any tree of sums and products, " .. dtype, function()
             -- The tree that a seed gives.
@@ -540,7 +540,7 @@ describe("what was computed in one pass", function()
             return (y + c):tanh():sum(), y
         end)
         assert.are.equal(4, #report)
-        local is_host = a.device == "cpu" -- where the sum takes its operand while that is computed
+        local is_host = a.device == "cpu" -- the sum takes its operand while that is computed
         assert.are.equal(is_host and "mul add tanh sum" or "mul add tanh", ops_of(report.passes[1]))
         assert.are.equal(N, report.passes[1].elements)
         for i, step in ipairs(report.passes[1].steps) do

@@ -91,7 +91,7 @@ end
 
 ---- a call ----
 
--- What some are called in messages.
+-- Names in messages that differ from those of the functions.
 local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_axis = "max", min_axis = "min", index_put_ = "index",
     expand_as = "expand", view_as = "view", reshape_as = "reshape", swapdims = "transpose", swapaxes = "transpose",
     from_dlpack = "dlpack", ["#"] = "",
@@ -132,7 +132,7 @@ local function check_message(i, name, message)
     if text:find("[%z\1-\9\11-\31]") then complain(i, name .. " has control characters: " .. message) end
 end
 
--- What comes back must be whole: it can be printed, read and differentiated, or say why not.
+-- Results must be whole: they can be printed, read and differentiated, or give an error that is named.
 local function use(i, result)
     if not flow.is_tensor(result) or result:numel() > 1 << 16 then return end
     local ok, message = pcall(tostring, result)

@@ -481,7 +481,7 @@ local kinds = {
 
 local function is_clean(text) return utf8.len(text) and not text:find "[\0-\8\11-\31\127]" and #text < 1400 end
 
--- What is wrong with how a file ended, or nil.
+-- The complaint about the end of a file's reading, or nil.
 local function wrong(kind, ok, result, computed, passed)
     if computed > seconds_computed or passed > seconds_passed then
         return ("%.0f seconds of the processor, %.0f of the clock"):format(computed, passed)
@@ -489,7 +489,7 @@ local function wrong(kind, ok, result, computed, passed)
     if ok then return nil end
     if type(result) ~= "string" then return "the error is no text: " .. tostring(result) end
     if not is_clean(result) then return ("not clean: %q"):format(result:sub(1, 400)) end
-    if world > 1 then result = result:gsub("^([^:\n]+:%d+: )rank %d+: ", "%1") end        -- what they agreed on
+    if world > 1 then result = result:gsub("^([^:\n]+:%d+: )rank %d+: ", "%1") end        -- the ranks' common error
     if not result:find("^[^:\n]+:%d+: " .. kind[2]) or result:find("flow%.[%w_]+:%d+:", 1) then return result end
     return nil
 end

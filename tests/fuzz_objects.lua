@@ -5,8 +5,8 @@
 -- Call i depends on the seed and i alone. It may succeed or raise an error, which must be text that begins with the position of this
 -- script, names what was called, and is no error of Lua inside flow ("attempt to index a nil value"); an object must be after an
 -- error what it was before and still work. Arguments are junk, or ones that fit with something changed, left out or added: one too
--- many and an option that there is not must be errors. On several ranks all raise or none. "BAD i: what" otherwise. What is made by
--- a call and has a metatable that no maker knows is BAD too, so that new kinds of objects are added here.
+-- many and an unknown option must be errors. On several ranks all raise or none. "BAD i: what" otherwise. A result of a
+-- call with a metatable that no maker knows is BAD too, so that new kinds of objects are added here.
 local flow = require "flow"
 local lazy_names = require "flow.lazy_names"
 local nn, optim, data = flow.nn, flow.optim, flow.data
@@ -29,7 +29,7 @@ function Pair:init()
 end
 function Pair:forward(x) return self.second(self.first(x)) - self.mean end
 
--- How each class of nn is made, and an input of its forward, a matrix where there is none.
+-- The constructor of each class of nn, and an input of its forward, a matrix where there is none.
 local layers = dofile(here .. "layers.lua")
 
 local function copied(value)
@@ -228,7 +228,7 @@ local function walk(t, path)
     if seen[t] then return end
     seen[t] = true
     for _, name in ipairs(lazy_names.of(t)) do
-        if not (t == flow and internal[name]) then local _ = t[name] end -- what is loaded at first use
+        if not (t == flow and internal[name]) then local _ = t[name] end -- loaded at first use
     end
     for _, key in ipairs(sorted_keys(t)) do
         local value, at = rawget(t, key), path .. "." .. key
@@ -341,7 +341,7 @@ for _, name in ipairs {"Flatten", "Identity", "ReLU", "SiLU", "Sigmoid", "Tanh"}
 for _, name in ipairs {"kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform"} do
     good["flow.nn.init." .. name] = function() return flow.ones(2, 3) end
 end
--- What takes a function to call, and those that make and compare tensors.
+-- Functions that take a function to call, and those that make and compare tensors.
 local function call_of(...)
     local args = table.pack(...)
     return function() return table.unpack(args, 1, args.n) end
@@ -427,7 +427,7 @@ end
 
 local complain = values.complain
 
--- What some are called in messages, and those whose errors may be of what they were given to call.
+-- Names in messages that differ from those of the functions, and functions whose errors may be of what they were given to call.
 local spoken = {
     adjust_brightness = "color_jitter", adjust_contrast = "color_jitter", adjust_saturation = "color_jitter", adjust_hue = "color_jitter",
     pin = "to_global", ones = "fill_", zeros = "fill_", constant = "fill_", xavier_normal = "normal_", kaiming_normal = "normal_", xavier_uniform = "uniform_",
@@ -453,7 +453,7 @@ local function check_message(i, entry, message)
     local word = spoken[entry.name] or (entry.name:gsub("_$", ""))
     if entry.name == "" and text:find "^attempt to index a flow%.[%w_]+ value" then return end -- by this script, of what has no fields
     if text:find("has too many elements", 1, true) or text:find("out of memory", 1, true) then return end -- by the op that makes a weight
-    local named = lazy_names.get(flow.distributions, text:match "^[%w_]+") -- which speak under their own names
+    local named = lazy_names.get(flow.distributions, text:match "^[%w_]+") -- have their own names in messages
         or passes_on[entry.name] or text:find(entry.name, 1, true) or text:find(word, 1, true) or text:find("^[%w_]+ %b(): ")
         or text:find "^a program of " or text:find "^the input '"  -- of a program that was given as a function
         or text:find "^loader: not a function" or text:find "^augment: takes a tensor" -- as which it was given

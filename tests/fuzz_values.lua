@@ -63,7 +63,7 @@ local numbers = {
     1 << 31, 1 << 32, (1 << 31) - 1, 1 << 40, 1 << 61, 1 << 62, math.maxinteger, math.mininteger, math.maxinteger - 1, math.mininteger + 1,
     0 / 0, 1 / 0, -1 / 0, -0.0, 0.5, -0.5, 1.5, 1e-310, 1e-8, 0.1, 0.999999999, 1.0, 2.0, 3.0,
 }
--- What would fit into the memory of one process is left out where several share it, and for ASan, which knows no limit.
+-- Sizes that fit into the memory of one process are left out if several share it, and for ASan, which knows no limit.
 if os.getenv "ASAN_OPTIONS" or flow.world_size() > 1 then
     for i = #numbers, 1, -1 do
         if math.abs(numbers[i]) >= 1 << 28 and math.abs(numbers[i]) <= 1 << 36 then table.remove(numbers, i) end

@@ -192,7 +192,7 @@ describe("inference", function()
     local function given(shape, sbp, placement) return flow.empty(shape, {placement = placement or line(4), sbp = sbp}) end
     local grid = nil
 
-    -- What explain says was chosen for the op that f calls last.
+    -- The choice that explain reports for the op that f calls last.
     local function chosen(f)
         local list = flow.explain(f)
         for _, way in ipairs(list[#list].ways) do if way.chosen then return way.inputs .. " -> " .. way.outputs end end

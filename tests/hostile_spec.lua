@@ -118,8 +118,7 @@ describe("huge numbers", function()
 end)
 
 describe("random calls", function()
-    -- What a script of tests/ says, run in an empty folder; a setting of the environment or an option of the program may
-    -- come before it.
+    -- The output of a script of tests/, run in an empty folder; a setting of the environment or an option of the program may come before it.
     local function fuzz(script, ...)
         local words, option, setting = {...}, "", ""
         if script:find "=" then setting, script = script, table.remove(words, 1) end

@@ -1,4 +1,4 @@
--- What the program takes on its command line: everything lua takes, and its own long options.
+-- The command line of the program: everything lua takes, and its own long options.
 local process = require "tests.process"
 
 local flowlua = process.flowlua
@@ -51,7 +51,7 @@ describe("the interpreter", function()
         {"@ %/object.lua", nil, "@: an object\n", 1},
         {"@ %/table.lua", nil, "@: (error object is a table value)\n", 1},
         {"@ %/nothing.lua", nil, "@: cannot open %/nothing.lua: No such file or directory\n", 1},
-        -- what is missing in a script that uses our names without require
+        -- advice for a script that uses our names without require
         {"@ - 2>&1 | head -1", "x = flow.ones(2)", "@: stdin:1: attempt to index a nil value (global 'flow'); write first: local flow = require \"flow\"\n", 0},
         {"@ - 2>&1 | head -1", "x = 1\ny = nn.Linear(2, 3)", "@: stdin:2: attempt to index a nil value (global 'nn'); write first: local nn = require \"flow.nn\"\n", 0},
         {"@ - 2>&1 | head -1", "x = flower.ones(2)", "@: stdin:1: attempt to index a nil value (global 'flower')\n", 0},
@@ -63,7 +63,7 @@ describe("the interpreter", function()
         {"@ -e 'arg = 1' -", "", "@: 'arg' is not a table\n", 1},
         {"@ -e 'arg = nil' %/first.lua", nil, "@: 'arg' is not a table\n", 1},
         {"@ -e 'print = nil' -i | tail -2", "10\n", "error calling 'print' (attempt to call a nil value)\n> 10\n> \n", 0},
-        -- what is not typed is shown, as lua with readline does
+        -- input that is not typed is echoed, as lua with readline does
         {"@ -e '_PROMPT = setmetatable({}, {__tostring = function() n = (n or 0) + 1 return n end})' -i | tail -3",
             " --\na = 2\n", "1 --\n2a = 2\n3\n", 0},
         {"@ --version | cut -d' ' -f1", nil, "flowlua\n", 0},
@@ -121,7 +121,7 @@ describe("the interpreter", function()
         assert.are.equal("usage: flowlua [options] [script [args]]", output:match("^[^\n]*"))
     end)
 
-    -- What each variable does to the script without -E; with it, nothing.
+    -- The effect of each variable on the script without -E; with it, nothing.
     it("ignores FLOW_* with -E, in the program and in the ranks that it starts", function()
         local names = {}
         for _, name in ipairs(process.lines(process.output "grep -rhoE 'FLOW_[A-Z_]+' src | sort -u")) do

@@ -3,7 +3,7 @@ local process = require "tests.process"
 
 local with_ranks = process.it_with_ranks
 
--- What a job prints, with its lines sorted, and its exit status.
+-- The output of a job, with its lines sorted, and its exit status.
 local function job(ranks, code, before)
     local settings = ("%s FLOW_TIMEOUT=20 %s timeout -k 1 60"):format(process.no_leaks, before or "")
     local text, status = process.run(settings, code, "--ranks " .. ranks)

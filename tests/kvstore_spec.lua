@@ -6,7 +6,7 @@ local optim = flow.optim
 
 local function all(x, shape) return flow.full(shape or {4, 4}, x, {dtype = "float32"}) end
 
--- What a key holds, which is the same number everywhere.
+-- The value of a key, which is the same number everywhere.
 local function value_of(kv, key, shape, dtype)
     local out = flow.full(shape or {4, 4}, -77, {dtype = dtype or "float32"})
     kv:pull(key, out)

@@ -130,7 +130,7 @@ int main() {
         end
     end)
 
-    -- What tests/host/program.c prints of a program, by this one.
+    -- The output of tests/host/program.c for a program, by this one.
     local function expected(path)
         local flow, lines = require "flow", {}
         local p = flow.program(path)

@@ -109,7 +109,7 @@ describe("factors", function()
             local eps = dtype == "float64" and 1e-9 or 1e-3
             for n = 1, 18 do
                 local p = positive(3, n, n):to(dtype)
-                local rest = flow.full({3, n, n}, 0 / 0, {dtype = dtype}):tril(-1) -- which is not read
+                local rest = flow.full({3, n, n}, 0 / 0, {dtype = dtype}):tril(-1) -- not read
                 local l, upper = linalg.cholesky(p + mT(rest)), linalg.cholesky(p + rest, true)
                 close(p, l:matmul(mT(l)), eps, dtype .. ", " .. n)
                 assert.is_true(l:equal(l:tril()))

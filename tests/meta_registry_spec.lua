@@ -73,7 +73,7 @@ local function reason(message)
     return (tostring(message):gsub("^.-:%d+: ", ""):gsub('"meta"', '"cpu"'):gsub("on meta", "on cpu"))
 end
 
--- What is wrong with a matrix, or with weights, only the CPU sees.
+-- True if the message is about values of a matrix, or of weights, which only the CPU sees.
 local function is_about_data(op, message)
     if op.name == "multinomial" and message:find("weights", 1, true) then return true end
     local of_matrices = op.host_only or support.solved[op.name] or op.name == "linalg.matrix_power"

@@ -11,7 +11,7 @@ local obstacle = not process.has "lua5.4" and "lua5.4 is missing (apt install lu
 local function it_with_lua(name, body) process.it_unless(obstacle, name, body) end
 local function it_with_lua_and_ranks(name, body) process.it_unless(obstacle or process.obstacle(), name, body) end
 
--- What lua5.4 prints, with errors, and its exit status. `before` stands before it: variables, mpirun.
+-- The output of lua5.4, with errors, and its exit status. `before` stands before it: variables, mpirun.
 local function lua(code, before)
     local path = write("script.lua", code)
     local text, status = process.output(("cd %s && { LUA_CPATH='%s/?.so;;' %s timeout 60 lua5.4 %s; } 2>&1"):format(

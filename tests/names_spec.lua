@@ -49,7 +49,7 @@ describe("arguments that are wrong", function()
 end)
 
 describe("a function of an op", function()
-    -- What a new process prints.
+    -- The output of a new process.
     local function output(code)
         return process.output(("%s -e '%s' 2>&1"):format(process.flowlua, code))
     end

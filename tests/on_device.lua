@@ -16,7 +16,7 @@ local type_of_device = device:match "^%a+"
 -- Options are a table whose keys are words; sizes are a list.
 local function is_options(value) return type(value) == "table" and type(next(value)) == "string" end
 
-local chosen = 0 -- how many with_device are open
+local chosen = 0 -- number of with_device that are open
 
 local function placed(options)
     local copy = {}
@@ -58,7 +58,7 @@ replace("tensor", function(...)
     return tensor(data, placed(options))
 end)
 
--- Where values are read from files: on the device too, unless the call names one.
+-- Functions that read values from files: on the device too, unless the call names one.
 local load = flow.load
 replace("load", function(path, options)
     if options and (options.lazy or options.device or options.placement) then return load(path, options) end

@@ -37,7 +37,7 @@ local names = {
     "ASGD", "Adafactor", "Muon", "Adadelta", "Adagrad", "Adamax", "LAMB", "LARS", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop",
 }
 
--- What each is tried with beside its defaults.
+-- Options that each rule is tried with beside its defaults.
 local options = {
     Muon = {lr = 0.1}, Adafactor = {weight_decay = 0.1},
     RMSprop = {lr = 0.05, momentum = 0.9, centered = true}, LARS = {lr = 1, weight_decay = 0.1}, Lion = {lr = 0.1},

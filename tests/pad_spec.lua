@@ -8,7 +8,7 @@ local cases = {
     {{3, 6}, {-2, 1, 1, -1}}, {{3, 90}, {1, 1, 1, 1}}, {{2, 700}, {5, 0, 1, 1}}, {{0, 4}, {1, 1}}, {{2, 3, 0}, {0, 0, 1, 1}},
 }
 
--- Where position `at` of an axis of n elements comes from, nil: it has the value.
+-- The source of position `at` of an axis of n elements; nil: the fill value.
 local sources = {
     constant = function(at, n) return at >= 0 and at < n and at or nil end,
     reflect = function(at, n) return at < 0 and -at or at >= n and 2 * n - 2 - at or at end,
@@ -21,7 +21,7 @@ local function around(pad, axis, ndim)
     return pad[i + 1] or 0, pad[i + 2] or 0
 end
 
--- What negative padding leaves, then what is put around it.
+-- Cuts a by negative padding, then pads it.
 local function padded(a, pad, mode, value)
     local ndim, shape = #a.shape, {}
     for axis = 1, ndim do

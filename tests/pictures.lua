@@ -345,7 +345,7 @@ function M.crc32(bytes)
     return sum ~ 0xffffffff
 end
 
--- Where the two tensors differ most.
+-- The largest difference of the elements of two tensors, or both shapes if they differ.
 function M.distance(a, b)
     if tostring(a.shape) ~= tostring(b.shape) then return tostring(a.shape) .. " and " .. tostring(b.shape) end
     return (a:to("int32") - b:to("int32")):abs():max():item()

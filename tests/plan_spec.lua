@@ -36,7 +36,7 @@ local function plan(ranks, code, options)
     return read_report((text:gsub(path:gsub("%p", "%%%0"), "script.lua"))), status
 end
 
--- What a wrong plan says: its first line, without the program's name.
+-- The message for a wrong plan: its first line, without the program's name.
 local function complaint(options, code)
     local text, status = process.run("", code or "", options)
     assert.are.equal(1, status)
@@ -133,7 +133,7 @@ describe("the moves of a plan", function()
         assert.are.same({["all-reduce 0"] = {ranks = 4, link = "host", calls = 5, bytes = bytes}}, report.moves)
     end)
 
-    -- What flow.explain counts of the second step, and on which axes.
+    -- The collectives that flow.explain counts in the second step, and their axes.
     local EXPLAINED = MLP .. [[
 step()
 local sums, keys = {}, {}

@@ -1,4 +1,4 @@
--- How tensors are written.
+-- The text of tensors.
 local flow = require "flow"
 local process = require "tests.process"
 local message = require("tests.support").message_of
@@ -70,7 +70,7 @@ describe("a tensor prints", function()
         assert.are.equal('[[1.0, 1.0],\n [1.0, 1.0]]\nfloat32[2, 2] on placement("cpu", {0}) as S(0)', tostring(x))
     end)
 
-    -- What a script prints as rank 1 of a dry world of four.
+    -- The output of a script as rank 1 of a dry world of four.
     local function printed(script)
         return (process.output(("FLOW_WORLD=4 FLOW_RANK=1 %s -e '%s'"):format(process.flowlua, script)))
     end

@@ -54,7 +54,7 @@ end
 -- True if there is a command of this name.
 function M.has(command) return os.execute(("command -v %s >/dev/null 2>&1"):format(command)) == true end
 
--- What a shell command prints, and its exit status: 128 and the signal where one ended it. Standard error is not part of it.
+-- The output of a shell command, and its exit status: 128 and the signal if one ended it. Standard error is not part of it.
 function M.output(command)
     local pipe = assert(io.popen(command))
     local text = pipe:read "a"
@@ -62,8 +62,8 @@ function M.output(command)
     return text, how == "signal" and 128 + code or code
 end
 
--- What a script prints (both streams), and its exit status. It is script.lua in messages. `before` stands before the program in
--- the shell command: variables, limits; `options` are the program's.
+-- The output of a script (both streams), and its exit status. It is script.lua in messages. `before` stands before the
+-- program in the shell command: variables, limits; `options` are the program's.
 function M.run(before, code, options)
     local path = M.temporary(code)
     local text, status = M.output(("%s %s %s %s 2>&1"):format(before, M.flowlua, options or "", path))
@@ -71,8 +71,8 @@ function M.run(before, code, options)
     return text:gsub(path:gsub("%p", "%%%0"), "script.lua"), status
 end
 
--- How long something may take, in seconds, that takes that long at most on a machine with nothing else to do: more on a busy
--- one, and in a build for a sanitizer.
+-- A limit in seconds for a test that takes that long at most on a machine with nothing else to do: more on a busy one,
+-- and in a build for a sanitizer.
 function M.limit(seconds)
     local file = io.open "/proc/loadavg"
     local load = file and file:read "n" or 0

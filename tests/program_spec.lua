@@ -499,7 +499,7 @@ describe("a file of a program", function()
         flow._io.save(path, names, tensors, {"flow.program", text})
     end
 
-    -- What is said of the file after `change` of its list.
+    -- The message about the file after `change` of its list.
     local function said(change)
         tree = json.decode(good)
         change(tree)

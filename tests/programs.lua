@@ -3,9 +3,9 @@
 -- Program i of a seed depends on these two and the number of ranks: see programs/draw.lua. A line is Lua text, called with
 -- an environment that holds the tensors by name.
 --
--- Every line is run on local and on global tensors. Whatever it gives is compared: the whole tensor, gathered on every
--- rank, and the part that this rank holds. Where rounding differs within the tolerance the local tensor takes the value of
--- the global one, so that errors do not grow from line to line and what picks or sorts sees the same numbers. Programs
+-- Every line is run on local and on global tensors. Its results are compared: the whole tensor, gathered on every
+-- rank, and this rank's part. If rounding differs within the tolerance the local tensor takes the value of
+-- the global one, so that errors do not grow from line to line and ops that pick or sort see the same numbers. Programs
 -- with gradients keep both values apart and compare the gradients of the inputs at the end.
 local flow = require "flow"
 local draw_program = require "tests.programs.draw"
@@ -89,8 +89,8 @@ local function same(a, b)
     return #a == #b
 end
 
--- Whether all zeros have the same signs: a sum of parts gives 0.0 where the whole has -0.0, which is the same number, but
--- atan2 or a division by it is another.
+-- True if all zeros have the same signs: a sum of parts gives 0.0 where the whole has -0.0, which is the same number,
+-- but atan2 or a division by it is another.
 local function same_zeros(a, b)
     if not floats[a.dtype] then return true end
     a, b = numbers_of(a), numbers_of(b)
@@ -122,7 +122,7 @@ local function distance(want, got, tolerance)
     return worst
 end
 
--- Whether it is so on any rank, agreed by all.
+-- True if it is so on any rank, agreed by all.
 local function agree(found)
     if world == 1 then return found end
     local mine = flow.full({1}, found and 1 or 0, {dtype = "int8"})
@@ -172,7 +172,7 @@ function Run:compare(name, want, got, scale, coarse)
     if not kept then self.here[name] = gathered:clone() end
 end
 
--- What this rank holds of a tensor that is not partial.
+-- Compares this rank's part of a tensor that is not partial.
 function Run:compare_part(name, want, got, place, scale, coarse)
     if not place or not place.position then return end
     local part, expected = got:detach():to_local(), window(want:detach(), place, got.sbp)
@@ -181,7 +181,7 @@ function Run:compare_part(name, want, got, place, scale, coarse)
     self:compare_values(text, expected, part, tostring(got.sbp), scale, coarse)
 end
 
--- Whether the numbers are the same; a complaint where they differ by more than the tolerance.
+-- True if the numbers are the same; complains if they differ by more than the tolerance.
 function Run:compare_values(name, want, got, sbp, scale, coarse)
     if same(want:detach(), got) then return same_zeros(want:detach(), got) end
     local eps = floats[want.dtype]
@@ -192,7 +192,7 @@ function Run:compare_values(name, want, got, sbp, scale, coarse)
     end
 end
 
--- What an error says, without numbers and the words for global tensors.
+-- The gist of an error, without numbers and the words for global tensors.
 local function gist(message)
     message = message:gsub("^[^:]+:%d+: ", ""):gsub("\n.*", "")
     return message:match "^([%w_%[%]]+):" or message:match "^(%S+ %S+)" or message
@@ -227,8 +227,8 @@ local function is_sum_of_parts(t)
     return false
 end
 
--- Whether a line reads a sum of parts or gives one (cov divides the one that it makes), and reads or gives what is not
--- finite: times infinity, or divided by 0, the parts are NaN, or infinite with other signs, and the whole is not.
+-- True if a line reads a sum of parts or gives one (cov divides the one that it makes), and reads or gives numbers that
+-- are not finite: times infinity, or divided by 0, the parts are NaN, or infinite with other signs, and the whole is not.
 function Run:splits_infinity(line, want, got)
     local partial, finite = false, true
     for i, t in ipairs(want) do finite, partial = finite and is_finite(t), partial or is_sum_of_parts(got[i]) end
@@ -239,7 +239,7 @@ function Run:splits_infinity(line, want, got)
     return partial and not finite
 end
 
--- What a line writes to, all of its names but those, is not looked at any more.
+-- Forgets the tensors that a line writes to, all of its names but those: they are not compared any more.
 function Run:forget(line, but)
     local kept = {}
     for _, name in ipairs(but) do kept[name] = true end
@@ -258,15 +258,15 @@ function Run:failing(line)
     if not agree(not global_ok) then self:complain("no error on any rank; locally\n%s", want) end
 end
 
--- Whether a line reads what is not looked at any more: in a list it would only be missing.
+-- True if a line reads a forgotten tensor: in a list it would only be missing.
 function Run:reads_forgotten(line)
     for _, name in ipairs(names_in(line.text)) do
         if self.here[name] == nil or self.there[name] == nil then return true end
     end
 end
 
--- Whether a float that a line reads differs by a rounding, or by the sign of a zero: where both values are kept apart. What is
--- no float, a position or a comparison, may then be another, and so may what a function gives that jumps.
+-- True if a float that a line reads differs by a rounding, or by the sign of a zero, if both values are kept apart.
+-- Results that are no floats, positions or comparisons, may then be others, and so may those of a function that jumps.
 function Run:reads_rounded(line)
     for _, name in ipairs(self.program.gradients and names_in(line.text) or {}) do
         local t = self.here[name]
@@ -290,7 +290,7 @@ function Run:forget_rounded(line, results)
     if #names > 0 and self:reads_rounded(line) then self:forget({touched = names}, {}) end
 end
 
--- Whether a line gives roots of what is left of a difference, of which half of the digits are right.
+-- True if a line takes roots of a difference, half of whose digits are right.
 local function takes_roots(line) return line.text:find("use_mm_for_euclid_dist", 1, true) ~= nil end
 
 function Run:line(line)

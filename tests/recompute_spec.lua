@@ -315,7 +315,7 @@ end)
 describe("flow.checkpoint refuses", function()
     local W, x
 
-    -- What is wrong with the second run, without where and in which module.
+    -- The error of the second run, without its position and module.
     local function reason(y, ...)
         local text = message_of(y.backward, y, ...)
         local inner, count = text:gsub("^error in a function that flow.checkpoint computes again: [^:]*:%d+: ", "")

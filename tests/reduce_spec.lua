@@ -103,7 +103,7 @@ local function numbers(dtype, shape, seed)
     end)
 end
 
--- What rounding may do to a sum whose terms cancel: parts of the largest element, times their number.
+-- The allowance for rounding of a sum whose terms cancel: parts of the largest element, times their number.
 local function slack(op, dtype, x, count)
     if not ref.is_float(dtype) or op[4][1] == 0 then return nil end
     local top = 0

@@ -10,7 +10,7 @@ local STOP = "\3"       -- Ctrl-C
 
 local folder, write
 
--- What is in a file so far: nothing where it is not there yet.
+-- The contents of a file so far: "" if it is not there yet.
 local function read(path) return process.exists(path) and process.read(path) or "" end
 
 local function mpirun(n)
@@ -38,7 +38,7 @@ echo over]]):format(environment or "", command))
     return setmetatable({keys = assert(io.open(fifo, "w")), log = log, at = 1}, Terminal)
 end
 
--- What is on it, without control sequences, and without how long inputs took.
+-- The text on it, without control sequences, and without the seconds of inputs.
 function Terminal:screen()
     return (read(self.log):gsub("\r", ""):gsub("\27%[2m[%d.]+ s\27%[0m\n", ""):gsub("\27%[[%d;?]*%a", ""))
 end
@@ -63,7 +63,7 @@ function Terminal:send(keys)
     self.keys:flush()
 end
 
--- What a line prints until the prompt comes back.
+-- The output of a line until the prompt comes back.
 function Terminal:ask(line)
     self:send(line .. "\n")
     self:see(line .. "\n")
@@ -136,7 +136,7 @@ describe("a session over ranks", function()
         assert.are.equal("[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]  float32[6] on placement(\"cpu\", {0, 1, 2, 3}) as S(0)\n", t:ask "x")
         assert.are.same({"0", "[1] 1", "[2] 2", "[3] 3"}, lines(t:ask "print(flow.rank())"))
         assert.are.same({"[1] a", "[1] b", "[2] a", "[2] b", "[3] a", "[3] b", "a", "b"}, lines(t:ask "print 'a' io.write 'b\\n'"))
-        local halves = {}           -- what has no end of line may come together with what others write
+        local halves = {}           -- text without an end of line may come together with that of others
         for half in t:ask("if flow.rank() > 0 then io.write 'half' end"):gmatch "%[%d%] half" do halves[#halves + 1] = half end
         table.sort(halves)
         assert.are.same({"[1] half", "[2] half", "[3] half"}, halves)

@@ -4,7 +4,7 @@ local process = require "tests.process"
 
 local flowlua = process.flowlua
 
--- What a session without a terminal prints for these lines: prompts, the lines themselves, errors.
+-- The output of a session without a terminal for these lines: prompts, the lines themselves, errors.
 local function session(lines)
     local name = process.temporary(lines)
     local text = process.output(("%s -i <%s 2>&1"):format(flowlua, name))
@@ -12,7 +12,7 @@ local function session(lines)
     return (text:gsub("^flowlua[^\n]*\n", ""))
 end
 
--- What was typed in a session: the lines behind its prompts.
+-- The input of a session: the lines behind its prompts.
 local function typed(transcript)
     local lines = {}
     for line in transcript:gmatch "[^\n]*\n" do lines[#lines + 1] = line:match "^>>? (.*)$" end
@@ -332,8 +332,8 @@ describe("help", function()
     end)
 end)
 
--- Keys typed on a pseudo terminal: strings with a short pause after each, numbers are longer pauses in seconds. What the
--- terminal showed, without and with its control sequences.
+-- Keys typed on a pseudo terminal: strings with a short pause after each, numbers are longer pauses in seconds. Returns
+-- the output of the terminal, without and with its control sequences.
 local function terminal(home, keys, environment)
     local parts = {}
     for _, key in ipairs(keys) do

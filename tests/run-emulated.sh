@@ -22,7 +22,7 @@ if [ ! -f "$out/emulated/flowlua-cuda.so" ]; then
     echo "0 passed, 0 failed, 1 skipped"
     exit 0
 fi
-# What the log says, and its last line added up.
+# Prints the log, and adds up its last line.
 count() {
     cat "$log"
     echo "$1: $(tail -n 1 "$log") in $(($(date +%s) - began)) s"

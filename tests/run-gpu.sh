@@ -1,7 +1,7 @@
 #!/bin/sh
 # run-gpu.sh OUT -- everything that a GPU can check of one build, in a few minutes: the specs of the CUDA device, the suite with
-# its tensors on the GPU, two ranks that share it, and a sample of all kernels under compute-sanitizer. Where there is no GPU all
-# of it is skipped and counted.
+# its tensors on the GPU, two ranks that share it, and a sample of all kernels under compute-sanitizer. Without a GPU
+# all of it is skipped and counted.
 #
 # Every file is a part: a process of its own with a limit of time, so that neither an error that takes the device away nor a
 # hang costs more than one. The most telling parts come first; what has not begun after TEST_LIMIT seconds (270) is left out, and
@@ -101,7 +101,7 @@ END
     if [ "$f" -gt 0 ]; then show "$1"; fi
 }
 
-# What busted says of failures, without the pending specs before them; of other programs everything.
+# Prints busted's report of failures, without the pending specs before them; of other programs everything.
 from_failure() { awk '/^(Failure|Error) ->/ { on = 1 } on { print } !on { before = before $0 "\n" } END { if (!on) printf "%s", before }'; }
 
 # The first lines of a failed part, fewer when many have failed; the last ones of a hang. Everything for the log.

@@ -32,7 +32,7 @@ if ! why=$(lay_cable); then
     exit 0
 fi
 
-# How mpirun reaches the other host: [OPTION...] ADDRESS COMMAND...
+# The agent by which mpirun reaches the other host: [OPTION...] ADDRESS COMMAND...
 cat >"$folder/agent" <<END
 #!/bin/sh
 while [ "\${1#-}" != "\$1" ]; do shift; done

@@ -25,7 +25,7 @@ obstacle() {
     [ -f "$out/flowlua-mpi.so" ] || echo "$out/flowlua-mpi.so is missing: this build has no transport"
 }
 
-# What the ranks printed, without mpirun's standing texts about jobs that end early.
+# Prints the output of the ranks, without mpirun's standing texts about jobs that end early.
 said() {
     grep -v -e '^-----' -e '^Primary job ' -e '^a non-zero exit code. Per user' -e '^mpirun detected that one' \
         -e '^the job to be terminated. The first' -e '^$' "$folder/log"

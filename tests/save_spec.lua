@@ -394,7 +394,7 @@ describe("loading", function()
         end)
     end
 
-    -- What a file says cannot fill the screen or change the terminal.
+    -- Text of a file cannot fill the screen or change the terminal.
     local escape, long = "\27]0;title\7\27[31m\127\194\155", ("é"):rep(1200000)
     for _, case in ipairs {
         {"a name of 2.4 MB", file_of('{"' .. long .. '":3}'), 'tensor "' .. ("é"):rep(78) .. '..." is not described by an object'},

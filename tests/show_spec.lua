@@ -1,7 +1,7 @@
 -- flow.show: who holds what, in a dry world of four ranks (and of 256).
 local flow = require "flow"
 
--- What flow.show prints on a terminal of that width in that locale.
+-- The output of flow.show on a terminal of that width in that locale.
 local function shown(x, width, locale)
     local lines, real, getenv, terminal = {}, print, os.getenv, flow._io.terminal_width
     _G.print = function(text) lines[#lines + 1] = text end

@@ -6,12 +6,12 @@ local testing = flow._testing
 
 local M = {}
 
--- What it shares with flow.testing.check_op.
+-- Functions shared with flow.testing.check_op.
 for name, f in pairs(op_check) do M[name] = f end
 
 M.all = os.getenv "FLOW_TEST_ALL" == "1"
 
--- Whether the tensors of the specs are on a GPU or its emulation; on a GPU libraries choose kernels by sizes, and round as they do.
+-- True if the tensors of the specs are on a GPU or its emulation; on a GPU libraries choose kernels by sizes, and round as they do.
 M.on_device = (os.getenv "FLOW_TEST_DEVICE" or ""):find "^cuda" ~= nil
 M.on_gpu = M.on_device and (os.getenv "FLOW_CUDA_EMULATED" or "0") == "0"
 
@@ -69,10 +69,10 @@ end
 -- An op that was queued fails later, and its message names its own line.
 local function without_op_line(message) return (message:gsub("^([%w_]+) %([^()]+:%d+%): ", "%1: ")) end
 
--- What f(...) fails with, without the positions.
+-- The message of f(...), without the positions.
 function M.message_of(f, ...) return without_op_line((raised(f, ...):gsub("^.-:%d+: ", ""))) end
 
--- What f(...) fails with, without its position, which must be there.
+-- The message of f(...), without its position, which must be there.
 function M.placed_message_of(f, ...)
     local message = raised(f, ...)
     local text = message:match("^[^:\n]+:%d+: (.*)$")
@@ -86,7 +86,7 @@ function M.fails(message, f, ...)
     assert.is_truthy(got:find(message, 1, true), got)
 end
 
--- What f(...) itself fails with, without the position: what it queued is not waited for, and positions of ops are left.
+-- The error of f(...) itself, without the position: ops that it queued are not waited for, and positions of ops are left.
 function M.error_of(f, ...)
     local ok, message = pcall(f, ...)
     assert.is_false(ok, "no error")

@@ -19,7 +19,7 @@ function M.write_text(path)
     process.write(path, table.concat(lines))
 end
 
--- What runs alone does so in an environment of its own.
+-- Scripts that run alone have an environment of their own, with these variables.
 local KEPT = {"PATH", "HOME", "LD_LIBRARY_PATH", "FLOW_THREADS", "FLOW_CUDA_EMULATED", "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS"}
 
 -- Runs a script, scripts/train.lua unless another is named, with these arguments (words, separated by blanks).
@@ -100,9 +100,9 @@ end
 -- data parallel: an all-reduce of each parameter's gradient, and of the number of characters that the mean divides by;
 -- tensor parallel: an all-reduce where the characters' embedding, each attention and each mlp end (forward) and where
 -- each attention, each mlp and the head begin (backward), two of a number per character for the softmax over split classes;
--- ZeRO: an all-gather of each parameter, and a reduce-scatter in place of its gradient's all-reduce. What is split over the
--- model's ranks and has no further axis stays whole.
--- After that: the norm of the gradients where they are in parts; reading the loss is not counted.
+-- ZeRO: an all-gather of each parameter, and a reduce-scatter in place of its gradient's all-reduce. Parameters split
+-- over the model's ranks without a further axis stay whole. After that: the norm of the gradients where they are in
+-- parts; reading the loss is not counted.
 function M.textbook(dp, tp, zero, batch)
     local forward, backward, after = {}, {}, {}
     local activation = ("float32[%d, %d, %d]"):format(batch, CONTEXT, WIDTH)
@@ -160,7 +160,7 @@ function M.check_collectives(report, dp, tp, zero, batch)
     end
 end
 
--- What flow.explain sees of the first step (all that follows is read and printed).
+-- The report of flow.explain on the first step (the values that follow are read and printed).
 function M.explain(arguments)
     return flow.explain(function() M.run(arguments) end)
 end

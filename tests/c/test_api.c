@@ -433,7 +433,7 @@ static void test_gradients(void)
     flow_unref(grad);
     OK(flow_grad(&grad, x));
     CHECK(grad == NULL);
-    CHECK(flow_backward(z) == FLOW_ERR_STATE); /* what it needs was let go */
+    CHECK(flow_backward(z) == FLOW_ERR_STATE); /* the values that it needs were released */
     flow_unref(y);
     flow_unref(z);
 
@@ -673,7 +673,7 @@ static void test_warnings(void)
     CHECK_TEXT(flow_error(), "of the host");
 }
 
-/* What the host still holds may be given back afterwards. */
+/* Tensors that the host still holds may be given back afterwards. */
 static void test_closing(void)
 {
     float data[6];

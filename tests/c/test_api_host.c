@@ -88,7 +88,7 @@ static void test_written_in_place(void)
     OK(flow_unmap(t, FLOW_READ));
     flow_unref(sum);
 
-    OK(flow_to_dlpack(&given, t)); /* who looks at shared memory need not ask for the value of the tensor first */
+    OK(flow_to_dlpack(&given, t)); /* sharing memory does not require the tensor's value first */
     struct managed *m = given;
     OK(flow_call(NULL, 0, "add_", FLOW_ARGS(flow_of(t), flow_int(1))));
     CHECK(m->data == before && ((float *)m->data)[99999] == 5);

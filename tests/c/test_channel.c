@@ -66,7 +66,7 @@ static int draw_members(int *members, random_state *r)
     return count;
 }
 
-/* What a rank shows in its meeting, drawn from both. */
+/* Makes the entry of a rank in its meeting, drawn from both. */
 static size_t make_entry(fl_entry *e, unsigned char *data, const fl_group *g, int of)
 {
     random_state r = {g->sequence * 1000 + (uint64_t)of};

@@ -362,7 +362,7 @@ static void one_team_of_threads(void)
         fl_engine_mode_set(round == 1 ? FL_ENGINE_QUEUED : FL_ENGINE_AUTO);
         mixed_parallel_regions();
         fl_engine_stats_get(&s);
-        CHECK(count_threads() <= fl_team_size() + s.threads + UNDER_TSAN); /* which has a thread of its own */
+        CHECK(count_threads() <= fl_team_size() + s.threads + UNDER_TSAN); /* TSan has a thread of its own */
     }
 }
 

@@ -173,7 +173,7 @@ static void temporaries_stay_small(void)
     CHECK(stats_now().cached_bytes <= 100 * (int64_t)MIB);
 }
 
-/* What is held never exceeds the peak by more than an eighth (and another for rounding, and a floor). */
+/* The memory held never exceeds the peak by more than an eighth (and another for rounding, and a floor). */
 static void changing_sizes_stay_bounded(void)
 {
     enum { ALIVE = 8 };

@@ -13,7 +13,7 @@
 
 enum { MAX_VALUES = 40, ROOM = 3 };
 
-/* What both runs work with: an operand or a result. */
+/* An operand or a result of both runs. */
 typedef struct value {
     fl_view view;
     char *memory;

@@ -94,8 +94,8 @@ describe("attention on the GPU", function()
         end
     end
 
-    -- What the kernel without masks and dropout does by itself: tiles of 64 keys, blocks of 64 or 128 queries, widths padded to 32,
-    -- 64, 96 and 128.
+    -- The sizes around those of the kernel without masks and dropout: tiles of 64 keys, blocks of 64 or 128 queries,
+    -- widths padded to 32, 64, 96 and 128.
     for _, dtype in ipairs {"float16", "bfloat16"} do
         cuda.it("agrees with the CPU at the edges of tiles in " .. dtype, function()
             for _, size in ipairs {

@@ -1,5 +1,5 @@
 -- bench_spec.lua -- the benchmarks on a GPU run without one: every case on the emulation, and PyTorch's on the CPU where it is
--- installed. What they measure there means nothing; that each has a figure does. And a side that fails costs one case only.
+-- installed. The figures mean nothing there; each case must have one. And a side that fails costs one case only.
 local json = require "flow.json"
 local process = require "tests.process"
 

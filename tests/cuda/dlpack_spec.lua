@@ -26,7 +26,7 @@ describe("DLPack on a GPU", function()
         collectgarbage()
         collectgarbage()
         flow.sync()
-        local _ = flow.zeros(1) -- what waited for the ops goes at the next allocation
+        local _ = flow.zeros(1) -- memory that waited for the ops is freed at the next allocation
         assert.is_true(flow.memory({device = "cuda"}).live_bytes <= before)
     end)
 end)

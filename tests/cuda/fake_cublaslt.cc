@@ -219,7 +219,7 @@ API cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* What was promised goes into the algorithm, a byte for each operand: the alignment less one. */
+/* The promised alignments go into the algorithm, a byte for each operand: the alignment less one. */
 API cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
                                    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
                                    cublasLtMatmulPreference_t p, int, cublasLtMatmulHeuristicResult_t *result,

@@ -2,7 +2,7 @@
 ** fake_cusolver.cc -- the part of cuSOLVER's and cuBLAS's interfaces that the plug-in uses, computed by LAPACK in the
 ** order of the stream: for the emulation (FLOW_CUSOLVER). It refuses what they refuse: leading dimensions that are too
 ** short, work areas of another size than they asked for, singular values of matrices with fewer rows than columns.
-** What cusolver_abi.h declares is compared with the toolkit's headers.
+** The declarations of cusolver_abi.h are compared with the toolkit's headers.
 */
 #include "../emulator/emulate.h"
 #include "cuda/kernels/cusolver_abi.h"

@@ -33,7 +33,7 @@ namespace
 enum { MOST_MEMBERS = 16, ASKED_BEFORE_DONE = 2 };
 const size_t ROOM = (size_t)32 << 20; /* for one message */
 
-/* What a message belongs to: equal on both sides. */
+/* The operation that a message belongs to: equal on both sides. */
 struct envelope {
     uint64_t number; /* of the member's collectives, with the other one */
     int function, type, op;
@@ -61,7 +61,7 @@ struct trouble {
     int rank, number;
 };
 
-/* What FLOW_FAKE_NCCL asks for. */
+/* The trouble that FLOW_FAKE_NCCL asks for. */
 trouble asked_trouble(void)
 {
     trouble t = {"", -1, -1};
@@ -114,7 +114,7 @@ struct message {
     bool done;
 };
 
-/* What one call, or one group of sends and receives, does in its stream. */
+/* The work of one call, or of one group of sends and receives, in its stream. */
 struct operation {
     handle comm;
     bool hangs = false;

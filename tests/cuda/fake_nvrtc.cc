@@ -31,7 +31,7 @@ struct program {
     std::vector<char> image;
 };
 
-/* What a source needs besides its own text to run blocks of threads that never wait for one another. */
+/* The code that a source needs besides its own text to run blocks of threads that never wait for one another. */
 const char *const tail = R"(
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;

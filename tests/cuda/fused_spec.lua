@@ -53,7 +53,7 @@ local function same(want, got, what)
     assert.is_true(x:eq(y):logical_or(x:ne(x):logical_and(y:ne(y))):all():item(), what)
 end
 
--- What was deferred before is computed here: the op that x comes from alone.
+-- Computes deferred ops: the op that x comes from is alone.
 local function alone(x)
     flow.sync()
     return x

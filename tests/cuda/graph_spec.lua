@@ -10,7 +10,7 @@ local it, device = cuda.it, cuda.device
 
 local function tensor(values) return flow.tensor(values):to(device) end
 
--- What f launched: steps by themselves, graphs, recordings.
+-- Counts the launches of f: steps by themselves, graphs, recordings.
 local function launched(f, ...)
     local before = flow.engine.stats()
     local result = f(...)

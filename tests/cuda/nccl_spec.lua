@@ -44,7 +44,7 @@ local function run(ranks, environment, argument)
     return lines
 end
 
--- What the ranks print when all goes well: so many collectives of either kind.
+-- The output of the ranks when all goes well: so many collectives of either kind.
 local function well(ranks, direct, staged)
     local lines = {}
     for r = 0, ranks - 1 do lines[r + 1] = ("%d 12.0 %d %d"):format(r, direct, staged) end

@@ -1,5 +1,5 @@
 -- registry_spec.lua -- every registered op on the GPU against the CPU, by the op's own samples: layouts, sizes, dtypes, numbers
--- that are none, gradients of first and second order. What the CPU refuses the GPU refuses with the same words.
+-- that are none, gradients of first and second order. A call that the CPU refuses the GPU refuses with the same words.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local support = require "tests.support"
@@ -58,8 +58,8 @@ local function in_dtype(dtype)
     end
 end
 
--- Some ops that write an operand have no kernel on a GPU. What cuSOLVER computes is in linalg_spec, on matrices that are good for it; with a negative power
--- so does linalg.matrix_power.
+-- Some ops that write an operand have no kernel on a GPU. Ops of cuSOLVER are in linalg_spec, on matrices that are good
+-- for them; with a negative power so is linalg.matrix_power.
 local function only_on_host(op, sample)
     return op.host_only and op.mutates or support.solved[op.name] or op.name == "linalg.matrix_power" and sample:find(", -", 1, true)
 end
@@ -74,7 +74,7 @@ local unchecked = {index_add = true, index_add_ = true}
 local takes_pairs = {lamb_step = true, lars_step = true}    -- sums of norms, which only norms make, contiguous
 local without_special = {fft_complex = true, fft_to_half = true, fft_from_half = true,
     interpolate = true, multinomial = true, conv1d_input_grad = true, conv2d_input_grad = true, conv3d_input_grad = true, corrcoef = true}
--- What padding times a number that is none gives is left to cuDNN.
+-- The products of padding and a number that is none depend on cuDNN.
 local pads = {}
 if not cuda.emulated or os.getenv "FLOW_CUDNN" then
     for axes = 1, 3 do
@@ -82,7 +82,7 @@ if not cuda.emulated or os.getenv "FLOW_CUDNN" then
     end
 end
 
--- Whether results of larger arguments are not too large: an outer product's are the square of them.
+-- True if results of larger arguments are not too large: an outer product's are the square of them.
 local function fits(op, args)
     local inferred = map_tensors(args, function(t) return t:to "meta" end)
     local ok, results = pcall(function() return table.pack(op.call(table.unpack(inferred, 1, args.n))) end)

@@ -34,7 +34,7 @@ describe("on the GPU scatter", function()
     cuda.it("has the gradients of the CPU", function()
         flow.manual_seed(2)
         for _, name in ipairs {"scatter", "scatter_add"} do
-            cuda.agree(name, function(list)      -- what meets in one place is added up in another order
+            cuda.agree(name, function(list)      -- elements of one place are added up in another order
                 local x, index, src = table.unpack(list)
                 local a, b = x:detach():requires_grad_(true), src:detach():requires_grad_(true)
                 local y = a[name](a, 1, index, b)

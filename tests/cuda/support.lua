@@ -114,7 +114,7 @@ end
 
 ---- a call here and there ----
 
--- What f() gives: true and its results packed; or false and the message, without positions. An op that was queued fails later.
+-- The outcome of f(): true and its results packed; or false and the message, without positions. An op that was queued fails later.
 local function outcome(f)
     local ok, results = pcall(function()
         local list = table.pack(f())
@@ -133,7 +133,7 @@ end
 
 M.tolerance = {float64 = 1e-11, float32 = 2e-5, float16 = 4e-3, bfloat16 = 3e-2}
 
--- How near an element of that dtype has to be, the call being made on tensors of the dtypes in `seen`.
+-- The tolerance of an element of that dtype, the call being made on tensors of the dtypes in `seen`.
 local function nearness(dtype, seen)
     local eps = M.tolerance[dtype] or 0
     for coarse in pairs(seen) do
@@ -164,7 +164,7 @@ function M.agree(what, f, args, writes, layout, composite)
     local ok_there, got = outcome(function() return f(there) end)
     if not ok or not ok_there then
         if not ok and not ok_there and composite then return end
-        -- which of several bad values is found first is not said
+        -- the first of several bad values to be found is not specified
         local function say(fine, result) return fine and "no error" or (result:gsub(", got .*$", "")) end
         assert.are.equal(say(ok, want), say(ok_there, got), what)
         return

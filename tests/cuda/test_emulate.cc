@@ -92,7 +92,7 @@ __global__ void sum_shared(int *out, bool waits)
     for (int i = 0; i < 64; i++) *out += values[i];
 }
 
-/* What a warp wrote is read by its other lanes after they met; then each writes again what others have read. */
+/* Lanes read what others wrote after they met; then each writes again what others have read. */
 __global__ void pass_on(int *out, bool meets)
 {
     __shared__ int values[32];
@@ -334,7 +334,7 @@ static void test_host_touches_device_memory(void)
     cudaFreeAsync(x, stream);
 }
 
-/* What only a build sees that looks at each access. */
+/* Errors that only a build finds that checks each access. */
 static void test_accesses(void)
 {
     int *out = device_array<int>(64), host = 0;
@@ -428,7 +428,7 @@ static void test_order(void)
     CHECK((wrong_results(false) > 0) == deferred);
 }
 
-/* What is captured runs at each launch, with the arguments it had. */
+/* Captured work runs at each launch, with the arguments it had. */
 static void test_graphs(void)
 {
     int *x = device_array<int>(1), host = -1;

@@ -1,20 +1,20 @@
 /*
-** emulate.h -- what the plug-in's sources use of CUDA, run on the CPU by g++.
+** emulate.h -- the part of CUDA that the plug-in's sources use, run on the CPU by g++.
 **
 ** Types and declarations of the runtime are the toolkit's own headers; emulate_*.cc define the functions. The blocks of
 ** a launch run one after the other, so a static array is a block's shared memory. A thread runs until it waits for
 ** others and only then becomes a fiber: kernels without barriers cost a function call per thread. Every other block
-** runs its threads in reverse order, half of the launches their blocks, so that what only works in one order is seen.
+** runs its threads in reverse order, half of the launches their blocks, so that dependence on one order is found.
 **
-** What a GPU would punish, or not even notice, ends the process with a message that names the launch: a barrier that
-** some threads never reach, lanes that wait for others than those that wait for them, memory that is touched beyond its
-** end, after it was freed or, if it is the GPU's, by the host. A build with CONFIG=checked looks at each access of
-** kernels, too (emulate_check.cc).
+** Errors that a GPU would punish, or not even notice, end the process with a message that names the launch: a barrier
+** that some threads never reach, lanes that wait for others than those that wait for them, memory that is touched
+** beyond its end, after it was freed or, if it is the GPU's, by the host. A build with CONFIG=checked looks at each
+** access of kernels, too (emulate_check.cc).
 **
 ** FLOW_CUDA_EMULATED=deferred: launches, copies and events wait in the queue of their stream and are executed at random
 ** moments (FLOW_CUDA_EMULATED_SEED) that respect only streams and events. Without it they are executed at once.
-** FLOW_CUDA_EMULATED_DEVICES (2) is how many GPUs there seem to be, FLOW_CUDA_EMULATED_BYTES the memory of each (4
-** GiB), FLOW_CUDA_EMULATED_COMPUTE (80) their compute capability: what they have of shared memory.
+** FLOW_CUDA_EMULATED_DEVICES (2) is the number of GPUs, FLOW_CUDA_EMULATED_BYTES the memory of each (4
+** GiB), FLOW_CUDA_EMULATED_COMPUTE (80) their compute capability, which decides the size of shared memory.
 */
 #ifndef FL_EMULATE_H
 #define FL_EMULATE_H

@@ -102,7 +102,7 @@ static void begin_next(void)
     block.alive[number_of(self) / 32] &= ~(1u << number_of(self) % 32);
 }
 
-/* What a fiber does: begins threads as long as there are any, then waits in `spare` to be used again. A thread that
+/* The body of a fiber: begins threads as long as there are any, then waits in `spare` to be used again. A thread that
 ** stopped ends here too, maybe long after others have begun. */
 void fl_emulated_fiber_main(void)
 {

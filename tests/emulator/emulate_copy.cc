@@ -181,7 +181,7 @@ cudaError_t cudaMemcpyAsync(void *out, const void *in, size_t bytes, cudaMemcpyK
     return cudaSuccess;
 }
 
-/* Which GPU a block is on must be said right. */
+/* Fails unless the caller names the GPUs of both blocks correctly. */
 cudaError_t cudaMemcpyPeerAsync(void *out, int to, const void *in, int from, size_t bytes, cudaStream_t s)
 {
     LOCKED;

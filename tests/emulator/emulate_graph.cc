@@ -75,7 +75,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsign
     return cudaSuccess;
 }
 
-/* Which nodes there are stays; their arguments may change. */
+/* The nodes must be the same; their arguments may change. */
 cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *)
 {
     LOCKED;
@@ -101,7 +101,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
     return cudaSuccess;
 }
 
-/* What was launched goes on. */
+/* Launches under way go on. */
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     delete exec;

@@ -102,7 +102,7 @@ void fl_emulated_memory_explain(const void *at)
     }
 }
 
-/* What is no business of the emulation happens again, with the handler that was there before. */
+/* Explains a fault of device memory; then the access faults again, with the handler that was there before. */
 static void on_fault(int number, siginfo_t *info, void *)
 {
     fl_emulated_memory_explain(info->si_addr);

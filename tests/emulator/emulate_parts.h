@@ -7,7 +7,7 @@
 ** with their access rights; emulate_check.cc checks each access of a kernel, where the plug-in was compiled for that.
 **
 ** One lock guards everything: kernels, copies and calls of the runtime run one at a time, whichever thread makes them.
-** What breaks CUDA's rules in a way that a GPU would not report (a barrier that not all threads reach, a copy across
+** A breach of CUDA's rules that a GPU would not report (a barrier that not all threads reach, a copy across
 ** the end of a block or from the wrong side) ends the process with a message: it is a defect of the plug-in.
 */
 #ifndef FL_EMULATE_PARTS_H
@@ -22,7 +22,7 @@
 #include <ucontext.h>
 #endif
 
-/* What lives until the end lives longer than static objects: others end later. */
+/* An object that is never destroyed: static objects of others end later. */
 template<typename T>
 static inline T &fl_emulated_immortal(void)
 {
@@ -36,7 +36,7 @@ extern std::recursive_mutex &fl_emulated_lock;
 /* A defect of the plug-in: says it and ends the process. */
 void __attribute__((noreturn, format(printf, 1, 2))) fl_emulated_broken(const char *format, ...);
 
-/* Where the running kernel is: "here.cu:7: block (0, 0, 0), thread 5"; when none runs, which was launched last. */
+/* The place of the running kernel: "here.cu:7: block (0, 0, 0), thread 5"; when none runs, the last launch. */
 void fl_emulated_place(char *text, size_t size);
 
 /* ---- devices and errors ---- */
@@ -113,7 +113,7 @@ struct CUstream_st : fl_emulated_stream {
     int device;
     std::deque<fl_emulated_item> queue;
     uint64_t issued, done;
-    cudaGraph_t captured; /* what is issued goes there; NULL: it runs */
+    cudaGraph_t captured; /* receives what is issued; NULL: it runs */
 };
 
 /* The stream, which must not be the default one. `what` names the caller. */
@@ -122,7 +122,7 @@ CUstream_st *fl_emulated_stream_of(cudaStream_t s, const char *what);
 void fl_emulated_issue(CUstream_st *s, std::function<void()> run, CUstream_st *after = NULL, uint64_t position = 0,
                        std::function<bool()> ready = nullptr);
 
-/* What is issued to a captured stream. */
+/* Adds work to a captured stream. */
 void fl_emulated_capture(CUstream_st *s, std::function<void()> run);
 
 /* Ends the process: where the stream is captured; where CUDA forbids the call because this thread captures. */
@@ -168,7 +168,7 @@ class fl_emulated_rights
 
 /* ---- accesses of kernels ---- */
 
-/* Where threadIdx and the like are. */
+/* The section of threadIdx and the like. */
 #define FL_EMULATED_PLACE __attribute__((section("fl_emulated_place")))
 extern const char __start_fl_emulated_place[] __attribute__((visibility("hidden")));
 extern const char __stop_fl_emulated_place[] __attribute__((visibility("hidden")));
@@ -188,7 +188,7 @@ extern fl_emulated_now fl_emulated_running;
 /* True while this thread runs a kernel's code, not the emulation's or the host's. */
 extern thread_local bool fl_emulated_in_kernel __attribute__((tls_model("initial-exec")));
 
-/* What the emulation touches in place of the kernel. */
+/* Checks an access that the emulation makes in place of the kernel. */
 void fl_emulated_access(const void *p, size_t size, bool writes);
 
 /* A block is gone: nothing is known of its addresses any more. */

@@ -184,7 +184,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
     return cudaSuccess;
 }
 
-/* Who asks again and again is answered some time. */
+/* Repeated queries get a positive answer some time. */
 cudaError_t cudaStreamQuery(cudaStream_t s)
 {
     LOCKED;
@@ -238,7 +238,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
 
 cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(out, 0); }
 
-/* What is queued may still note its time in it. */
+/* Queued work may still note its time in it. */
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
     LOCKED;

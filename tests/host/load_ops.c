@@ -4,7 +4,7 @@
 #include <flow.h>
 #include <stdio.h>
 
-/* What is wrong with the file, if anything. */
+/* Prints the error of the file, or a signature. */
 static void show(const char *path) { printf("%s\n", flow_load_ops(path) ? flow_error() : flow_signature("rms")); }
 
 int main(int argc, char **argv)

@@ -17,7 +17,7 @@
 
 /* ---- states ---- */
 
-static lua_State *other; /* what call_other(code) runs in */
+static lua_State *other; /* the state of call_other(code) */
 
 /* call_other(code) -> what the code gives, as a text, or its error message */
 static int call_other(lua_State *L)
@@ -41,7 +41,7 @@ static lua_State *opened(lua_State *L)
 
 static lua_State *state_new(void) { return opened(luaL_newstate()); }
 
-/* What the code returns, as a text; its error message. */
+/* The result of the code, as a text; its error message. */
 static const char *run(lua_State *L, const char *code)
 {
     lua_settop(L, 0);

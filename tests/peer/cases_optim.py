@@ -86,7 +86,7 @@ for way in BOTH:
 for name in ("SGD", "AdamW", "RMSprop", "Adagrad", "RAdam"):
     add(name, shapes=((3, 4),), lr=0.1, dtypes=(torch.bfloat16, torch.float16), tolerance=3.0)
 
-# Where a sum is at a tie of bfloat16 the order of adding decides: one unit of it moves the next products.
+# If a sum is at a tie of bfloat16 the order of adding decides: one unit of it moves the next products.
 for adjust in (None, "original", "match_rms_adamw", "spectral_unclamped"):
     add("Muon", shapes=((6, 4), (4, 6), (5, 5), (1, 3)), lr=0.1, adjust_lr_fn=adjust, dtypes=(torch.float32,),
         tolerance=MUON)

@@ -23,7 +23,7 @@ local function inputs_at(program, call, is_global)
     return values
 end
 
--- Which inputs the function reaches by itself: copies of the values that each call has are put there.
+-- True for inputs that the function reaches by itself: copies of the values that each call has are put there.
 local function is_bound(program, i)
     return program.inputs[i].spec.grad or hash(program.number, i, 5) % 4 == 0
 end
@@ -139,7 +139,7 @@ local function bits(t)
     return table.concat(text, " ")
 end
 
--- What a call gives and leaves, as a list of texts.
+-- The results of a call, and the values that it leaves, as a list of texts.
 local function outcome(program, f, bound, values, seed)
     local given, list = {}, {}
     for i, t in ipairs(values) do
@@ -150,7 +150,7 @@ local function outcome(program, f, bound, values, seed)
     local ok, results = pcall(f, table.unpack(given))
     local read, message = ok, results
     if ok then
-        read, message = pcall(function() -- what is queued fails here
+        read, message = pcall(function() -- queued errors are raised here
             for _, t in ipairs(results) do list[#list + 1] = bits(t) end
             for i, t in ipairs(given) do list[#list + 1] = "argument " .. i .. " " .. bits(t) end
             for i, t in pairs(bound) do

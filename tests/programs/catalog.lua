@@ -29,6 +29,6 @@ end
 return {
     usable = usable,                       -- ops with samples
     elementwise = elementwise,             -- of these, elementwise ones that only read
-    elementwise_arity = elementwise_arity, -- how many tensors one takes, by its name
+    elementwise_arity = elementwise_arity, -- number of tensors that one takes, by its name
     callee = callee,                       -- the text that names an op in a line
 }

@@ -216,7 +216,7 @@ local function extreme(kind, a, b)
     return kind == "P(max)" and flow.minimum(a, b) or flow.maximum(a, b)
 end
 
--- What the rank at these coordinates holds of t along hierarchy axis k and the ones after it.
+-- The part of t on the rank at these coordinates, along hierarchy axis k and the ones after it.
 local function part_of(spec, place, t, k, path)
     if k > #place.hierarchy then return t end
     local sbp, n, c = spec.sbp[k], place.hierarchy[k], place.coords[k]

@@ -121,7 +121,7 @@ function kinds.view(d)
     return d:emit(("%s:%s(%s)"):format(name, op, arguments), d.place[name], {op = op})
 end
 
--- Whether std has a slope everywhere along an axis, or over all of t: none where elements are equal, and rounding decides.
+-- True if std has a slope everywhere along an axis, or over all of t: none where elements are equal, and rounding decides.
 local function differs(t, axis)
     if not t:is_floating_point() then return true end
     local v = (axis and t:var(axis) or t:var()):detach()

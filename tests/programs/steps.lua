@@ -60,8 +60,7 @@ local function new_net()
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 4))
 end
 
--- What the script has, and step(x, y), which reaches all of it by itself. reads: it reads the loss, which decides what it
--- does.
+-- The state of the script, and step(x, y), which reaches all of it by itself. reads: it reads the loss, which decides its control flow.
 local function new_script(draw, reads)
     local net = new_net()
     local optimizer = new_optimizer(draw, net:parameters())
@@ -284,7 +283,7 @@ local function message_of(err)
     return (text:gsub("^step: ", ""))
 end
 
--- What each call gave and left; what was changed before it.
+-- The results of each call and the state after it; the changes before it.
 local function run(seed, number, captures)
     local draw, reads = source(seed, number), number % 4 == 0
     flow.manual_seed(hash(seed, number) % 1000)

@@ -11,7 +11,7 @@ local writers = {"add_", "mul_", "sub_", "div_", "copy_", "fill_", "zero_", "rel
     "scatter_", "assign", "assign", "assign", "bernoulli", "index_put_", "index_write_", "scatter_write_", "index_add_", "index_copy_", "index_fill_",
     "put_", "masked_scatter_", "scatter_reduce_", "filled"}
 
--- What fills a tensor with random numbers.
+-- Methods that fill a tensor with random numbers.
 local fills = {"uniform_()", "normal_()", "cauchy_()", "exponential_()", "log_normal_()", "geometric_(0.3)", "bernoulli_()", "random_(-5, 5)", "random_(100)"}
 
 -- The arguments of an op in place that is given positions, after x; nil where there are none.
@@ -57,7 +57,7 @@ function kinds.write(d)
         local name = chance(40) and d:shaped(shape, dtype, place)
         if not name then return d:fresh_input(shape, dtype, place) end
         for _, sharing in ipairs(d:sharing(base)) do
-            if sharing == name then return name .. ":clone()" end -- what is written would be read or not, as the parts lie
+            if sharing == name then return name .. ":clone()" end -- the parts would decide if it is read first
         end
         return name
     end
@@ -200,7 +200,7 @@ function kinds.step(d)
     d:emit(text, place, {op = op, statement = true, writes = writes, touched = writes})
 end
 
--- What an empty tensor holds is undefined until it is written.
+-- The values of an empty tensor are undefined until it is written.
 function kinds.empty(d)
     if chance(50) then
         local name = d:any()

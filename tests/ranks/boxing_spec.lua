@@ -123,7 +123,7 @@ describe("the parts of a sum are added up in one order,", function()
         return t
     end
 
-    -- What the rank at a position contributes: of all of the tensor, numbers of its own along every partial axis.
+    -- The contribution of the rank at a position: of all of the tensor, numbers of its own along every partial axis.
     local function part(place, nd_sbp, position, dtype)
         local coords, id = ranks.coords(place, position), 0
         for k, sbp in ipairs(nd_sbp) do id = id * 8 + (sbp == "P" and coords[k] or 0) end

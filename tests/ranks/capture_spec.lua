@@ -202,7 +202,7 @@ describe("captured boxing", function()
 end)
 
 describe("captured layers that are stored in parts", function()
-    -- What a replay of a forward pass does, a letter each: g gathers, k computes.
+    -- The order of a replay of a forward pass, a letter each: g gathers, k computes.
     local function order(width, count, drop)
         local layers = {}
         for _ = 1, count do

@@ -15,7 +15,7 @@ local function path(name) return folder .. "/" .. name end
 -- Temporary files that are left.
 local function litter() return process.output(("ls %s | grep -c '[.]tmp$'"):format(folder)):match "%d+" end
 
--- What f(...) fails with, without the position.
+-- The message of f(...), without the position.
 local function message_of(f, ...)
     local ok, message = pcall(f, ...)
     assert.is_false(ok)
@@ -257,7 +257,7 @@ describe("where the tensors of a file go", function()
     end)
 end)
 
--- What takes several ranks; what starts jobs of its own takes that no job runs around it.
+-- Tests for several ranks; tests that start jobs of their own, which no job may run around.
 local function several(name, f) if ranks.world > 1 then it(name, f) end end
 local function alone(name, f) if ranks.world == 1 then it(name, f) end end
 local function alone_with_mpirun(name, f)
@@ -278,7 +278,7 @@ describe("when one rank fails", function()
     local prefix = ("rank %d: "):format(last)
     local function big() return {w = flow.ones({64 * ranks.world, 256}, {placement = everywhere, sbp = "S(0)"})} end
 
-    -- what rank 0 saves, what the last rank does, how both are named
+    -- the arguments of rank 0, those of the last rank, the words for both
     local x = flow.ones(2)
     local different = {
         {{x = x, note = "a"}, {x = x, note = "b"}, [['note' = "a"]], [['note' = "b"]]},

@@ -5,7 +5,7 @@ local data = flow.data
 
 local everywhere = flow.placement.all "cpu"
 
--- What all ranks gathered must be what rank 0 gathered.
+-- All ranks must have gathered the same as rank 0.
 local function same_everywhere(list)
     local all = ranks.share({list})
     for r = 2, ranks.world do assert.are.same(all[1][1], all[r][1]) end

@@ -162,7 +162,7 @@ end)
 describe("gradients at ties and corners", function()
     local values = {{2, 2, 1}, {2, 0, 2}, {0, 2, 0}, {1, 1, 1}, {2, -2, -2}, {0, 0, 0}, {2, 2, 1}}
 
-    -- What f's result, weighted, gives x: in this SBP, and as a local tensor.
+    -- The gradient of x from f's result, weighted: in this SBP, and as a local tensor.
     local function gradient(f, x)
         x.requires_grad = true
         local y = f(x)

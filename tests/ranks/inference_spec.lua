@@ -117,7 +117,7 @@ describe("without gathering:", function()
     local weight = flow.randn(classes, 4)
     local ids = flow.randint(0, classes, {5, 3})
 
-    -- What moved: "all-reduce 24, all-to-all 48", and the sum.
+    -- The bytes moved: "all-reduce 24, all-to-all 48", and the sum.
     local function moved(report)
         local texts, bytes, gathers = {}, 0, 0
         for i, step in ipairs(report.collectives) do

@@ -11,7 +11,7 @@ local all = flow.placement.all "cpu"
 
 local function full(shape, x, dtype) return flow.full(shape, x, {dtype = dtype or "float32"}) end
 
--- What a key holds, which is the same number everywhere; `nothing` where there are no elements.
+-- The value of a key, which is the same number everywhere; `nothing` if there are no elements.
 local function value_of(kv, key, shape, dtype, nothing)
     local out = full(shape, -77, dtype)
     kv:pull(key, out)

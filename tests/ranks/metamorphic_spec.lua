@@ -21,7 +21,7 @@ end
 -- A program is a list of steps {text, f, arguments}: f takes the tensors at those positions (inputs first, then the
 -- results so far) and gives the next. It is drawn with shapes alone, so that all runs of it are the same.
 
--- What a step can be: draws from the nodes {shape, ...} so far, gives text, f, positions, shape; nil: does not fit.
+-- The kinds of steps: draws from the nodes {shape, ...} so far, gives text, f, positions, shape; nil: does not fit.
 local steps = {}
 
 local function any(r, nodes, fits)

@@ -46,7 +46,7 @@ describe("a part that is missing on one rank", function()
                 check_missing(partial:to_global{sbp = "S(0)"}, "reduce-scatter")
                 check_missing(partial:to_global{sbp = "S(0)"}:to_global{sbp = "S(1)"}:to_global{sbp = "B"}, "one after another")
             end)
-            flow.sync()     -- what was met is not reported again
+            flow.sync()     -- an error that was raised is not reported again
         end)
 
         it(("of %d numbers is reported by flow.sync where no other call raises it"):format(n), function()

@@ -3,7 +3,7 @@
 local flow = require "flow"
 local ranks = require "tests.ranks.support"
 
--- What f prints on this rank.
+-- The output of f on this rank.
 local function printed(f)
     local lines, real = {}, print
     _G.print = function(...)

@@ -219,7 +219,7 @@ describe("a rank that carries out boxings in another order", function()
         local g, x = flow.capture(f), parts(all, "S(0)")()
         g(x)
         local results = {pcall(rank == 0 and f or g, x)}
-        for i = 2, results[1] and 3 or 2 do -- where they wait in a queue, both are read
+        for i = 2, results[1] and 3 or 2 do -- both are read if they wait in a queue
             local ok, message = pcall(function() return results[1] and results[i]:sum():item() or error(results[2], 0) end)
             assert.is_false(ok)
             assert.is_truthy(tostring(message):find("different programs", 1, true), message)

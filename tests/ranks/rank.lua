@@ -1,5 +1,5 @@
--- rank.lua FOLDER SPEC -- runs one spec file on this rank; every rank of the job does the same. What happens is written to
--- FOLDER/rank.R, line by line, and read by tally.lua when the job has ended, however it ended:
+-- rank.lua FOLDER SPEC -- runs one spec file on this rank; every rank of the job does the same. The events are written
+-- to FOLDER/rank.R, line by line, and read by tally.lua when the job has ended, however it ended:
 --
 --     start <name>            an `it` begins
 --     end <status> <message>  it is over on this rank
@@ -34,7 +34,7 @@ local function stop(message)
     os.exit(1)
 end
 
--- How many `it`s rank r has finished.
+-- The number of `it`s that rank r has finished.
 local function finished(r)
     local file = io.open(("%s/rank.%d"):format(folder, r))
     local n = 0
@@ -101,7 +101,7 @@ local function report(options)
         end
         ended = ended + 1
         note("end", status, problem or "")
-        flow.manual_seed(ended)     -- what a rank that failed has not drawn
+        flow.manual_seed(ended)     -- numbers that a failed rank has not drawn
         if count > 1 then meet(status == "failure" or status == "error") end
         return nil, true
     end

@@ -19,7 +19,7 @@ function Block:forward(x)
     return x + self.dropout(self.mlp(self.norm2(x)))
 end
 
--- What these options and SBPs train to: losses, a parameter, and the next random numbers.
+-- The results of training with these options and SBPs: losses, a parameter, and the next random numbers.
 local function train(call, options, sbp, extra)
     flow.manual_seed(4)
     local net = nn.ModuleList()

@@ -146,7 +146,7 @@ local function partial(kind, v, dtype, coord, parts, path, element)
     return clamp(kind == "P(max)" and v - distance or v + distance, dtype)
 end
 
--- What the rank at `position` holds: {start, size, ids, values}; ids count the elements of the whole.
+-- The part of the rank at `position`: {start, size, ids, values}; ids count the elements of the whole.
 function M.part(whole, place, nd_sbp, position)
     local coords = M.coords(place, position)
     local ndim = #whole.shape

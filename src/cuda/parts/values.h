@@ -178,7 +178,7 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) fl_pack {
     T at[N];
 };
 
-/* What moves that many bytes at once, and computes nothing. */
+/* A word of that many bytes, for moves. */
 template<int BYTES>
 struct fl_words {
     typedef uint4 type;

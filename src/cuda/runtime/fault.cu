@@ -1,12 +1,12 @@
 /*
-** fault.cu -- what kernels find wrong in their data: an index out of range, a label that is none.
+** fault.cu -- errors that kernels find in their data: an index out of range, a label that is none.
 **
 ** A kernel that may find something gets a record in its device's memory and a flag in pinned memory, which host and GPU
 ** share. The engine runs a late check when the op is complete. The record is read only if the flag is set.
 **
-** What a record is before anything is reported also lies in pinned memory: from there cudaMemcpy returns when the
-** record is written. From pageable memory it may return before, and no queue waits for it.
-** Kernels of a graph have records of the graph: graph_fault.cu.
+** The initial record also lies in pinned memory: from there cudaMemcpy returns when the record is written. From
+** pageable memory it may return before, and no queue waits for it. Kernels of a graph have records of the graph:
+** graph_fault.cu.
 */
 #include "runtime.h"
 

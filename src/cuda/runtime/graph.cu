@@ -8,8 +8,8 @@
 ** Numbers that are others at every launch (fresh.h) lie in one more block of the graph. A kernel before each launch has
 ** them as its parameters and stores them there: nothing on the host has to stay until it has run.
 **
-** Kernels may report errors in their data, a few in one graph: graph_fault.cu. What cannot be part of a graph refuses
-** to be recorded: copies through host memory (copy.cu), libraries that wait for the stream.
+** Kernels may report errors in their data, a few in one graph: graph_fault.cu. Operations that cannot be part of a
+** graph fail to be recorded: copies through host memory (copy.cu), libraries that wait for the stream.
 */
 #include "cuda/parts/fresh.h"
 #include "runtime.h"

@@ -14,7 +14,7 @@
 
 enum { REPORTS = FL_GRAPH_REPORTS };
 
-/* What a kernel has reported in one launch, as in fl_cuda_fault. */
+/* The report of a kernel in one launch, as in fl_cuda_fault. */
 struct fl_cuda_reported {
     long long a, b;
 };

@@ -97,7 +97,7 @@ void *fl_kernel_cache_read(size_t *bytes, const char *text)
     if (file < 0) return NULL;
     char *data = read_whole(&whole, file);
     bool right = data && is_right(data, whole, text);
-    if (right) futimens(file, NULL); /* what was used last is kept longest */
+    if (right) futimens(file, NULL); /* the most recently used files are kept */
     close(file);
     if (!right) {
         free(data);

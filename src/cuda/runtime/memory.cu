@@ -2,12 +2,12 @@
 ** memory.cu -- device memory in the order of the queues, and pinned host memory.
 **
 ** Memory comes from the driver's pool by cudaMallocAsync on the compute queue. Blocks up to 1 MiB are kept in size
-** classes (8 per doubling) when they are released: who takes one next issues to the same queue, so its ops come after
-** those of the last owner, and taking costs no call of the driver. What exceeds that, the driver's pool keeps, until
+** classes (8 per doubling) when they are released: the next owner issues to the same queue, so its ops come after those
+** of the last owner, and an allocation costs no call of the driver. Larger blocks are kept by the driver's pool, until
 ** memory is short.
 **
-** What another queue uses first, a copy in, is taken on that queue, and goes back in the order of the compute queue as
-** all else: so copies do not wait for what is being computed. The pool gives them only memory whose last use is
+** Memory that another queue uses first, for a copy in, is allocated on that queue, and released in the order of the
+** compute queue like all else: so copies do not wait for kernels. The pool gives them only memory whose last use is
 ** complete, or behind an event that they follow anyway; it adds no wait of its own.
 */
 #include "runtime.h"

@@ -231,7 +231,7 @@ void fl_nccl_await(cudaStream_t stream, cudaEvent_t event)
 
 /* ---- joining ---- */
 
-/* What members show each other. */
+/* The message that members exchange before they join. */
 typedef struct handshake {
     int version;
     char gpu[16], bus[16], host[40]; /* the same for all processes that use this GPU; host: this start of the machine */

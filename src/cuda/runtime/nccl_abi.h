@@ -41,7 +41,7 @@ typedef struct fl_nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking; /* 0: calls return at once; their result is queried later */
-    int unset;    /* what fills the struct is read as a field of later versions */
+    int unset;    /* fills bytes that later versions read as a field */
 } fl_nccl_config;
 #define FL_NCCL_CONFIG                                        \
     {                                                         \

@@ -108,7 +108,7 @@ fl_status fl_cuda_graph_fault(fl_cuda_fault **device, fl_cuda_word *word, const 
 
 /* ---- faults of graphs ---- */
 
-/* How what a kernel has found is worded. */
+/* The text of a kernel's error. */
 typedef struct fl_cuda_wording {
     fl_cuda_word *word;
     unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));

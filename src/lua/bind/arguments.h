@@ -24,7 +24,7 @@ bool fl_lua_names_device(const char *word);
 /* List of at most `limit` whole numbers; returns their count. */
 int fl_lua_check_list(lua_State *L, int index, int64_t *out, int limit, const char *who, const char *name);
 
-/* What a field of the table at index is as a condition. */
+/* The field of the table at index as a condition: nil and false are false. */
 bool fl_lua_flag(lua_State *L, int index, const char *name);
 
 /* A function, or what is called like one: a module, a class, a captured function. (The __call of a tensor only words an
@@ -61,7 +61,7 @@ void fl_lua_refuse_bare_option(lua_State *L, int index, const char *who);
 void fl_lua_read_options(lua_State *L, fl_lua_options *options, int index, int ndim, const char *who);
 /* Checks that they fit together and puts them into attrs. */
 void fl_lua_apply_options(lua_State *L, fl_attrs *attrs, const fl_lua_options *options, const char *who);
-/* Where they name neither a device nor a placement and an sbp: the device of flow.with_device. */
+/* Options that name neither a device nor a placement and an sbp get the device of flow.with_device. */
 void fl_lua_complete_options(fl_lua_options *options);
 /* That of flow.with_device, NULL: none, tensors are made on this rank's CPU. */
 FL_OWN extern const fl_placement *fl_lua_device;

@@ -55,7 +55,7 @@ fl_array *fl_lua_share_array(lua_State *L, int index, const fl_shape *shape)
     a->data = base->data;
     a->writable = base->writable;
     a->root = base->root;
-    lua_pushvalue(L, index); /* which keeps the root */
+    lua_pushvalue(L, index); /* keeps the root */
     lua_setiuservalue(L, -2, 1);
     return a;
 }

@@ -19,7 +19,7 @@ typedef struct fl_array {
     int64_t numel;
     fl_shape shape;
     bool writable;
-    bool over;             /* what was lent was taken back */
+    bool over;             /* the memory was taken back */
     struct fl_array *root; /* whose memory it is: itself, or the array that user value 1 keeps */
 } fl_array;
 

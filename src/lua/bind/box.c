@@ -1,8 +1,8 @@
 /*
 ** box.c -- tensors as Lua values: 16-byte userdata that own one reference.
 **
-** A box is known by its size and a magic number, which costs a third of luaL_checkudata. Who frees
-** the tensor when Lua drops its box: the heap (heap.c), or __gc in a state that is not ours.
+** A box is recognised by its size and a magic number, which costs a third of luaL_checkudata. When Lua drops a box, the
+** heap (heap.c) frees the tensor, or __gc in a state that is not ours.
 */
 #include "errors.h"
 #include "tensors.h"

@@ -23,7 +23,7 @@ enum {
 
 typedef enum fl_arg_kind { FL_ARG_CONSTANT, FL_ARG_TENSOR, FL_ARG_WHOLE, FL_ARG_REAL } fl_arg_kind;
 
-/* What one argument must be. */
+/* The requirements of one argument. */
 typedef struct fl_captured_arg {
     fl_arg_kind kind;
     const fl_meta *meta; /* owned; of a tensor */
@@ -63,7 +63,7 @@ typedef struct fl_captured {
 /* The metatable of a version before it has its place. */
 #define FL_CAPTURED_VERSION_TYPE "flow.captured.version"
 
-/* How often a field of a module was changed. */
+/* Number of changes of fields of modules. */
 FL_OWN extern int64_t fl_captured_changes;
 
 /* Of the argument at index. */

@@ -331,7 +331,7 @@ static void push_arguments(lua_State *L, struct recording *recording, int count)
     }
 }
 
-/* What the function wrote into its copies of the arguments goes back. */
+/* Copies the values that the function wrote into its copies of the arguments back to the arguments. */
 static fl_status write_back(struct recording *recording)
 {
     fl_captured_version *version = recording->version;
@@ -348,7 +348,7 @@ static fl_status write_back(struct recording *recording)
     return FL_OK;
 }
 
-/* What the function did with a copy, it did not do with the same memory that it reaches by itself. */
+/* Fails if a tensor that the function reaches by itself shares memory with an argument: it saw a copy. */
 static void check_memory(lua_State *L, struct recording *recording)
 {
     const int shared = fl_captured_shares(L, recording->version, recording->first);
@@ -449,8 +449,7 @@ static void watch_modules(lua_State *L, int modules, int upvalues)
     lua_pushnil(L);
     const bool any = lua_next(L, modules) != 0;
     lua_settop(L, top + 2);
-    if (!any || lua_getfield(L, -1, "watch") == LUA_TNIL)
-        lua_pushnil(L); /* where flow.nn was not loaded there is none */
+    if (!any || lua_getfield(L, -1, "watch") == LUA_TNIL) lua_pushnil(L); /* none without flow.nn */
     else {
         lua_pushvalue(L, modules);
         lua_call(L, 1, 2);
@@ -515,7 +514,7 @@ static bool end_recording(lua_State *L, fl_captured *captured, struct recording 
         captured->made_state = 0;
         return true;
     }
-    if (held && (makes_state || captured->made_state++ == 0)) return false; /* what later calls use */
+    if (held && (makes_state || captured->made_state++ == 0)) return false; /* state that later calls use */
     if (captured->strict) fl_lua_error(L, status);
     captured->splits = true;
     return false;

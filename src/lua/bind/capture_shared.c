@@ -1,11 +1,11 @@
 /*
 ** capture_shared.c -- calls of a captured function whose arguments lie in the memory of one another, or of a tensor
-** that the function reaches by itself. Where one of the two is written, Lua runs the function.
+** that the function reaches by itself. If one of the two is written, Lua runs the function.
 */
 #include "arguments.h"
 #include "capture.h"
 
-/* Whether two of the arguments are tensors with bytes in common. */
+/* True if two of the arguments are tensors with bytes in common. */
 bool fl_captured_overlap(lua_State *L, int first, int count)
 {
     for (int i = 0; i < count; i++) {

@@ -1,12 +1,12 @@
 /*
-** capture_upvalues.c -- the local variables that a captured function reaches: what they hold is part of what it does.
+** capture_upvalues.c -- the local variables that a captured function reaches: their values are part of its key.
 **
 ** Looked at are upvalues of the function and of the script's functions among them: numbers by their bits, all else by
-** identity. What the function itself has assigned while it was recorded comes from it, and is not looked at. Globals
-** and fields of tables cannot be told apart from what it does not read.
+** identity. Variables that the function itself has assigned while it was recorded are not looked at. Globals and fields
+** of tables are not looked at either: those that the function reads cannot be told from others.
 **
-** The list has, one function after the other: the function, how many upvalues it has, what each holds. Its length is at
-** 0.
+** The list has, one function after the other: the function, the number of its upvalues, the value of each. Its length
+** is at 0.
 */
 #include "capture.h"
 #include "errors.h"
@@ -128,7 +128,7 @@ static bool holds_same(lua_State *L, int list, lua_Integer at, int function, int
     return same;
 }
 
-/* Whether all hold what they held. settles: those that do not are looked at no more. */
+/* True if all variables have the recorded values. settles: those that do not are ignored from now on. */
 static bool look(lua_State *L, int list, bool settles)
 {
     const lua_Integer length = length_of(L, list);

@@ -18,7 +18,7 @@ static void *new_array(lua_State *L, size_t item, int count)
 }
 
 /* _io.save(path, names, tensors, metadata, failure) -> differs: every rank calls it. metadata is a list of key, value,
-** key, value ...; failure: what has gone wrong on this rank already, nil for nothing. Where the ranks' metadata differ
+** key, value ...; failure: the error of this rank so far, nil: none. If the ranks' metadata differ
 ** nothing is written, and all get the error. */
 static int io_save(lua_State *L)
 {

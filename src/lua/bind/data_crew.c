@@ -32,7 +32,7 @@ struct fl_crew {
     struct worker seats[]; /* one for each worker */
 };
 
-/* What scripts hold. User value 1: {generate, transform}; 2: lists of their arguments. */
+/* The object of scripts. User value 1: {generate, transform}; 2: lists of their arguments. */
 struct handle {
     fl_crew *crew;
 };

@@ -3,8 +3,8 @@
 **
 ** A crew has up to two functions: one that makes an item of its position (data.generate), one that changes an item
 ** (transform). Each worker runs them in a lua_State of its own, made when it has its first item; a crew without
-** workers runs them in the script's. What they draw depends on seed, epoch and position alone. A function that takes
-** memory ends soon after its batch is dropped; one that does not, when it returns.
+** workers runs them in the script's. Their random numbers depend on seed, epoch and position alone. A function that
+** allocates memory ends soon after its batch is dropped; one that does not, when it returns.
 */
 #ifndef FL_DATA_CREW_H
 #define FL_DATA_CREW_H

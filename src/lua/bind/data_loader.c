@@ -41,7 +41,7 @@ struct job {
     bool in_place; /* the columns are those of the dataset, of which items have the rows at their positions */
     bool waited;   /* the script's thread works on it, and Ctrl-C ends it */
     bool dropped;  /* atomic: nobody will take it */
-    bool scratch;  /* what the token's memory is */
+    bool scratch;  /* the token's memory may be overwritten */
     int column_count;
     fl_crew_column columns[];
 };

@@ -62,7 +62,7 @@ static const fl_row_field *alike(const fl_stack *stack, int k, int64_t i)
     return a->dtype == b->dtype && fl_shape_equal(&a->shape, &b->shape) ? b : NULL;
 }
 
-/* What becomes of field k; false: the items differ. */
+/* Plans the result of field k; false: the items differ. */
 static bool plan_field(fl_stack *stack, int k)
 {
     const fl_row_field *first = &stack->rows[0]->fields[k];

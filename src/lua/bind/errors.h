@@ -50,7 +50,7 @@ bool fl_lua_in_script(lua_State *L);
 
 /* ---- words that help (error.c) ---- */
 
-/* What a value is called in messages: "nil", "a tensor" is "tensor", tables are "table". */
+/* The name of a value's type in messages: "nil", "a tensor" is "tensor", tables are "table". */
 const char *fl_lua_type_name(lua_State *L, int index);
 
 /* Pushes "; a method is called with a colon: x:item()" when the running function was called as a field (x.item()), else
@@ -89,7 +89,7 @@ const char *fl_suggest_text(char *buffer, const fl_suggestion *suggestion);
 
 /* True when `name` is what PyTorch or NumPy call `word`. */
 bool fl_lua_is_renamed(const char *word, const char *name);
-/* What to write in place of a word that `place` does not have; "": there is nothing like it; NULL: not known. */
+/* The advice in place of a word that `place` does not have; "": there is nothing like it; NULL: not known. */
 const char *fl_lua_advice(const char *place, const char *word);
 /* Pushes both tables for the tests. */
 int fl_lua_push_ported(lua_State *L);

@@ -126,7 +126,7 @@ static bool was_noted(const fl_meta *from, const fl_meta *to)
     return false;
 }
 
-/* What the script called: the C function on top of Lua's stack. */
+/* The name of the C function on top of Lua's stack: the one that the script called. */
 static const char *caller(lua_State *L)
 {
     lua_Debug ar;
@@ -134,7 +134,7 @@ static const char *caller(lua_State *L)
     return ar.name;
 }
 
-/* Who watches besides: a planned script is counted. */
+/* A further observer: a planned script is counted. */
 static void (*other_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
 
 static void observe_boxing(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to)

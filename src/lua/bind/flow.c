@@ -225,7 +225,7 @@ static int flow_index(lua_State *L)
     return 1;
 }
 
-/* What flow_index finds. */
+/* The names that flow_index finds. */
 static int flow_names(lua_State *L)
 {
     lua_newtable(L);

@@ -1,7 +1,7 @@
 /*
 ** function.c -- flow._function: the tape's side of flow.autograd_function (function.lua).
 **
-** What backward needs again lies in the node, not in a table of Lua's: a result kept there would hold its own node, and
+** Values that backward needs lie in the node, not in a table of Lua's: a result kept there would hold its own node, and
 ** neither would ever be freed.
 */
 #include "arguments.h"

@@ -15,7 +15,7 @@
 
 typedef enum part_kind { PART_POSITION, PART_RANGE, PART_ALL, PART_REST, PART_NEW, PART_TENSOR } part_kind;
 
-/* What the key says about one axis. */
+/* The part of a key for one axis. */
 struct part {
     part_kind kind;
     int64_t position; /* PART_POSITION */
@@ -26,7 +26,7 @@ struct part {
 };
 
 struct parts {
-    int count, tensors; /* how many there are; how many are PART_TENSOR */
+    int count, tensors; /* number of parts; number of PART_TENSOR */
     struct part at[FL_MAX_NDIM + 1];
 };
 
@@ -273,7 +273,7 @@ static int rest_axes(lua_State *L, const struct parts *list, const fl_tensor *x)
     return x->meta->shape.ndim - used;
 }
 
-/* Makes views of positions and ranges. What tensors index comes later: their axes in the result so far are noted. */
+/* Makes views of positions and ranges. Tensors index later: their axes in the result so far are noted. */
 static void apply_parts(lua_State *L, fl_box *box, struct parts *list)
 {
     int axis = 0, rest = rest_axes(L, list, box->tensor);
@@ -430,7 +430,7 @@ static fl_tensor *push_list(lua_State *L, int index, const fl_tensor *x)
     return box->tensor;
 }
 
-/* What is assigned to elements of x. A list becomes a tensor where x is; it stays on the stack. */
+/* The value assigned to elements of x. A list becomes a tensor on x's device; it stays on the stack. */
 static fl_operand check_value(lua_State *L, int index, const fl_tensor *x)
 {
     fl_operand o = {FL_NUM_BOOL, {0}};

@@ -34,7 +34,7 @@ void fl_lua_change(fl_lua_instance *to)
     fl_lua_running = to;
 }
 
-/* What the running state does that would take ops of another one for its own; NULL: nothing. */
+/* The name of the running state's recording, which would take in ops of another state; NULL: none. */
 static const char *records(void)
 {
     if (fl_program_is_recording() || fl_pieces_is_running()) return "flow.capture";
@@ -164,7 +164,8 @@ enum {
     FULL_FROM = 16
 }; /* a full collection takes less than a tenth of computing so many times the bytes of Lua's heap */
 
-/* What nobody holds any more need not be computed. A young collection leaves what outlived two of them. */
+/* Collects deferred results without references, which need not be computed. A young collection leaves those that
+** outlived two of them. */
 static void collect_deferred_hook(int64_t bytes)
 {
     lua_State *L = fl_lua_current;
@@ -204,7 +205,7 @@ static void end_engine(void)
         fl_pool_stop();
         fl_team_stop();
     }
-    fl_engine_end(false); /* what was cancelled is no news for the next state */
+    fl_engine_end(false); /* cancelled work is no error of the next state */
 }
 
 /* The state is being closed. Its tensors may go later, its hooks are never called again. */

@@ -42,7 +42,7 @@ typedef struct fl_lua_turn {
     uintptr_t outer[FL_SETTINGS]; /* in force where it was resumed */
 } fl_lua_turn;
 
-/* What waits while another coroutine runs. */
+/* The state of a coroutine that waits while another one runs. */
 typedef struct fl_lua_waiting {
     fl_lua_turn turn;
     fl_lua_settings settings;     /* as they were */
@@ -85,7 +85,7 @@ static inline void fl_lua_enter(lua_State *L)
 /* The instance of L's state, made when there is none. */
 void fl_lua_instance_open(lua_State *L);
 
-/* Where functions of the instance can be called now; NULL: its state is closed. */
+/* The thread to call functions of the instance in; NULL: its state is closed. */
 lua_State *fl_lua_thread_of(fl_lua_instance *instance);
 fl_lua_instance *fl_lua_instance_ref(fl_lua_instance *instance);
 void fl_lua_instance_unref(fl_lua_instance *instance);

@@ -31,7 +31,7 @@ bool fl_lua_interrupt_asked(void) { return interrupted != 0; }
 
 bool fl_lua_interrupted(void) { return interrupted && (!fl_lua_pass_interrupt || milliseconds() - pressed > AGREE_MS); }
 
-/* What makes the hook run: a new line, a jump back; an instruction, for code that has no lines. */
+/* Events that run the hook: a new line, a jump back; an instruction, for code that has no lines. */
 enum { MOMENTS = LUA_MASKLINE | LUA_MASKCOUNT };
 
 /* Nothing is raised within a line, or as a C function is called: `local _ <close> = flow.no_grad()` is done as a whole,

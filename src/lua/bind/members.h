@@ -11,7 +11,7 @@
 
 int fl_lua_index(lua_State *L); /* index.c: x[key]; upvalues: metatable, methods */
 int fl_lua_newindex(lua_State *L);
-/* How messages name the way to iterate over a tensor. */
+/* Iteration over a tensor, in messages. */
 #define FL_ITERATION "for i, row in pairs(x) do ... end"
 
 /* A field lies in the method table as a light userdata that points here. */

@@ -7,7 +7,7 @@
 #include "state.h"
 #include "tensors.h"
 
-/* What messages are about: names in errors. */
+/* Names of messages, for errors. */
 static const char *const names[] = {"kvstore init",        "kvstore push",          "kvstore pull",   "kvstore barrier",
                                     "kvstore set_updater", "kvstore set_optimizer", "kvstore set_lr", "kvstore save",
                                     "kvstore load",        "kvstore close",         "answer",         NULL};

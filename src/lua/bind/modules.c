@@ -45,7 +45,7 @@ static const fl_lua_module *module_of(const char *name)
     return strncmp(name, "flow.", 5) == 0 ? fl_lua_module_find(name + 5) : NULL;
 }
 
-/* What require calls for an embedded module. There is one instance of each in a state, even for programs that empty
+/* The loader of embedded modules for require. There is one instance of each in a state, even for programs that empty
 ** package.loaded (busted does between files). */
 static int load_module(lua_State *L)
 {

@@ -86,7 +86,7 @@ static bool is_gradients(lua_State *L, int index)
     return lua_type(L, index) == LUA_TSTRING && strcmp(lua_tostring(L, index), "grad") == 0;
 }
 
-/* How many tensors there are in the list at index; with `nested`, entries may be lists themselves. */
+/* Counts the tensors in the list at index; with `nested`, entries may be lists themselves. */
 static int count_list(lua_State *L, int index, bool nested)
 {
     int n = (int)lua_rawlen(L, index), count = 0, last = 0;
@@ -253,7 +253,7 @@ static void read_named(lua_State *L, fl_lua_binding *binding, int index)
     }
 }
 
-/* How many arguments from `index` on are numbers. */
+/* Counts the numbers among the arguments from `index` on, up to the first other value. */
 static int count_numbers(lua_State *L, int index, int top)
 {
     int n = 0;

@@ -52,7 +52,7 @@ void fl_lua_push_op(lua_State *L, const fl_op *op, const char *name, bool in_pla
 void fl_lua_push_unary(lua_State *L, const fl_op *op);
 /* True if the first parameter is a tensor: then the op is a method. */
 bool fl_lua_tensor_first(const fl_op *op);
-/* What a function on the stack calls; NULL when it is no op. */
+/* The op that a function on the stack calls; NULL when it is no op. */
 const fl_lua_call *fl_lua_call_of(lua_State *L, int index);
 /* Pushes the op's signature as users read it: "where(cond, x|number, y|number)", without the marks of attributes. */
 const char *fl_lua_push_usage(lua_State *L, const fl_lua_call *call);

@@ -123,7 +123,7 @@ static void store(lua_State *L, int table, const char *name)
     else lua_pop(L, 2);
 }
 
-/* What messages call the op. */
+/* The name of the op in messages. */
 static const char *called_name(const fl_op *op)
 {
     const char *name = fl_lua_overload_of(op);

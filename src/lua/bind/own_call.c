@@ -114,7 +114,7 @@ static void take_spec(lua_State *L, fl_infer *infer, int result, int index)
     lua_pop(L, 2);
 }
 
-/* Where there is no infer: the operands broadcast. */
+/* The inference of ops without infer: the operands broadcast. */
 static fl_status infer_broadcast(fl_infer *infer)
 {
     fl_shape shape = {0, {0}};
@@ -231,8 +231,8 @@ static bool is_made(const struct forward *call, const fl_storage *storage)
     return false;
 }
 
-/* True if the memory of result i may be that of an operand, of another result or of what the script keeps. What is
-** recorded is held by the tape, too, so there the count of references says nothing. */
+/* True if the memory of result i may be that of an operand, of another result or of a tensor that the script keeps.
+** Recorded tensors are held by the tape, too, so there the count of references says nothing. */
 static bool is_shared(const struct forward *call, const fl_tensor *t, int i)
 {
     if (!t->storage) return false;

@@ -155,7 +155,7 @@ static void make_saving(lua_State *L, fl_formula *formula, const fl_op *op, int 
 int fl_own_set_gradients(lua_State *L)
 {
     const fl_op *op = fl_lua_call_of(L, 1)->op;
-    fl_formula *formula = (fl_formula *)op->formula; /* which own_op.c has allocated */
+    fl_formula *formula = (fl_formula *)op->formula; /* allocated by own_op.c */
     lua_settop(L, 3);
     fl_own_drop_gradients(formula);
     formula->gradients = read_gradients(L, 2);

@@ -32,13 +32,13 @@ const fl_placement *fl_lua_check_placement(lua_State *L, int index, const char *
     return *box;
 }
 
-/* What reading a nested list of ranks gathers; `ranks` is memory of a userdata on the stack. */
+/* The ranks of a nested list; `ranks` is memory of a userdata on the stack. */
 struct rank_list {
     int *ranks, count, capacity;
     int hierarchy[FL_MAX_HIERARCHY], ndim;
 };
 
-/* How many ranks the nested lists at `index` can name: as many as a regular grid with its first lists. */
+/* The most ranks that the nested lists at `index` can name: those of a regular grid with its first lists. */
 static int count_ranks(lua_State *L, int index, int limit)
 {
     int64_t count = 1, depth = 0;

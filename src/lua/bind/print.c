@@ -9,10 +9,10 @@
 ** whole tensor: whole numbers as 1.0, four decimals, or four with an exponent when magnitudes differ much.
 ** flow.set_printoptions changes these numbers, for all tensors of the process.
 **
-** A global tensor is printed whole, the same text on every rank, and of a summarised one only what is shown
-** moves between ranks. So tostring of a global tensor is a collective of the whole world, as item is: every
-** rank calls it. Where nothing can be communicated (the dry world, flow.on_rank, "@2" in the session) the part
-** of this rank is shown instead, and the text says so.
+** A global tensor is printed whole, the same text on every rank, and of a summarised one only the shown elements move
+** between ranks. So tostring of a global tensor is a collective of the whole world, as item is: every rank calls it. If
+** nothing can be communicated (the dry world, flow.on_rank, "@2" in the session) the part of this rank is shown
+** instead, and the text says so.
 **
 ** A tensor on the meta device is its last line alone: float32[2, 2] on meta, no values
 */
@@ -28,7 +28,7 @@ enum { NUMBER_TEXT = 384 }; /* DBL_MAX with the most decimals that set_printopti
 
 static struct {
     double threshold; /* more elements are summarised */
-    int64_t edge;     /* how many are shown at each end of an axis then */
+    int64_t edge;     /* number shown at each end of an axis then */
     int precision;    /* decimals */
     int line_width;   /* in characters */
     enum { EXPONENT_NEVER, EXPONENT_ALWAYS, EXPONENT_BY_VALUES } exponent;
@@ -42,7 +42,7 @@ struct printer {
     int ndim;
     bool summarise;
     bool packed;          /* t holds only the elements that are shown */
-    bool exponent, whole; /* how floats are written */
+    bool exponent, whole; /* the format of floats */
     int width;            /* of every number */
     luaL_Buffer *out;
 };
@@ -255,7 +255,7 @@ static void pack(const struct packing *packing, int axis, const char *from, char
     }
 }
 
-/* What adding leaves as it is: -0.0 of floats (0 would change -0.0), else 0. */
+/* Fills the tensor with the neutral element of sums: -0.0 of floats (adding 0 would change -0.0), else 0. */
 static void fill_neutral(fl_tensor *tensor, size_t item)
 {
     char *p = fl_tensor_data(tensor);
@@ -300,7 +300,7 @@ static fl_status pack_shown(fl_tensor **out, fl_tensor *tensor)
     return FL_OK;
 }
 
-/* What has to be on this rank to print t. */
+/* Brings the elements that are printed to this rank's host. */
 static fl_status fetch(fl_tensor **out, fl_tensor *tensor, bool packed)
 {
     fl_tensor *shown = NULL;
@@ -311,7 +311,7 @@ static fl_status fetch(fl_tensor **out, fl_tensor *tensor, bool packed)
     return status;
 }
 
-/* Which part of a global tensor was shown. */
+/* Adds the text that says which part of a global tensor was shown. */
 static void add_part(luaL_Buffer *buffer, const fl_meta *meta, const char *because)
 {
     char text[64];

@@ -3,7 +3,7 @@
 **
 ** It runs when the tensors it reads have their values and nothing uses those it writes any more; ops that use these
 ** wait for it. The core may not be called there, so it sees memory: flat arrays that it reads and writes by position or
-** as strings. What goes in and comes out is copied: the function as its bytecode, numbers, strings, booleans.
+** as strings. Arguments and results are copied: the function as its bytecode, numbers, strings, booleans.
 **
 ** A job lies in the bytes of a tensor, which the engine keeps until the task is over, whoever has dropped it.
 */
@@ -126,7 +126,7 @@ static fl_status in_worker(lua_CFunction f, void *context)
     return status;
 }
 
-/* On the lane. Where something that it reads is missing it does not run, and that error is the handle's. */
+/* Runs on the lane. If an operand is missing it does not call the function, and that error is the handle's. */
 static fl_status run_job(void *payload)
 {
     struct job *job = *(struct job **)payload;

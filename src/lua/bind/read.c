@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a value that is no whole number is called: "2.5", "nan", "string", "2^63 or more". */
+/* The text for a value that is no whole number: "2.5", "nan", "string", "2^63 or more". */
 static const char *describe(lua_State *L, int index)
 {
     double number = lua_tonumber(L, index);

@@ -1,9 +1,9 @@
 /*
 ** recompute.c -- flow.checkpoint: functions that backward calls again (core/autograd/recompute.h).
 **
-** What a function was called with is kept until no node needs it any more: tensors here, the rest in a table of the
+** The arguments of a function are kept until no node needs it any more: tensors here, the rest in a table of the
 ** registry. (Tensors there would lie in boxes that get old, and wait for a full collection.) A variable of the script
-** that the function reads may be assigned to before it runs again: where that is a tensor, this is an error.
+** that the function reads may be assigned to before it runs again: if that is a tensor, this is an error.
 */
 #include "arguments.h"
 #include "members.h"

@@ -44,7 +44,7 @@ void fl_lua_setting_set(int which, uintptr_t value)
     case FL_SETTING_AUTOCAST: fl_autocast_set(value); break;
     case FL_SETTING_DTYPE: fl_infer_set_default_dtype((fl_dtype)value); break;
     default:
-        fl_answer_read(); /* what is put off draws from the generator before; a failure is met where it is read */
+        fl_answer_read(); /* deferred draws use the generator before; a failure is raised at the next read */
         fl_generator_use((fl_generator *)value);
     }
 }
@@ -345,7 +345,7 @@ static int coroutine_wrap(lua_State *L)
     return 1;
 }
 
-/* What a coroutine that cannot be closed is doing; NULL when it can. */
+/* The status of a coroutine that cannot be closed; NULL when it can. */
 static const char *busy(lua_State *L, lua_State *co)
 {
     lua_Debug ar;
@@ -377,7 +377,7 @@ void fl_lua_open_scopes(lua_State *L)
         return;
     }
     lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, scope_name); /* which is found more quickly */
+    lua_rawsetp(L, LUA_REGISTRYINDEX, scope_name); /* is found more quickly */
     lua_pushcfunction(L, scope_close);
     lua_setfield(L, -2, "__close");
     fl_lua_set_object(L, "a scope (for local _ <close> = ...)");

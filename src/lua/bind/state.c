@@ -33,7 +33,7 @@ char **fl_lua_new_text(lua_State *L)
 
 /* ---- calls ---- */
 
-/* What a script must say before it uses these names. Lua's own message about them ends with (global 'name'). */
+/* The line that must come before a use of these names. Lua's own message about them ends with (global 'name'). */
 static const char *const requires[][2] = {
     {"flow", "local flow = require \"flow\""},
     {"torch", "local flow = require \"flow\""},

@@ -61,8 +61,8 @@ void fl_lua_open_box(lua_State *L);
 enum { FL_DEBT_STEP = 4 << 20 }; /* small, so that a loop's results come back to memory that is still in the caches */
 void fl_lua_collect_step(lua_State *L);
 /* Around a function whose values are not needed when it is over: no young collection in between, which would make its
-** temporaries old. What came before is collected first, but for results that live until the next function (at_once is
-** false: these would grow old by two collections); at_once: so are the temporaries, at the end. */
+** temporaries old. Older garbage is collected first, but for results that live until the next function (at_once is
+** false: these would grow old by two collections); at_once: the temporaries are collected too, at the end. */
 void fl_lua_begin_temporaries(lua_State *L);
 void fl_lua_end_temporaries(lua_State *L, bool at_once);
 /* A quick collection, of what is new. */

@@ -1,7 +1,7 @@
 /*
 ** trace.c -- flow._trace: ops as lists of Lua, as flow.trace notes them (trace_call.c calls them again).
 **
-** What is noted is passed to one Lua function, in a protected call: the core runs below it. A tensor with values that a
+** Each noted op is passed to one Lua function, in a protected call: the core runs below it. A tensor with values that a
 ** traced op reads gets a stand-in on the meta device, one for the whole trace.
 */
 #include "arguments.h"

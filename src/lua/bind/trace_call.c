@@ -126,9 +126,9 @@ static void check_options(lua_State *L, fl_attrs *attrs, const fl_lua_call *call
     if (fl_op_is_placed(op)) FL_CHECK(L, fl_place_check(attrs, op, call->name));
 }
 
-/* How a step calls its op. */
+/* The mode of a step's call. */
 struct mode {
-    bool in_place, no_grad, undraws; /* undraws: what it draws is put back */
+    bool in_place, no_grad, undraws; /* undraws: its draws are put back */
 };
 
 static fl_status dispatch(fl_tensor **out, fl_draw_note *note, const fl_lua_call *call, struct mode mode,

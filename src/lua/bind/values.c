@@ -70,7 +70,7 @@ fl_tensor *fl_lua_push_host(lua_State *L, const char *who)
     return box->tensor;
 }
 
-/* What a planned script reads where nothing was computed: NaN, 0 or false. */
+/* Pushes the value that a planned script reads if none was computed: NaN, 0 or false. */
 static void push_unknown(lua_State *L, fl_dtype dtype)
 {
     if (dtype == FL_BOOL) lua_pushboolean(L, false);
@@ -150,7 +150,7 @@ static int tensor_totable(lua_State *L)
 
 /* ---- making a tensor from a value ---- */
 
-/* What the first pass finds, and where it is. */
+/* The result of the first pass, and its place. */
 struct list_scan {
     fl_shape shape;
     int64_t at[FL_MAX_NDIM];

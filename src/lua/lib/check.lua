@@ -53,8 +53,8 @@ local function with_caller(message)
     return called .. ": " .. message
 end
 
----Raises an error at the nearest line that is not one of ours. What the message quotes of a file cannot fill the screen
----or change the terminal: it is cut, and control characters are escaped.
+---Raises an error at the nearest line that is not one of ours. Text that the message quotes of a file cannot fill the
+---screen or change the terminal: it is cut, and control characters are escaped.
 ---@param format string
 function M.fail(format, ...)
     error(where() .. io_.clean(with_caller(format:format(...)), "\n\t"), 0)
@@ -86,7 +86,7 @@ end
 -- Tables of functions, also those of the objects of a class -> the name that scripts write.
 local owners = setmetatable({[flow] = "flow"}, {__mode = "k"})
 
----What was given, for "must be ..., got %s": numbers and words as they are, of other values the kind.
+---The value as text, for "must be ..., got %s": numbers and words as they are, of other values the kind.
 ---@return string
 function M.got(value)
     if type(value) == "number" then return value ~= value and "nan" or tostring(value) end
@@ -123,7 +123,7 @@ function M.refuse_colon(name, first, kind)
     M.fail("%s.%s is a %s: write %s.%s(...), with a dot", owner, name, kind or "function", owner, name)
 end
 
----What has no such field, for messages: a function of ours that got it as an argument and reads it is named before it.
+---The holder of a missing field, for messages: a function of ours that reads an argument is named before it.
 ---@param name string
 ---@return string
 function M.read_by(name)
@@ -464,7 +464,7 @@ local function bind(s, ...)
     return table.unpack(args, 1, count + 1)
 end
 
--- What stands in for a function -> {the function, its signature}
+-- Wrappers of functions -> {the function, its signature}
 local originals = setmetatable({}, {__mode = "k"})
 
 ---The function that `f` checks the arguments of (f itself when there is none), and its signature.

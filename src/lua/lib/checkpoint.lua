@@ -7,8 +7,8 @@
 --
 --     {"$tensor": "model.weight"}  {"$bytes": "00ff"}  {"$float": "nan"}  {"$map": [[key, value], ...]}
 --
--- Under several ranks every rank calls save with the same tables, keys and plain values; each writes what it holds of
--- the global tensors, and rank 0 its local ones. What was saved on some ranks can be read on others in any SBP, each
+-- Under several ranks every rank calls save with the same tables, keys and plain values; each writes its parts of
+-- the global tensors, and rank 0 its local ones. A file saved on some ranks can be read on others in any SBP, each
 -- rank reading its own part alone.
 
 local flow = require "flow"
@@ -117,7 +117,7 @@ local function arrange(list)
     end)
 end
 
--- What io_.save takes of a table: names, tensors, metadata.
+-- The arguments of io_.save for a table: names, tensors, metadata.
 local function prepare(path, values, ...)
     if select("#", ...) > 0 then check.fail("save: too many arguments: save(path, values)") end
     if type(path) ~= "string" then
@@ -344,14 +344,14 @@ local function in_python(text)
     end
 end
 
--- What reads pixels, sound and the like as an array in Python.
+-- Advice for a file that Python reads as an array: pixels, sound and the like.
 local function array_in_python(call)
     return in_python(('in Python: safetensors.numpy.save_file({"x": %s}'):format(call))
 end
 
 local function nothing() return nil end
 
--- What reads such a file here.
+-- Advice for a file that a function of flow.data reads.
 local function reader(name)
     return function(path) return ("flow.data.%s(%q)"):format(name, path) end
 end
@@ -359,7 +359,7 @@ end
 local from_pytorch = in_python "in Python: safetensors.torch.save_file(torch.load(PATH)"
 local from_image = array_in_python "numpy.array(PIL.Image.open(PATH))"
 
--- What files that are no safetensors begin with (Lua patterns), what they are, and what to write for them, if anything
+-- The first bytes of files that are no safetensors (Lua patterns), their format, and the call that reads them, if one
 -- is known.
 local foreign = {
     {"^\x93NUMPY", "a NumPy array", reader "npy"},

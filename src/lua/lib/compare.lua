@@ -66,7 +66,7 @@ local function kind(x)
     return x.is_global and ("global (%s)"):format(tostring(x.sbp)) or "local"
 end
 
--- How many elements differ, and the first of them.
+-- Describes the number of elements that differ, and the first of them; nil: none.
 local function differences(actual, expected, o)
     local bad = near(actual, expected, o):logical_not()
     local count = bad:to("int64"):sum():item()
@@ -77,7 +77,7 @@ local function differences(actual, expected, o)
         actual:numel(), coordinates(actual.shape, at), got, want, o.rtol, o.atol)
 end
 
--- What keeps `actual` from passing as `expected`, or nil.
+-- The reason why `actual` does not equal `expected`, or nil.
 local function objection(actual, expected, o)
     if check.shape(actual) ~= check.shape(expected) then
         return ("its shape is %s, expected %s"):format(check.shape(actual), check.shape(expected))

@@ -185,7 +185,7 @@ local function is_class(value)
         or type(rawget(value, "defaults")) == "table")
 end
 
--- What calling a value gives.
+-- The result of calling a value.
 local function result_of(known)
     if not known then return nil end
     local value = known.value
@@ -242,7 +242,7 @@ local function operand_ends(tokens, a, b)
     return ends
 end
 
--- What stands in parentheses.
+-- The value of an expression in parentheses, as far as it is known.
 local function expression(tokens, a, b)
     local ends = operand_ends(tokens, a, b)
     if not ends then return nil end
@@ -266,7 +266,8 @@ local function bracketed(tokens, i)
     return text == ")" and expression(tokens, j + 1, i - 1) or nil, j
 end
 
--- What is known of the longest expression of names, calls and indexing that ends at token i, and where it begins.
+-- The value, as far as it is known, of the longest expression of names, calls and indexing that ends at token i, and
+-- the index of its first token.
 function suffixed(tokens, i)
     local token, before = tokens[i], tokens[i - 1]
     if closers[token.text] and token.kind == "operator" then return bracketed(tokens, i) end
@@ -360,7 +361,7 @@ local function words_of_forms(head, typed)
     return words, notes
 end
 
--- What fits between the brackets that open at token i.
+-- The keys that fit between the brackets that open at token i.
 local function complete_key(text, tokens, i, typed)
     local known, first = suffixed(tokens, i - 1)
     local start = tokens[first].start
@@ -387,8 +388,8 @@ local function complete_global(start, typed)
     return words_of(names, "", typed), start, 0
 end
 
----What Tab offers behind a text: whole words, the position of the text that they replace from, how many bytes of each
----need not be shown, and a note for each where they have one.
+---Completes a text for Tab: whole words, the position in the text that they replace from, the number of bytes of each
+---that need not be shown, and a note for each if they have one.
 ---@param text string
 ---@return string[] words
 ---@return integer start

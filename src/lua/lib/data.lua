@@ -3,7 +3,7 @@
 local check = require "flow.check"
 local lazy_names = require "flow.lazy_names"
 
--- What several of them take.
+-- Types of arguments that several functions share.
 check.define_type("positions", "a 1-D local tensor of whole numbers", function(value)
     return check.is_tensor(value) and value.ndim == 1 and not value.is_global and value.dtype:find("int") ~= nil
 end)

@@ -287,7 +287,7 @@ local function sort_steps(who, list)
     return result, last
 end
 
--- What an erased part is filled with: the mean, which becomes 0.
+-- Sets the fill of erased parts: the mean, which becomes 0.
 local function fill_erased(list, last)
     for i, one in ipairs(list) do
         if one[1] == "random_erasing" and one.open and last then

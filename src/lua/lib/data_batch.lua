@@ -161,7 +161,7 @@ local function note_errors(loader, batch, errors)
     end
 end
 
--- What the crew has made, which is waited for.
+-- Waits for the crew's items and takes them into the batch.
 local function take(loader, batch)
     local errors, fields, items, numbers = batch.job:take()
     note_errors(loader, batch, errors)

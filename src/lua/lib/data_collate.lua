@@ -6,7 +6,7 @@ local check = require "flow.check"
 
 local M = {}
 
--- What a field of an item is; nil: nothing that can be in one.
+-- The kind of a field of an item; nil: it cannot be in one.
 local function kind_of(value)
     if check.is_tensor(value) then return "tensor" end
     local kind = type(value)

@@ -19,7 +19,7 @@ local function is_content(source)
     return source:find("^\xff\xd8\xff") or source:find("^\x89PNG\r\n\x1a\n") or source:find("\0", 1, true)
 end
 
--- How messages name it, and its bytes.
+-- The name of the source in messages, and its bytes.
 local function content_of(who, source)
     if check.is_tensor(source) then
         if source.dtype ~= "uint8" or source.ndim ~= 1 then
@@ -173,7 +173,7 @@ local function list_of(given)
     return given.list or given
 end
 
--- What is made of an item, for _io.image_set.
+-- The steps and options of an item, for _io.image_set.
 local function compile(opts)
     local list = list_of(opts.augment)
     if opts.size and io_.image_size(io_.image_set(augment._compile("images", list))) then
@@ -201,7 +201,7 @@ local function open_records(set)
     return io_.record_source(set.set, "image", label), label
 end
 
--- What f gives; its errors name `who`, too.
+-- The result of f; its errors name `who`, too.
 local function opened(who, f, source)
     local ok, result = pcall(f, source)
     if not ok then check.fail("%s: %s", who, (tostring(result):gsub("^[^:\n]+:%d+: ", "", 1))) end
@@ -239,7 +239,7 @@ local channels = {L = 1, RGB = 3, RGBA = 4}
 ---
 ---`augment` is a list of steps (help(flow.data.augment)). Batches need one size: that of a step, or `size`: {height,
 ---width}, or a number that the shorter side gets, the middle being cut out. Without either there are single items only,
----dataset:get(position). What a step draws depends on the seed and the epoch of the pass and on the position alone.
+---dataset:get(position). Random steps depend on the seed and the epoch of the pass and on the position alone.
 ---
 ---JPEG files that become much smaller are decoded at a half, a quarter or an eighth of their size, but with `exact`.
 ---`workers` threads, default one per core, share a batch. Other options: as in data.jpeg.

@@ -1,10 +1,10 @@
 -- data_loader.lua -- batches of a dataset, in an order that can be saved and taken up again.
 --
--- The loader's order depends on its seed and the epoch alone: where a pass stands is (epoch, items given), whatever
--- else draws random numbers and however many ranks there are, and can be saved and taken up again, also by other ranks
--- and in batches of another size. With a placement a batch is global, and each rank asks the dataset for its own rows
--- alone; nothing is communicated. Which batch a rank has is in its history, so that ranks with rows of different
--- batches, as when an item failed on one of them, find it out when they meet.
+-- The loader's order depends on its seed and the epoch alone. The position of a pass is (epoch, items given),
+-- independent of other random numbers and of the number of ranks. It can be saved and taken up again, also by other
+-- ranks and in batches of another size. With a placement a batch is global, and each rank asks the dataset for its own
+-- rows alone; nothing is communicated. A rank's history has the number of its batch, so that ranks with rows of
+-- different batches, as when an item failed on one of them, get an error when they meet.
 --
 -- A pass asks for batches ahead of the one that it gives (data_batch.lua makes them), in their order. An error of a
 -- batch is raised when its turn comes.
@@ -22,7 +22,7 @@ local io_ = flow._io
 
 local loaders = {}
 
----Where it stands is where the pass does that gave a batch last.
+---Its position is that of the pass that gave a batch last.
 ---@class flow.data.Loader
 ---@field dataset any
 ---@field batch_size integer
@@ -77,7 +77,7 @@ local function generated_of(dataset)
     return ok and generated or nil
 end
 
--- How batches are made: by the dataset as a whole, or of its items, which are rows where it gives batches alone.
+-- The way of making batches: by the dataset as a whole, or of its items, which are rows if it gives batches alone.
 local function kind_of(dataset, o)
     local whole, items = has(dataset, "batch"), has(dataset, "get")
     if generated_of(dataset) then return "generate" end
@@ -85,7 +85,7 @@ local function kind_of(dataset, o)
     return "batch"
 end
 
--- Who makes or changes the items, false: nobody does.
+-- The crew that makes or changes the items; false: there is none.
 local function crew_of(dataset, o)
     local generated = generated_of(dataset)
     if not generated and not o.transform then return false end
@@ -110,7 +110,7 @@ end
 ---its own order, which depends on `seed`; the default seed is that of flow.manual_seed when the first pass begins. The
 ---next `prefetch` batches are asked for ahead. transform(item, random, ...) changes every item, `args` are the dots;
 ---with `workers` it runs on so many threads beside the script, where it sees tensors as arrays and has nothing of the
----script around it; the default is 0, the script itself. What it draws from `random` depends on seed, epoch and
+---script around it; the default is 0, the script itself. Random numbers from `random` depend on seed, epoch and
 ---position alone. Items are stacked, or `collate(items)` makes the batch; with skip_errors those that fail are left out
 ---and counted in loader.skipped. The last batch may be short; drop_last leaves it out, pad_last fills it up from the
 ---epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty. `sampler` gives the
@@ -134,7 +134,7 @@ function loaders.loader(dataset, opts)
     local self = {
         dataset = dataset, kind = kind_of(dataset, opts), crew = crew, device = device,
         fresh = at_once,                                -- ours, which give a new table each time
-        draws = opts.shuffle or crew or not at_once,            -- what it gives can depend on its seed
+        draws = opts.shuffle or crew or not at_once,            -- its results can depend on its seed
         epoch = 0, position = 0, begun = 0, items = 0, real = 0, skipped = 0, problem = false,
         pass = false,                                   -- the one that gave a batch last
         resumed = false,                                -- the next loop continues `pass`

@@ -27,7 +27,7 @@ local function check_name(name)
     end
 end
 
--- What items look like after the first one: {count =, names = the sorted names, nil for lists}.
+-- The form of items, taken from the first one: {count =, names = the sorted names, nil for lists}.
 local function form_of(item)
     local form = {count = 0, names = #item == 0 and {} or nil}
     for key in next, item do
@@ -155,7 +155,7 @@ end
 
 -- ---- pack ----
 
--- What the source is: {add = function(packer), total = items or nil, found = of a folder}.
+-- The plan of a source: {add = function(packer), total = items or nil, found = of a folder}.
 local function plan_of(source, o)
     if type(source) == "string" then
         local found = search(source, o.extensions)

@@ -95,7 +95,7 @@ function parts.random_split(dataset, sizes, opts)
     return table.unpack(out)
 end
 
--- Which dataset each position belongs to, as {dataset, positions in it, places in the batch}.
+-- The positions by dataset, as {dataset, positions in it, places in the batch}.
 local function spread(datasets, positions)
     local list, start = {}, 0
     for _, dataset in ipairs(datasets) do

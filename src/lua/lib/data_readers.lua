@@ -18,9 +18,8 @@ local function in_order(t, columns_first, mapped)
 end
 
 ---The array in a .npy file of NumPy, also compressed with gzip. int16 and uint16 become int32, uint32 and uint64
----int64. With `map` the elements stay in the file until they are used, for arrays larger than memory; where the file
----is made shorter while the tensor lives, reading values is an error. What is written to the tensor is not written to
----the file.
+---int64. With `map` the elements stay in the file until they are used, for arrays larger than memory; if the file is
+---made shorter while the tensor lives, reading values is an error. Writes to the tensor do not change the file.
 ---@param path string
 ---@param opts {map: boolean}?
 function readers.npy(path, opts)

@@ -72,8 +72,8 @@ local Generated = {}
 Generated.__index = Generated
 
 ---A dataset of `count` items that a function makes: f(position, random, ...) gives an item, a table of arrays
----(require "flow.array"), numbers, strings and booleans. A loader runs it in its workers. What it draws from `random`
----depends on the loader's seed, the epoch and the position alone. args: what it gets after `random`.
+---(require "flow.array"), numbers, strings and booleans. A loader runs it in its workers. Random numbers from `random`
+---depend on the loader's seed, the epoch and the position alone. args: further arguments after `random`.
 ---@param count integer
 ---@param f fun(position: integer, random: any, ...): table
 ---@param opts {args: list}?

@@ -39,7 +39,7 @@ local function read_pair(files)
 end
 
 ---A byte-pair tokenizer from a tokenizer.json (Hugging Face), a folder that holds one or GPT-2's vocab.json with
----merges.txt, or {vocab = path, merges = path}. What a file asks for and is not supported is an error that names it.
+---merges.txt, or {vocab = path, merges = path}. A feature of the file that is not supported is an error that names it.
 ---@param path string|table
 ---@return flow.data.Tokenizer
 function data_tokens.tokenizer(path)

@@ -1,7 +1,7 @@
 -- distributions.lua -- flow.distributions: probability distributions under the names of torch.distributions.
 --
--- A distribution has parameters that are broadcast to batch_shape, and samples of event_shape each. What PyTorch has as
--- properties are fields here (d.mean, d.variance, d.batch_shape). This file has what all share; the families lie in
+-- A distribution has parameters that are broadcast to batch_shape, and samples of event_shape each. PyTorch's
+-- properties are fields here (d.mean, d.variance, d.batch_shape). This file has the common base; the families lie in
 -- files that are loaded at the first use of a name.
 
 local flow = require "flow"
@@ -41,7 +41,7 @@ end
 ---@return integer[]
 function shapes.part(list, i, j) return table.move(list, i, j or #list, 1, {}) end
 
----What two shapes broadcast to.
+---The shape that two shapes broadcast to.
 ---@return integer[]
 function shapes.broadcast(a, b, who)
     local result, n = {}, math.max(#a, #b)
@@ -237,7 +237,7 @@ check.takes(constraints, {
 
 local default_validate = true
 
----Whether distributions check parameters and values by default, which reads them.
+---Sets the default of validate_args: true: distributions check parameters and values, which reads them.
 ---@param value boolean
 function M.set_default_validate_args(value) default_validate = value end
 
@@ -256,7 +256,7 @@ local function index_of(class)
     end
 end
 
--- What scripts call of any class; get_name() is a field.
+-- Usages of methods that any class may have; get_name() is a field.
 local usages = {}
 for _, usage in ipairs {
     "sample(shape: list or integer?)", "rsample(shape: list or integer?)", "log_prob(value: tensor)", "entropy()",

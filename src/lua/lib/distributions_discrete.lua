@@ -212,7 +212,7 @@ end
 check.constructor(ContinuousBernoulli, "ContinuousBernoulli(probs: tensor or number?, logits: tensor or number?, "
     .. "lims: list?, validate_args: boolean?)")
 
--- Whether the formula holds, and probabilities with which it can be computed everywhere.
+-- True outside of the limits, where the formula holds, and probabilities with which it can be computed everywhere.
 function ContinuousBernoulli:_cut()
     local p = self.probs
     local outside = p:le(self._lims[1]):logical_or(p:gt(self._lims[2]))

@@ -110,7 +110,7 @@ function Tail:get_support()
     local high = flow.where(bounded, self.loc - self.scale / self.concentration, math.huge)
     return constraints.interval(self.loc, high)
 end
--- Where the concentration is 0 the tail is an exponential one; elsewhere a concentration to divide by.
+-- True if the concentration is 0, where the tail is an exponential one; and a concentration to divide by elsewhere.
 function Tail:_kinds()
     local zero = self.concentration:abs():le(1e-8)
     return zero, flow.where(zero, 1, self.concentration)

@@ -201,7 +201,7 @@ function Definite._inverse(_, y) return Lower._inverse(nil, flow.linalg.cholesky
 local Correlation = class "CorrCholeskyTransform"
 Correlation.domain_dim, Correlation.codomain_dim = 1, 2
 
--- Where the numbers lie in a matrix by rows, below its diagonal `offset`.
+-- The row-major positions in an n x n matrix of the elements below its diagonal `offset`.
 local function below(x, n, offset)
     local places = flow.tril_indices(n, n, offset)
     return (places:select(0, 0) * n + places:select(0, 1)):to(x.device)

@@ -37,7 +37,7 @@ end
 local function is_number(value) return type(value) == "number" or type(value) == "boolean" end
 local function weakest(value) return math.type(value) == "integer" and "int64" or flow.get_default_dtype() end
 
--- What rank an operand has: of equal kinds tensors with axes decide, then those without, then numbers.
+-- The rank of an operand: of equal kinds tensors with axes decide, then those without, then numbers.
 local function rank(value)
     if is_number(value) then return 3 end
     return flow.is_tensor(value) and value.ndim == 0 and 2 or 1
@@ -102,7 +102,7 @@ function M.numel(x) return x:numel() end
 -- bits, of the exponent, of the fraction
 local floats = {float16 = {16, 5, 10}, bfloat16 = {16, 8, 7}, float32 = {32, 8, 23}, float64 = {64, 11, 52}}
 
----What a float dtype holds: {bits, eps, max, min, tiny, smallest_normal, resolution, dtype}.
+---The properties of a float dtype: {bits, eps, max, min, tiny, smallest_normal, resolution, dtype}.
 function M.finfo(dtype)
     dtype = dtype_of("finfo", dtype)
     local f = floats[dtype]
@@ -118,7 +118,7 @@ end
 local integers = {uint8 = {8, 0, 255}, int8 = {8, -128, 127}, int32 = {32, -2147483648, 2147483647},
     int64 = {64, math.mininteger, math.maxinteger}}
 
----What an integer dtype holds: {bits, min, max, dtype}.
+---The properties of an integer dtype: {bits, min, max, dtype}.
 function M.iinfo(dtype)
     dtype = dtype_of("iinfo", dtype)
     local i = integers[dtype]

@@ -58,7 +58,7 @@ end
 
 local function value_of(node) return node and node.kind == "number" and node.value or nil end
 
--- What numbers give; nil: the core computes it.
+-- Functions of numbers that are folded here; nil: the core computes it.
 local folds = {
     add = function(x, y) return x + y end, sub = function(x, y) return x - y end,
     mul = function(x, y) return x * y end, div = function(x, y) return x / y end,
@@ -161,7 +161,7 @@ local operators = {
     [">="] = "ge", ["=="] = "eq", ["~="] = "ne", ["^"] = "pow",
 }
 
--- What a formula has in the place of other functions and signs.
+-- Replacements in formulas for other functions and signs.
 local instead = {
     max = "maximum(x, y)", min = "minimum(x, y)", ["%"] = "remainder(x, y)", ["="] = "==", ["!"] = "~=",
     ["and"] = "logical_and(x, y)", ["or"] = "logical_or(x, y)", ["not"] = "logical_not(x)",
@@ -406,7 +406,7 @@ end
 
 local function fits(list, count) return #list <= MOST_NODES and count <= MOST_ROWS end
 
--- What own.define takes: positions of operands and attributes are those in the lists of names.
+-- The arguments of own.define: positions of operands and attributes are those in the lists of names.
 local function encode(formula)
     local list, at, places = {}, {}, {}
     for i, name in ipairs(formula.operands) do places[name] = i - 1 end

@@ -304,7 +304,7 @@ function M.hvp(f, inputs, v)
     return settled(y, vars.keeps), found[1]
 end
 
--- What belongs into fields of modules that hold other tensors while a call runs; closing puts it back.
+-- The own tensors of fields of modules that hold other tensors while a call runs; closing puts them back.
 local Kept = {__close = function(kept)
     for _, entry in ipairs(kept) do entry.fields[entry.key] = entry.value end
     flow._program.changed()

@@ -11,12 +11,12 @@ local MOST_RESULTS = 4
 
 -- ---- contexts ----
 
----What forward hands to backward: tensors by ctx:save(...), anything else as fields.
+---Carries values from forward to backward: tensors by ctx:save(...), anything else as fields.
 ---@class flow.Context
 local Context = {__name = "a ctx"}
 Context.__index = Context
 
--- What forward saves, false once it has ended: no field, so that a script's fields may have any name.
+-- The tensors that forward saves, false once it has ended: no field, so that a script's fields may have any name.
 local kept = setmetatable({}, {__mode = "k"})
 
 ---Keeps tensors for backward, which finds them in ctx.saved. One call, with all of them.
@@ -81,7 +81,7 @@ local function check_inputs(who, inputs, places, versions)
     end
 end
 
--- What the tape calls with the gradients of the results: the gradients of the tensors among the arguments.
+-- The function that the tape calls with the gradients of the results; it returns those of the tensor arguments.
 local function backward_of(def, ctx, count, places)
     return function(gradients, saved, needs)
         rawset(ctx, "saved", saved)

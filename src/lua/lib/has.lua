@@ -4,7 +4,7 @@ local flow = require "flow"
 local check = require "flow.check"
 local lazy_names = require "flow.lazy_names"
 
--- What `holder` (flow, a module, a class) has under that name: its own or inherited, never by calling anything.
+-- The member of `holder` (flow, a module, a class) under that name: its own or inherited, without any call.
 local function member(holder, word)
     if type(holder) ~= "table" or word:sub(1, 1) == "_" then return nil end
     local value = lazy_names.get(holder, word)

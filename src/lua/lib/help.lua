@@ -177,7 +177,7 @@ local function is_optimizer(x)
     return type(x) == "table" and type(rawget(x, "defaults")) == "table" and type(rawget(x, "name")) == "string"
 end
 
--- What a function or class of flow's is; false when x is neither.
+-- Prints the help of a function or class of flow; false when x is neither.
 local function print_callable(x)
     if type(x) == "function" then return print_known_function(x) end
     if is_module_class(x) then print_module_class(x)
@@ -295,7 +295,7 @@ function print_help(...)
     end
 end
 
--- What `printer` prints about x as one text; nil when it returns false.
+-- The output of `printer` about x as one text; nil when it returns false.
 local function text_by(printer, x)
     local outer = lines
     lines = {}

@@ -5,7 +5,7 @@ local check = require "flow.check"
 
 local M = {}
 
--- What register_forward_hook and its kin return.
+-- The result of register_forward_hook and its kin.
 local Handle = {}
 
 ---The hook is called no more.

@@ -89,7 +89,7 @@ local function key_of(axis, t)
     return key
 end
 
----What x[key] is: x after views, given = {axis, tensor, axis, tensor, ...}.
+---The value of x[key]: x after views, given = {axis, tensor, axis, tensor, ...}.
 function M.get(x, given)
     local list = read_pairs(given)
     x = bring_together(x, list)

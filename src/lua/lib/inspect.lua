@@ -111,7 +111,7 @@ function M.texts(...)
     return texts_of(nil, ...)
 end
 
--- What follows a tensor's values, in a weaker colour.
+-- Shows the dtype, shape and place that follow a tensor's values in a weaker colour.
 local function dim_kind(text)
     return (text:gsub("(%l+%d*%[[%d, ]*%] on .*)$", "\27[2m%1\27[0m"))
 end

@@ -11,7 +11,7 @@ local io_ = flow._io
 
 local M = {}
 
----What JSON's null is in Lua.
+---The value that stands for JSON's null.
 M.null = setmetatable({}, {__name = "json.null", __tostring = function() return "null" end})
 
 local DEPTH = 200

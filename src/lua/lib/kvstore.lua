@@ -1,11 +1,11 @@
--- kvstore.lua -- values by key, shared by those who push to them and pull from them.
+-- kvstore.lua -- values by key, shared by the workers that push to them and pull from them.
 --
 --     local kv = flow.kvstore.create "local"
 --     kv:init("w", flow.zeros(2, 3))                   a copy of the tensor, the store's own
 --     kv:push("w", {g1, g2})                           the sum of what is pushed replaces the value, or updates it
 --     kv:pull("w", w)
 --
--- A value keeps its dtype and shape. What a push does with the sum is decided by set_updater or set_optimizer. Tensors
+-- A value keeps its dtype and shape. set_updater or set_optimizer define the effect of a push's sum. Tensors
 -- given to a store are local ones; every call takes a list of keys with a list of values too.
 
 local flow = require "flow"

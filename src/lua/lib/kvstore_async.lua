@@ -47,7 +47,7 @@ end
 
 -- ---- where values lie ----
 
--- Which server has which rows: {server =, start =, count =}; of a key on one server, without rows.
+-- The rows of each server: {server =, start =, count =}; of a key on one server, without rows.
 local function parts_of(self, entry)
     local rows, numel = entry.shape[1] or 0, 1
     for _, size in ipairs(entry.shape) do numel = numel * size end
@@ -181,7 +181,7 @@ end
 
 -- ---- the optimizer's state in files, which worker 0 reads and writes ----
 
--- What a server has of the states: key -> saved.
+-- The states on a server: key -> saved.
 local function fetch_states(self, rank)
     local bytes = flow.empty(tonumber(ask(self, "kvstore save", rank, "S")), {dtype = "uint8"})
     messages.fetch("kvstore save", rank, head("X", true), bytes)

@@ -15,7 +15,7 @@ local messages = flow._messages
 
 local M = {}
 
-local HEAD = "<c1 c1 d"         -- what is asked for, "a": answer, a number; then text
+local HEAD = "<c1 c1 d"         -- the request, "a": answer, a number; then text
 local LOOK_EVERY = 256          -- messages between two looks at who is still there
 local SECONDS = 0.05            -- of a wait for a message
 
@@ -133,7 +133,7 @@ function handlers.I(self, from, text)
     local about = values.decode(text)
     local value = body_of(from, about.shape, about.dtype)
     self.counts[about.key] = {}
-    self.store:_forget(about.key) -- where workers did not agree on it before
+    self.store:_forget(about.key) -- if workers did not agree on it before
     self.store:init(about.key, value)
     return ""
 end

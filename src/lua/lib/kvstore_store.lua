@@ -61,7 +61,7 @@ local function append_tensors(list, who, name, value)
     end
 end
 
--- What a call is about, key by key: {key =, name = of the value in messages, tensors =}.
+-- The entries of a call, key by key: {key =, name = of the value in messages, tensors =}.
 local function requests(who, keys, name, values)
     if type(keys) ~= "table" then
         local one = {key = key_of(who, "key", keys), name = name, tensors = {}}
@@ -183,7 +183,7 @@ local function call_updater(self, update)
     end
 end
 
----What becomes of the values of the keys: the updater's or the optimizer's work, else the sums replace them.
+---Applies updates to the values of the keys: by the updater or the optimizer, else the sums replace them.
 ---@param updates table[] {entry =, pushed =, shared = is `pushed` a tensor of the script?}
 function Store:_apply(updates)
     if self.shared or self.make then return self:_step(updates) end
@@ -339,16 +339,17 @@ function Store:row_sparse_pull(key, rows, out)
     end
 end
 
----What a push does: f(key, pushed, stored) changes `stored` in place; `pushed` is the sum. Gradients are not recorded.
+---Sets the effect of a push: f(key, pushed, stored) changes `stored` in place; `pushed` is the sum. Gradients are not
+---recorded.
 ---@param f function
 function Store:set_updater(f)
     self.updater, self.shared, self.make = f, false, false
     self:_tell("updater", f)
 end
 
----Pushes are compressed to 2 bits per element: what is at least the threshold counts as the threshold, what is at most
----its negative as that, the rest as 0. What a push leaves over is added to the next one of the key by the same worker
----(and from the same place in its list). Values must be floats; init and pull are not compressed.
+---Pushes are compressed to 2 bits per element: one at or above the threshold counts as the threshold, one at or below
+---its negative as that, others as 0. The rest of a push is added to the next one of the key by the same worker (and
+---from the same place in its list). Values must be floats; init and pull are not compressed.
 ---@param options table type = "2bit" or "none", threshold
 function Store:set_compression(options)
     for _, entry in ipairs(self.order) do

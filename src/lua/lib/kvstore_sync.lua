@@ -32,7 +32,7 @@ function Sync._keep(self, value, entry)
     return add_up(entry, mine):clone()
 end
 
--- What is made must be the same on all ranks: each says what it is.
+-- Fails unless all ranks make the same keys: each sends a description of its own.
 function Sync._begin(_, list)
     if flow._plan.on then return end -- there are no others
     local size, own = values.DESCRIPTION, values.describe(list)

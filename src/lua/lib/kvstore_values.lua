@@ -152,7 +152,7 @@ end
 M.DESCRIPTION = 400             -- bytes of one at most
 local WORDS = 300
 
----What the requests of init make, as text that differs where they do.
+---Describes the keys that init makes, as a text that differs where they do.
 ---@return string
 function M.describe(list)
     local words = {}

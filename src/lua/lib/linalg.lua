@@ -1,6 +1,6 @@
 -- linalg.lua -- flow.linalg: linear algebra under the names of torch.linalg.
 --
--- The functions are ops, most of them named "linalg.x". Where PyTorch has the same function beside linalg, flow has it
+-- The functions are ops, most of them named "linalg.x". If PyTorch has the same function beside linalg, flow has it
 -- too (flow.det, flow.inverse).
 
 local flow = require "flow"
@@ -172,7 +172,7 @@ function M.norm(x, ord, axis, keepdim)
     return ops.norm(x, ord, axis, keepdim)
 end
 
----How much solving with a matrix enlarges errors: norm(A, p) * norm(A^-1, p).
+---The factor by which solving with a matrix can enlarge errors: norm(A, p) * norm(A^-1, p).
 ---@param A table tensor
 ---@param p number|string|nil as of matrix_norm; default 2: of the singular values
 ---@return table

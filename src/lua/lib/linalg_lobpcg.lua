@@ -11,7 +11,7 @@ local WHO = "lobpcg"
 local MOST_STEPS = 1000
 local EPSILON = {float32 = 1.2e-7, float64 = 2.23e-16}
 
--- What A and B are multiplied by is a matrix of few columns. Without B it is the identity.
+-- The product with a matrix X of few columns. A nil matrix B is the identity.
 local function times(B, X) return B and B:matmul(X) or X end
 
 -- A basis of the columns of S with Q^T B Q = 1; the first columns keep their span.
@@ -29,7 +29,7 @@ local function values_in(S, A, n, largest)
     return values:narrow(0, 0, n), vectors:narrow(1, 0, n)
 end
 
--- How large A is, as far as random vectors tell.
+-- The size of A, as estimated with random vectors.
 local function size_of(A, X) return A and (A:matmul(X):norm() / X:norm()):item() or 1 end
 
 -- Values and vectors of one problem from the start X.
@@ -54,7 +54,7 @@ local function solve(problem, X)
     return E:narrow(0, 0, k), X:narrow(1, 0, k)
 end
 
--- One of Newton's steps for A x = e B x with x^T B x = 1, of all pairs at once. Where the equations hold it changes
+-- One of Newton's steps for A x = e B x with x^T B x = 1, of all pairs at once. If the equations hold it changes
 -- nothing, and its derivative is that of their solution; of two steps so is the second.
 local function newton(A, B, E, X)
     local rows = X.mT                                               -- [k, m]

@@ -92,7 +92,7 @@ function M.Buffer(t, opts)
 end
 
 -- Names of tensors are joined by dots.
--- Makes the field `name` a parameter or a buffer. What has the name and is of another kind is not replaced.
+-- Makes the field `name` a parameter or a buffer. A field of that name and of another kind is not replaced.
 local function register(self, who, kind, name, t)
     if name == "" or name:find("[.%c]") then
         check.fail("%s: a name must not be empty or contain a dot, got %s", who, check.quote(name))
@@ -209,7 +209,7 @@ function Module:to_empty(where)
     end)
 end
 
--- How a tensor is stored of which each rank of hierarchy axis `zero` keeps a part: split along the first axis that no
+-- The SBP of a tensor of which each rank of hierarchy axis `zero` keeps a part: split along the first axis that no
 -- hierarchy axis splits yet. nil when there is none, or when the tensor is split over those ranks anyway.
 local function stored_in_parts(t, sbp, zero)
     local stored, taken = {}, {}
@@ -362,7 +362,7 @@ function Module:summary(...) return require("flow.module_more").summary(self, ..
 
 -- ---- state ----
 
----What a state has of the module beside its tensors: a class that overrides this and set_extra_state has numbers,
+---The state of the module beside its tensors: a class that overrides this and set_extra_state has numbers,
 ---strings, booleans, tensors, or tables of these in its states, as "_extra_state".
 function Module:get_extra_state()
     check.fail("get_extra_state: %s has no state beside its tensors", class_name(self))
@@ -373,7 +373,7 @@ function Module:set_extra_state()
     check.fail("set_extra_state: %s takes no state beside its tensors", class_name(self))
 end
 
--- What a state has, by dotted name and in order: parameters, buffers, and each module that overrides `method`,
+-- The entries of a state, by dotted name and in order: parameters, buffers, and each module that overrides `method`,
 -- get_extra_state or set_extra_state.
 local function stateful(self, method)
     local result = ordered.new()
@@ -469,7 +469,7 @@ local function is_stored(value)
     return require("flow.checkpoint").is_stored(value)
 end
 
--- What keeps `t` from taking the value `given`, or nil.
+-- The reason why `t` cannot take the value `given`, or nil.
 local function misfit(t, given)
     if not (is_tensor(given) or is_stored(given)) then return ("is a %s, not a tensor"):format(type(given)) end
     if check.shape(given) ~= check.shape(t) then
@@ -485,7 +485,7 @@ end
 
 local SHOWN = 8             -- problems that a message lists
 
--- What keeps `state` from being loaded into `own`, as a list of sentences.
+-- The reasons why `state` cannot be loaded into `own`, as a list of sentences.
 local function state_problems(own, state, lacking, unexpected)
     local problems = {}
     for _, name in ipairs(lacking) do

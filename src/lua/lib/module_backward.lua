@@ -36,7 +36,7 @@ local function through(f, values)
     return out
 end
 
--- What hooks make of a list of gradients, in turn.
+-- The list of gradients after hooks have changed it, in turn.
 local function replaced(hooks, module, gradients, others)
     local instead
     for _, hook in ipairs({table.unpack(hooks)}) do

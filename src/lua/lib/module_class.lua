@@ -159,7 +159,7 @@ local function check_name(self, key, value)
     end
 end
 
--- What a field that holds a part of the network takes in its place: a tensor, or a module. nil drops the part first.
+-- The values that a field with a part of the network accepts: a tensor, or a module. nil drops the part first.
 local expected = {parameter = "a tensor", buffer = "a tensor", module = "a module"}
 
 local function check_kind(self, key, value)
@@ -180,7 +180,7 @@ local function check_free(self, who, kind, key)
 end
 M.check_free = check_free
 
----Whether states have the buffer of that name.
+---Sets whether states have the buffer of that name.
 local function set_persistent(self, key, persistent)
     if persistent and not self[TRANSIENT] then return end
     self[TRANSIENT] = self[TRANSIENT] or {}
@@ -246,7 +246,7 @@ local function finish(self, ok, ...)
     error(describe(self, inner, (...)), 0)
 end
 
--- What belongs into the fields in which forward_gathered has put gathered tensors; closing puts it back.
+-- The own tensors of fields in which forward_gathered has put gathered ones; closing puts them back.
 local Parts = {}
 
 function Parts.__close(parts)
@@ -272,7 +272,7 @@ end
 
 -- ---- hooks ----
 
--- What a hook returns in place of what it was given; nothing: that is kept.
+-- The results of a hook in place of its arguments; if there are none, the arguments.
 local function replaced(given, ...)
     if select("#", ...) == 0 or select("#", ...) == 1 and (...) == nil then return given end
     return table.pack(...)
@@ -342,24 +342,24 @@ end
 function M.has_hooks(self, when) return self[HOOKS] and self[HOOKS][when] and #self[HOOKS][when] > 0 or false end
 
 ---Calls f(module, arguments, results...) after each forward of the module; arguments is a list with its length in n.
----What f returns takes the place of the results. Returns a handle: handle:remove() ends it.
+---The results of f replace those of the module. Returns a handle: handle:remove() ends it.
 ---@param f function
 ---@return table handle
 function Module:register_forward_hook(f) return add_hook(self, "after", f) end
 
----Calls f(module, arguments...) before each forward of the module. What f returns takes the place of the arguments.
+---Calls f(module, arguments...) before each forward of the module. The results of f replace the arguments.
 ---Returns a handle: handle:remove() ends it.
 ---@param f function
 ---@return table handle
 function Module:register_forward_pre_hook(f) return add_hook(self, "before", f) end
 
 ---Calls f(module, gradients of the arguments, gradients of the results) in backward of each call of the module; both
----are lists of those of float tensors (four at most). What f returns takes the place of the first. Returns a handle.
+---are lists of those of float tensors (four at most). The results of f replace the first. Returns a handle.
 ---@param f function
 ---@return table handle
 function Module:register_full_backward_hook(f) return add_hook(self, "backward", f) end
 
----Calls f(module, gradients of the results) before the backward of each call. What f returns takes their place.
+---Calls f(module, gradients of the results) before the backward of each call. The results of f replace them.
 ---@param f function
 ---@return table handle
 function Module:register_full_backward_pre_hook(f) return add_hook(self, "backward_pre", f) end

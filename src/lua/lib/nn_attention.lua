@@ -128,7 +128,7 @@ local function attend(self, q, k, v, mask, causal, need_weights)
     })
 end
 
--- What a call without a batch, or with steps first, is as one with [batch, steps, width].
+-- An input without a batch, or with steps first, as [batch, steps, width].
 local function batched(x, unbatched, batch_first)
     if unbatched then return x:unsqueeze(0) end
     return batch_first and x or x:transpose(0, 1)

@@ -24,7 +24,7 @@ local function padding_of(who, value, stride, axes)
     return value
 end
 
--- What flow.pad takes in place of the padding of the convolution: two numbers for each axis, the last axis first.
+-- The argument of flow.pad for the padding of the convolution: two numbers for each axis, the last axis first.
 local function sides_of(layer, axes)
     local sides = {}
     for i = axes, 1, -1 do

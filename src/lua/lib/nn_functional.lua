@@ -106,7 +106,7 @@ local function bags_of(input, offsets, count)
     return starts:scatter_add(0, first, flow.ones_like(first)):cumsum(0):narrow(0, 0, #input) - 1
 end
 
--- How many of the numbers lie in each bag, or what they add up to.
+-- The sum of the numbers in each bag.
 local function totals(numbers, bags, count)
     local like = flow.nn.like(numbers, {dtype = "int64"})
     return flow.zeros({count}, like):scatter_add(0, bags, numbers)

@@ -15,8 +15,8 @@ local function sizes_of(who, what, value, axes)
     return list
 end
 
--- Where windows begin along an axis of `size`, for samples u [n, c]: [n, c, out]. Their distance is irregular; the last
--- one ends with the axis.
+-- The starts of windows along an axis of `size`, for samples u [n, c]: [n, c, out]. Their distance is irregular; the
+-- last one ends with the axis.
 local function starts(u, size, kernel, out)
     local last = flow.full_like(u, size - kernel):unsqueeze(-1)
     if out == 1 then return last:to "int64" end
@@ -98,7 +98,7 @@ M.fractional_max_pool3d, M.fractional_max_pool3d_with_indices = fractional(3, {0
 
 -- ---- products of groups ----
 
--- Where each group begins and how long it is, from the ends.
+-- The start and the length of each group, from the ends.
 local function groups_of(offs, size)
     if offs.ndim ~= 1 or offs.dtype:find "float" or offs.dtype == "bool" then
         check.fail("grouped_mm: offs must be a vector of whole numbers, got %s%s", offs.dtype, check.shape(offs))

@@ -49,7 +49,7 @@ end
 
 local function tracks(self) return self.training and self.track_running_stats end
 
--- How far running statistics move towards those of this batch; momentum false: to the mean of all batches.
+-- The share of this batch in the running statistics; momentum false: they are the mean of all batches.
 local function step(self)
     if not tracks(self) then return 0 end
     return self.momentum or 1 / (self.num_batches_tracked:item() + 1)

@@ -40,7 +40,7 @@ local function factor(x)
     return Q * R:diagonal(0, -2, -1):sign():unsqueeze(-2)
 end
 
--- What `reflections` makes the orthonormal columns of Q of: each reflection takes a column to the axis of its number.
+-- The vectors from which `reflections` makes the orthonormal columns of Q: reflection i takes column i to axis i.
 local function vectors_of(Q)
     local rest, n, k = Q, Q:size(-2), Q:size(-1)
     local rows = flow.arange(n, flow.nn.like(Q)):unsqueeze(-1)

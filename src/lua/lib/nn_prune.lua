@@ -1,8 +1,8 @@
 -- nn_prune.lua -- flow.nn.utils.prune: parameters with a mask, of which a share is 0.
 --
 -- name_orig is the parameter, the buffer name_mask has 1 where it counts; the product is computed before each forward.
--- What a method decides is a class with compute_mask, as in PyTorch; the functions make one and apply it. A second
--- pruning is asked about what the first has left: its elements in a row, or its slices.
+-- A pruning method is a class with compute_mask, as in PyTorch; the functions make one and apply it. A second
+-- pruning applies to the elements that the first has left: those of each row, or its slices.
 
 local flow = require "flow"
 local check = require "flow.check"
@@ -44,7 +44,7 @@ local function apply(net, name, mask)
     return net
 end
 
--- How many of `count` an amount is: a whole number of them, or a share.
+-- The number of `count` elements that an amount means: a whole number of them, or a share.
 local function number_of(who, amount, count)
     if amount < 0 then check.fail("%s: amount must not be negative, got %g", who, amount) end
     if math.type(amount) == "integer" then
@@ -146,7 +146,7 @@ function Method:compute_mask(t, default_mask) -- luacheck: ignore t default_mask
     check.fail("%s has no compute_mask(t, default_mask)", self.name)
 end
 
--- What messages begin with: the method, after the function of ours that a script called, if that has another name.
+-- The beginning of messages: the method, after the function of ours that a script called, if that has another name.
 local function who_of(method)
     local caller = check.read_by ""
     return (caller == "" or caller == method.name .. ": ") and method.name or caller .. method.name

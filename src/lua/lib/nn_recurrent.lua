@@ -65,7 +65,7 @@ end
 
 -- ---- sequences ----
 
----What LSTM, GRU and RNN share: their weights, named as in PyTorch, and the walk over layers and directions.
+---The base of LSTM, GRU and RNN: their weights, named as in PyTorch, and the walk over layers and directions.
 ---@class flow.nn.RNNBase: flow.nn.Module
 local RNNBase = Module:extend("RNNBase")
 

@@ -79,7 +79,7 @@ local function is_sorted(lengths)
     return true
 end
 
--- How many of the sorted sequences have each step, and where those elements lie in [steps * batch].
+-- The number of sorted sequences that have each step, and the places of those elements in [steps * batch].
 local function layout(sorted, batch)
     local sizes, rows, active = {}, {}, #sorted
     for step = 1, sorted[1] or 0 do

@@ -98,7 +98,7 @@ local function term(x)
     return flow.where(flow.rand(x.shape):lt(0.2), 0, flow.randn(x.shape):to "float64" * 3)
 end
 
--- What another rank may hold beside a value of a P(max) or P(min): as much, or something that loses.
+-- A value that another rank may hold beside that of a P(max) or P(min): an equal one, or one that loses.
 local function loser(x, sbp)
     if x.dtype == "bool" then
         local mask = flow.randint(0, 2, x.shape):to "bool"

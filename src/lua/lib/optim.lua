@@ -1,4 +1,4 @@
--- optim.lua -- flow.optim: optimizers, schedules, clipping and averages. What they share is in optim_base.lua, the
+-- optim.lua -- flow.optim: optimizers, schedules, clipping and averages. The common base is optim_base.lua, the
 -- rules of most in optim_rules.lua; files of their own have the others.
 
 local check = require "flow.check"

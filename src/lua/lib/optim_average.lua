@@ -18,7 +18,7 @@ local op, program = flow._op, flow._program
 local Averaged = {__name = "AveragedModel"}
 Averaged.__index = Averaged
 
--- How far the averages go towards the parameters in the next update.
+-- The step of the averages towards the parameters in the next update, from 0 to 1.
 local function share(self)
     if self.n_averaged == 0 then return 1 end
     return self.decay and 1 - self.decay or 1 / (self.n_averaged + 1)

@@ -17,7 +17,7 @@ local program = flow._program
 local Optimizer = {}
 Optimizer.__index = Optimizer
 
--- What an optimizer keeps of a parameter: its steps, and tensors by name, made when the rule first asks for them.
+-- The state of a parameter in an optimizer: its steps, and tensors by name, made when the rule first asks for them.
 local function new_state(param, step)
     return {step = step, place = groups.place_of(param), tensors = {}}
 end
@@ -141,7 +141,7 @@ local function watch_options(self, group, batches)
     return watch
 end
 
--- What a replay takes anew of the rule's options, which are `options` now: all where the group's have changed, else the
+-- Reads the options of the rule anew at a replay; `options` are those of now: all if the group's have changed, else the
 -- number of the step, if that, and true: the others stay. The first step alone may differ in more.
 local function reader(self, group, states, options, watch)
     local counted = options.step and {}
@@ -158,8 +158,8 @@ local function reader(self, group, states, options, watch)
     end
 end
 
--- What runs the ops of a batch's step: run(op, lists) with the options of its rule, or of options_of(group, step).
--- When a step is captured, its replays read the options anew; the group's first op counts its steps.
+-- The function that runs the ops of a batch's step: run(op, lists) with the options of its rule, or of
+-- options_of(group, step). Replays of a captured step read the options anew; the group's first op counts the steps.
 local function runner(self, group, states, watch)
     return function(op, lists, options_of)
         local step = states[1].step
@@ -195,7 +195,7 @@ local function update(self, group, batch, watch)
     if watch then runner(self, group, batch.states, watch)(op, batch.lists) else op(batch.lists, options) end
 end
 
--- What decides which ops a step of the group runs: the rule's op, and options that are no attributes.
+-- The values that decide which ops a step of the group runs: the rule's op, and options that are no attributes.
 local function ways_of(self, group)
     local list = self._ways and table.pack(self._ways(group)) or {n = 0}
     list[0] = self._options(group, 1)
@@ -264,7 +264,7 @@ local function options_guard(group)
     end
 end
 
--- What a hook returns takes the place of `value`.
+-- Calls hooks; a result of one replaces `value`.
 local function call_hooks(self, when, value)
     for _, hook in ipairs(hooks.each(hooks_at(self, when))) do
         local instead = hook.call(self, value)
@@ -584,7 +584,7 @@ end
 ---@param f function
 function M.watch(f) watchers[#watchers + 1] = f end
 
----What surrounds a step that is none of Optimizer's: its hooks, and the functions that watch all optimizers.
+---Begins a step that is none of Optimizer's: its hooks, and the functions that watch all optimizers.
 function M.begin_step(optimizer) call_hooks(optimizer, "before") end
 M.end_step = end_step
 M.check_groups = check_groups

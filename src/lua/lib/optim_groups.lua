@@ -182,7 +182,7 @@ function M.make(self, params, opts)
     end
 end
 
----Where a tensor lies: tensors of one device or placement can share an op over lists, whatever their SBPs.
+---The place of a tensor: tensors of one device or placement can share an op over lists, whatever their SBPs.
 function M.place_of(t)
     return t.is_global and tostring(t.placement) or t.device
 end

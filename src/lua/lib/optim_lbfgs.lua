@@ -12,7 +12,7 @@ local function largest(x) return x:abs():max():item() end
 
 -- ---- line search ----
 
--- Where a cubic with these values and slopes at two points is least, within bounds.
+-- The minimum of a cubic with these values and slopes at two points, within bounds.
 local function interpolate(a, b, lowest, highest)
     lowest, highest = lowest or math.min(a.t, b.t), highest or math.max(a.t, b.t)
     local d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)

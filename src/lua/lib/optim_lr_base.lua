@@ -81,7 +81,7 @@ end
 
 -- ---- state ----
 
--- What all schedulers save: names of fields, and what they are.
+-- Fields that all schedulers save, by name, and their kinds.
 local common = {last_epoch = "integer", base_lrs = "rates", last_lr = "rates"}
 
 local function copy_of(value)

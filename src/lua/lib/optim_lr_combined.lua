@@ -24,7 +24,7 @@ local function check_parts(who, optimizer, parts)
     end
 end
 
--- What both have of the schedulers in them.
+-- The common base of both: a scheduler of schedulers.
 local function define(name, fields)
     local class = base.define(name, fields)
 

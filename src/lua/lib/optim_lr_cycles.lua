@@ -44,7 +44,7 @@ local scales = {
     exp_range = function(self, steps) return self.gamma ^ steps end,
 }
 
--- How far up a cycle is, from 0 to 1, times its scale.
+-- The height in a cycle, from 0 to 1, and its scale.
 local function height_of(self, epoch)
     local cycle = math.floor(1 + epoch / self.total_size)
     local x = 1 + epoch / self.total_size - cycle
@@ -190,7 +190,7 @@ local shares = {
     linear = function(part) return part end,
 }
 
--- How far a step is from the first rate to the last.
+-- The share of the last rate at a step; the rest is the first rate.
 function SWALR:_share(step)
     return shares[self.anneal_strategy](math.max(0, math.min(1, step / math.max(1, self.anneal_epochs))))
 end

@@ -24,7 +24,7 @@ local function orthogonal(x, coefficients, steps, eps)
     return tall and x:t() or x
 end
 
--- What the rate is multiplied by for a matrix of this shape.
+-- The factor of the rate for a matrix of this shape.
 local ratios = {
     original = function(rows, columns) return math.sqrt(math.max(1, rows / columns)) end,
     match_rms_adamw = function(rows, columns) return 0.2 * math.sqrt(math.max(rows, columns)) end,

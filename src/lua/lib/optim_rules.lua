@@ -174,7 +174,7 @@ M.Lion = {
 
 -- ---- rates by the norms of each parameter and its update ----
 
--- Where tensors lie, and in which SBPs: sums over their parts are added up together.
+-- The place of a tensor and its SBP: sums over parts of equal layout are added up together.
 local function layout_of(t) return t.is_global and ("%s %s"):format(t.placement, t.sbp) or t.device end
 
 local function whole(t)

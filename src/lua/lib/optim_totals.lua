@@ -1,7 +1,7 @@
--- optim_totals.lua -- numbers over many gradients, wherever they lie: their norm, how many elements are not finite.
+-- optim_totals.lua -- numbers over gradients on any places: their norm, the number of elements that are not finite.
 --
--- What the parts of a split tensor give are partial sums. These are added up before the ranks meet, so a total costs
--- one small all-reduce per placement, however many tensors there are and however they are split; none where all are
+-- The parts of a split tensor give partial sums. These are added up before the ranks meet, so a total costs
+-- one small all-reduce per placement, however many tensors there are and however they are split; none if all are
 -- whole.
 
 local flow = require "flow"

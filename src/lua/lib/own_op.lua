@@ -83,7 +83,7 @@ end
 
 -- ---- gradients as text ----
 
--- Where a comment or a string that begins at `at` ends; nil: none begins there.
+-- The end of a comment or a string that begins at `at`; nil: none begins there.
 local function skip_text(text, at)
     local level = text:match("^%-%-%[(=*)%[", at) or text:match("^%[(=*)%[", at)
     if level then return select(2, text:find("]" .. level .. "]", at, true)) end
@@ -122,8 +122,8 @@ local function compile_expression(def, i, text)
     return chunk
 end
 
--- "g * y": an expression in the operands, attributes and results by name, g (or g1, g2) and functions of flow. What it
--- mentions goes into `mentioned`.
+-- "g * y": an expression in the operands, attributes and results by name, g (or g1, g2) and functions of flow. The
+-- names that it mentions go into `mentioned`.
 local function compile_gradient(def, parameters, i, text, mentioned)
     local names, tensors = {out = true, needs = true, g = true}, {out = true}
     for k = 1, def.results do names["g" .. k] = true end
@@ -228,7 +228,7 @@ local function positions(names, all, kept)
     return list
 end
 
--- What the core needs to compute the gradients of a formula; nil where one is too long for it. kept: see
+-- The list from which the core computes the gradients of a formula; nil if one is too long for it. kept: see
 -- formula_of.kept.
 local function gradient_list(def, formula, gradients, g, kept)
     local list = {}

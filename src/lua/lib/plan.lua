@@ -6,7 +6,7 @@
 -- first, which makes the report (plan_report.lua).
 --
 -- A step is what runs between the first and the second step() of the optimizer that steps first; the script ends there.
--- Where no optimizer steps twice it is the script as a whole.
+-- If no optimizer steps twice it is the script as a whole.
 
 local flow = require "flow"
 local json = require "flow.json"
@@ -21,7 +21,7 @@ local MOST_KINDS = 4 -- of ranks that are planned: each takes as long as the fir
 
 local deliver -- sends a text to the process that makes the report
 
--- What an optimizer holds, as far as it is there.
+-- Tags the tensors of an optimizer that exist already.
 local function tag_all(optimizer)
     for _, group in ipairs(optimizer.groups) do
         for _, p in ipairs(group.params) do

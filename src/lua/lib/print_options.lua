@@ -20,10 +20,10 @@ local profiles = {
     full = {precision = 4, threshold = math.huge, edgeitems = 3, linewidth = 80},
 }
 
----How tensors are printed from here on: decimals; the number of elements beyond which `edgeitems` at each end of an
----axis stand for the rest (math.huge: never); characters of a line; sci_mode true or false: numbers with or without an
----exponent, nil: by their magnitudes. profile "default", "short" or "full" sets the first four, and what else is given
----counts more. What is not given stays as it is, except sci_mode. Every rank sets the same.
+---Sets the format in which tensors are printed: decimals; the number of elements beyond which `edgeitems` at each end
+---of an axis stand for the rest (math.huge: never); characters of a line; sci_mode true or false: numbers with or
+---without an exponent, nil: by their magnitudes. profile "default", "short" or "full" sets the first four; other given
+---options override it. Options that are not given stay unchanged, except sci_mode. Every rank sets the same.
 ---@param opts table
 function M.set_printoptions(opts)
     local base = opts.profile and profiles[opts.profile] or M.get_printoptions()

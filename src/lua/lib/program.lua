@@ -240,8 +240,8 @@ function M.check_given(program, given, count, who)
     end
 end
 
----What f would return, without gradients: those come from p:backward(), or where the program is called in a function
----that is captured or traced, whose part it then is.
+---The results of f, without gradients: those come from p:backward(), or if the program is called in a function that is
+---captured or traced, whose part it then is.
 function Program:__call(...)
     local given, count = {...}, select("#", ...)
     M.check_given(self, given, count, "")
@@ -322,7 +322,7 @@ end
 
 local function is_float(t) return t.dtype:find("float", 1, true) ~= nil end
 
--- What backward gives gradients of, as two sets by name: those that are asked for, or all that require grad, or else
+-- The names that backward gives gradients of, as two sets: those that are asked for, or all that require grad, or else
 -- the inputs that could.
 local function wanted_names(program, asked)
     local known, wanted, any = {}, {}, false

@@ -143,7 +143,7 @@ end
 
 -- ---- reading: the list ----
 
--- What is wrong is an error about the file; where: "step 3 (matmul)".
+-- Raises an error about the file; where: "step 3 (matmul)".
 local function wrong(job, where, format, ...)
     local text = format:format(...)
     check.fail("program: %s: %s%s%s", job.path, where or "", where and ": " or "", text)

@@ -226,7 +226,7 @@ function M.record(f, specs, names, output_names, flat)
     return {inputs = inputs, outputs = outputs, weights = job.weights, values = job.values, steps = job.steps}
 end
 
----What the trace that is on calls a weight that a program called in it brings along.
+---Suggests a name in the current trace for a weight of a program that is called in it.
 function M.suggest_name(tensor, name)
     local id = job_now and trace.identity(tensor)
     if id then job_now.names[id] = job_now.names[id] or name end

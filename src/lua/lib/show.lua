@@ -135,7 +135,7 @@ local function combine_copies(sbp, parts)
     return copies
 end
 
--- Who holds a region: a list of copies, each a rank, or "0+1" where the value is what these ranks hold together.
+-- The holders of a region: a list of copies, each a rank, or "0+1" if the value is the combination of these ranks'.
 local function copies_of(x, region, holders)
     if not x.is_global then return {holders[1].rank} end
     local hierarchy, sbp = x.placement.hierarchy, x.sbp

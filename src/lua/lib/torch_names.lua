@@ -194,7 +194,7 @@ local function weights_at(who, x, count, places, inside, weight, shape)
     return zeros:scatter_add(0, places, flow.where(inside, weight, 0))
 end
 
----How many elements lie in each bin, and the edges of the bins; the last one contains its upper edge.
+---The number of elements in each bin, and the edges of the bins; the last one contains its upper edge.
 ---@param x table tensor
 ---@param bins any their number, or their edges in order
 ---@param opts {range: number[], weight: any, density: boolean} weight: of each element; density: as shares by width
@@ -242,7 +242,7 @@ local function edges_of_axes(who, columns, bins, range)
     return edges
 end
 
----How many of the points x [..., n] lie in each bin of n axes, and a list of the edges of each axis; the last bin of an
+---The number of points x [..., n] in each bin of n axes, and a list of the edges of each axis; the last bin of an
 ---axis contains its upper edge.
 ---@param x table tensor
 ---@param bins any their number, a list of one number for each axis, or a list of the edges of each

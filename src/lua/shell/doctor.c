@@ -111,7 +111,7 @@ static void probe_library(const char *what, const char *name, const char *missin
     if (library) dlclose(library);
 }
 
-/* What moves tensors between the GPUs of several ranks. */
+/* Checks the library that moves tensors between the GPUs of several ranks. */
 static void probe_device_comm(const fl_device *device)
 {
     char text[64];

@@ -1,7 +1,7 @@
 /*
 ** editor.c -- the line editor: libedit, opened at run time and only here, so that scripts start fast.
 **
-** What is typed is one line; a pasted block (bracketed paste: the terminal marks its begin and end) and an entry of the
+** The input is one line; a pasted block (bracketed paste: the terminal marks its begin and end) and an entry of the
 ** history may have several, edited together: Up and Down move in them before they move in the history. A function of
 ** ours cannot call one of libedit's, so it pushes keys that are bound to it: sequences which no keyboard sends.
 */
@@ -74,7 +74,7 @@ static unsigned char on_end(EditLine *line, int key)
     return info->lastchar == info->buffer ? CC_EOF : CC_ERROR;
 }
 
-/* Where the line of the input in which `at` lies begins. */
+/* The start of the line of the input that contains `at`. */
 static const wchar_t *line_start(const wchar_t *buffer, const wchar_t *at)
 {
     while (at > buffer && at[-1] != L'\n') at--;
@@ -168,7 +168,7 @@ static unsigned char on_paste(EditLine *line, int key)
 
 /* ---- completion ---- */
 
-/* What complete.lua returned, by stack index. */
+/* The results of complete.lua, by stack index. */
 enum { TYPED = 1, WORDS, START, HIDDEN, NOTES };
 
 static const char *word_at(lua_State *L, int i, size_t *length)

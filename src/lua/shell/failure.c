@@ -45,13 +45,13 @@ _Noreturn void fl_lua_exit(int code)
     _exit(code);
 }
 
-/* os.exit([code [, close]]). Where there are several ranks a code that is not 0 ends the job before anything waits for
+/* os.exit([code [, close]]). With several ranks a code that is not 0 ends the job before anything waits for
 ** other ranks, the code 0 waits until they have come to their end too. */
 static int os_exit(lua_State *L)
 {
     int code = lua_isboolean(L, 1) ? !lua_toboolean(L, 1) : (int)luaL_optinteger(L, 1, EXIT_SUCCESS);
     fl_lua_enter(L);
-    if (fl_comm_get() && code & 0xff) fl_failure_exit(code & 0xff); /* what the system keeps of it */
+    if (fl_comm_get() && code & 0xff) fl_failure_exit(code & 0xff); /* the system keeps 8 bits */
     fl_lua_leave_ranks();
     if (lua_toboolean(L, 2)) fl_lua_close_state(L);
     if (!fl_lua_last) fl_engine_stop();

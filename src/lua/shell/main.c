@@ -32,9 +32,9 @@ enum { MAX_RANKS = 1024 };
 /* The command line, beside the -e and -l options that run in order. */
 struct options {
     int script;                /* index of the script in argv; 0: none */
-    int ranks;                 /* how many are to be started; 0: not asked */
-    int ranks_at, ranks_words; /* where in argv that is given */
-    int plan;                  /* how many ranks are planned; 0: none */
+    int ranks;                 /* number to start; 0: not asked */
+    int ranks_at, ranks_words; /* index of that option in argv */
+    int plan;                  /* number of ranks that are planned; 0: none */
     const char *machine;       /* the file that describes them, or NULL */
     bool interactive, version, ignore_environment, warnings, execute, doctor, help;
     const char *bad; /* an option that is wrong */
@@ -50,7 +50,7 @@ static void say(const char *message)
     fflush(stderr);
 }
 
-/* Says why the program ends. Where it is one of several ranks all of them end here. */
+/* Prints the reason why the program ends. If it is one of several ranks all of them end here. */
 static void fail(const char *message)
 {
     if (fl_comm_get()) fl_lua_fail(message);
@@ -185,7 +185,7 @@ static void read_long(struct options *options, char **argv, int *i)
     else unknown_long(options, text);
 }
 
-/* What --plan goes together with. */
+/* Checks the options beside --plan. */
 static void check_plan(struct options *options, char **argv)
 {
     const char *script = options->script ? argv[options->script] : NULL;
@@ -270,8 +270,8 @@ static void folder_of(char *folder, const char *script)
     else snprintf(folder, PATH_MAX, "%.*s", slash > path ? (int)(slash - path) : 1, path);
 }
 
-/* Where Lua's default path begins in package.path or cpath: the variable replaces it, but for its first ";;". -1:
-** nowhere. */
+/* The start of Lua's default path in package.path or cpath: the variable replaces it, but for its first ";;". -1: it
+** has none. */
 static ptrdiff_t default_start(const char *variable, bool ignore_environment)
 {
     char versioned[32];
@@ -471,7 +471,7 @@ static bool call_plan(lua_State *L, lua_CFunction f)
     return report(L, fl_lua_protected_call(L, 0, 0)) == LUA_OK;
 }
 
-/* What main does inside a protected call: argc and argv in, true when all went well. */
+/* The body of main, run in a protected call: argc and argv in, true when all went well. */
 static int protected_main(lua_State *L)
 {
     int argc = (int)lua_tointeger(L, 1);

@@ -1,8 +1,8 @@
 /*
-** plan.c -- flowlua --plan N script: the program starts itself once for each kind of rank, and reads what each reports.
+** plan.c -- flowlua --plan N script: the program starts itself once for each kind of rank, and reads their reports.
 **
 ** The process that was started makes the text (flow.plan); those that it starts run the script in a planned world
-** (fl_world_plan), and send their tables through a pipe. What the script prints goes to standard error, of the first
+** (fl_world_plan), and send their tables through a pipe. The output of the script goes to standard error, of the first
 ** process alone: standard output has the plan.
 */
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What a started process finds in its environment: ranks, rank, ranks of a host, bytes of one, the report's path. */
+/* The variable for a started process: ranks, rank, ranks of a host, bytes of one, the report's path. */
 #define PLANNED "FLOW_PLANNED"
 
 static struct planned {

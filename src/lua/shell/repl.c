@@ -23,8 +23,7 @@ enum { LINE_LIMIT = 1 << 16, PROMPT_LIMIT = 256 };
 
 /* ---- reading lines ---- */
 
-/* Without an editor. What is read from a file or a pipe is shown too, so that the output reads like the session it
-** is. */
+/* Reads without an editor. Input from a file or a pipe is echoed, so that the output reads like the session it is. */
 static bool plain_read(lua_State *L, const char *prompt)
 {
     luaL_Buffer b;
@@ -135,7 +134,7 @@ static int compile(lua_State *L, bool *more)
     return status;
 }
 
-/* Where the expression at the end of the text begins: names, '.', ':', and what stands in brackets. */
+/* The start of the expression at the end of the text: names, '.', ':', and brackets with their contents. */
 static const char *last_expression(const char *text, size_t n)
 {
     int depth = 0;
@@ -379,7 +378,7 @@ static fl_status run_session(lua_State *L, bool reads, bool editing)
     }
 }
 
-/* What a session has at hand, where a script before it has not taken the name. */
+/* Sets the globals of a session, unless a script before it has taken the name. */
 static void set_globals(lua_State *L)
 {
     static const char *const names[] = {"nn", "optim", "data", "quit", "exit"};

@@ -40,7 +40,7 @@ void fl_style_open(void);
 bool fl_style_on_terminal(void);
 bool fl_style_has_codes(void);
 bool fl_style_has_colours(FILE *to);
-/* What has to be printed before and after a text; "" where there are no colours. */
+/* The codes before and after a text; "" if there are no colours. */
 const char *fl_style_begin(FILE *to, fl_style style);
 const char *fl_style_end(FILE *to);
 /* An error with its traceback, and an end of line, coloured as on stderr. */
@@ -57,12 +57,12 @@ void fl_editor_close(void);
 ** takes no room. */
 bool fl_editor_read(lua_State *L, const char *prompt, bool *cancelled);
 
-/* What was read, in one input or several, is one entry of the history. */
+/* Adds a text, read in one input or several, as one entry to the history. */
 void fl_editor_remember(const char *text);
 
 /* ---- lines and what becomes of them (repl_ranks.c) ---- */
 
-/* Who evaluates a line: a rank alone ("@2 x"), or all of them; of "@* x" each rank's answer is shown. */
+/* The ranks that evaluate a line: one alone ("@2 x"), or all of them; of "@* x" each rank's answer is shown. */
 enum { FL_AT_ALL = -1, FL_AT_EACH = -2 };
 
 typedef struct fl_line {

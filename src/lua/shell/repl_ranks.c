@@ -111,7 +111,7 @@ static ssize_t write_marked(void *context, const char *text, size_t size)
     return (ssize_t)size;
 }
 
-/* What this process prints, in C and in Lua, is marked from now on. */
+/* Marks the output of this process, in C and in Lua, from now on. */
 static fl_status mark_output(lua_State *L)
 {
     fflush(stdout);
@@ -351,7 +351,7 @@ static fl_status gather(struct outcomes *outcomes, fl_outcome outcome, const cha
     return outcomes->messages ? gather_texts(outcomes, text, size) : FL_ERR_COMM;
 }
 
-/* What a line that failed half way has left behind differs from rank to rank. */
+/* Makes the state of all ranks equal after a line that may have failed half way on some. */
 static void reset(const struct outcomes *outcomes)
 {
     uint64_t number = 0;

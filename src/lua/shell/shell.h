@@ -15,7 +15,7 @@
 fl_status fl_lua_start_ranks(char **argv, int skip, int skipped, int ranks);
 /* Rank 0's standard input, to its end, becomes that of all ranks. Nothing happens when there is one rank. */
 fl_status fl_lua_share_stdin(void);
-/* io.stderr:write(a, b) becomes one write. Where there are several ranks, after luaL_openlibs. */
+/* io.stderr:write(a, b) becomes one write. For several ranks, after luaL_openlibs. */
 void fl_lua_join_errors(lua_State *L);
 
 /* ---- flowlua --plan N (plan.c) ---- */
@@ -31,7 +31,7 @@ int fl_plan_main(lua_State *L);
 
 /* ---- the end of the process (failure.c) ---- */
 
-/* What fl_lua_exit calls first; NULL: nothing. */
+/* Called first by fl_lua_exit; NULL: nothing. */
 FL_OWN extern void (*fl_lua_last)(void);
 /* Ends the process with the engine stopped. */
 _Noreturn void fl_lua_exit(int code);

@@ -86,7 +86,7 @@ static struct {
     size_t count, room;
 } keys;
 
-/* What goes beyond the limit is dropped: Ctrl-C must always come through. */
+/* Keys beyond the limit are dropped: Ctrl-C must always come through. */
 static void keep_key(char key)
 {
     if (keys.count == keys.room) {
@@ -216,8 +216,8 @@ static fl_status start_guard(void)
                               : fl_fail(FL_ERR_IO, "terminal: cannot start its guard process: %s", strerror(errno));
 }
 
-/* The launcher has the terminal as that descriptor: so has this process. What it was stays open: a rank whose output
-** and errors are closed gets no more input from Open MPI. */
+/* If the launcher has the terminal as that descriptor this process gets it too. The old descriptor stays open: a rank
+** whose output and errors are closed gets no more input from Open MPI. */
 static void redirect(int file, int pid, int descriptor)
 {
     if (!is_terminal_of(pid, descriptor) || fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) < 0) return;
