@@ -56,6 +56,7 @@
 
 /* Random numbers: generators, and the order of a shuffled data set. */
 #include "base/item_random.h"
+#include "base/priority.h"
 #include "base/shuffle.h"
 #include "value/random.h"
 

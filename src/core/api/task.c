@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { WAITING_THREADS = 4, PRIORITIES = 3, LANE_SLOTS = 256 };
+enum { WAITING_THREADS = 4, LANE_SLOTS = 256 };
 
 struct flow_handle {
     pthread_mutex_t lock;
@@ -86,16 +86,16 @@ static fl_status run_task(void *given)
 /* The lanes, made at the first task. */
 static fl_status lane_for(int *out, const flow_task *task)
 {
-    static int lanes[1 + WAITING_THREADS][PRIORITIES], made; /* those of `run`, then those of `start` */
+    static int lanes[1 + WAITING_THREADS][FL_PRIORITIES], made; /* those of `run`, then those of `start` */
     static unsigned turn;
     for (; made <= WAITING_THREADS; made++) {
-        char names[PRIORITIES][24];
-        for (int i = 0; i < PRIORITIES; i++)
+        char names[FL_PRIORITIES][24];
+        for (int i = 0; i < FL_PRIORITIES; i++)
             snprintf(names[i], sizeof names[i], "host-%d%s", made, (const char *[]){" first", "", " last"}[i]);
-        FL_TRY(
-            fl_engine_lanes_new(lanes[made], (const char *[]){names[0], names[1], names[2]}, PRIORITIES, LANE_SLOTS));
+        FL_TRY(fl_engine_lanes_new(lanes[made], (const char *[]){names[0], names[1], names[2]}, FL_PRIORITIES,
+                                   LANE_SLOTS));
     }
-    *out = lanes[task->start ? 1 + turn++ % WAITING_THREADS : 0][1 - task->priority];
+    *out = lanes[task->start ? 1 + turn++ % WAITING_THREADS : 0][fl_priority_place(task->priority)];
     return FL_OK;
 }
 
@@ -127,8 +127,7 @@ static fl_status check_task(const flow_task *task)
     if (!task->run == !task->start)
         return fl_fail(FL_ERR_VALUE, "flow_push: a task has either run or start; '%s' has %s", task->name,
                        task->run ? "both" : "none");
-    if (task->priority < -1 || task->priority > 1)
-        return fl_fail(FL_ERR_VALUE, "flow_push: priority must be 1, 0 or -1, got %d", task->priority);
+    FL_TRY(fl_priority_check("flow_push", task->priority));
     FL_TRY(check_tensors(task->reads, task->read_count, "reads", false));
     return check_tensors(task->writes, task->write_count, "writes", true);
 }

@@ -63,6 +63,9 @@ fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to);
 /* The same by a plan that is there already, for these metas. */
 fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *to, const fl_box_plan *plan);
 
+/* The same with a priority (base/priority.h), which the listener gets: it changes nothing in how that is done. */
+fl_status fl_boxing_apply_with(fl_tensor **out, fl_tensor *x, const fl_meta *to, int priority);
+
 /* An all-reduce among several ranks: tensors with equal routes can travel together. */
 typedef struct fl_box_route {
     const struct fl_group *group;  /* NULL where nothing is moved: the world is planned */
@@ -83,10 +86,7 @@ FL_OWN extern void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta 
 fl_status fl_boxing_report(const fl_meta *from, const fl_meta *to);
 
 /* Set while a program is recorded: called when `out` was made from x, and shares no memory with it. */
-FL_OWN extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
-
-/* For that listener: of the boxing that is carried out, 1, 0 or -1. It changes nothing in how that is done. */
-FL_OWN extern int fl_boxing_priority;
+FL_OWN extern fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x, int priority);
 
 /* In a dry world: steps that need a peer give a part of the right meta, of zeros (positions are then within any range),
 ** instead of an error. Forget the compiled plans when it changes. */

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 
 void (*fl_boxing_observer)(const fl_box_plan *plan, const fl_meta *from, const fl_meta *to);
-fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x);
-int fl_boxing_priority;
+fl_status (*fl_boxing_listener)(fl_tensor *out, fl_tensor *x, int priority);
 bool fl_boxing_pretend;
 
 /* ---- programs: plans with their moves ---- */
@@ -268,7 +267,8 @@ static fl_status program_run(const struct program *program, fl_tensor **out, fl_
     return FL_OK;
 }
 
-fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *to, const fl_box_plan *plan)
+/* plan: NULL where none is there yet. */
+static fl_status apply(fl_tensor **out, fl_tensor *x, const fl_meta *to, const fl_box_plan *plan, int priority)
 {
     const fl_meta *from = x->meta;
     if (from == to) {
@@ -283,15 +283,22 @@ fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *
     fl_status status = program_run(p, out, x);
     program_unref(p);
     if (FL_UNLIKELY(fl_boxing_listener != NULL) && status == FL_OK && (*out)->storage != x->storage) {
-        status = fl_boxing_listener(*out, x);
+        status = fl_boxing_listener(*out, x, priority);
         if (status != FL_OK) fl_tensor_unref(*out);
     }
     return status;
 }
 
-fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to)
+fl_status fl_boxing_apply(fl_tensor **out, fl_tensor *x, const fl_meta *to) { return apply(out, x, to, NULL, 0); }
+
+fl_status fl_boxing_apply_planned(fl_tensor **out, fl_tensor *x, const fl_meta *to, const fl_box_plan *plan)
 {
-    return fl_boxing_apply_planned(out, x, to, NULL);
+    return apply(out, x, to, plan, 0);
+}
+
+fl_status fl_boxing_apply_with(fl_tensor **out, fl_tensor *x, const fl_meta *to, int priority)
+{
+    return apply(out, x, to, NULL, priority);
 }
 
 fl_status fl_boxing_report(const fl_meta *from, const fl_meta *to)

@@ -18,8 +18,8 @@ typedef struct fl_listener {
     /* A random number was drawn for tensors of this meta; the last draw was for nothing. */
     void (*drew)(const fl_meta *meta, const fl_generator *drawn);
     void (*undrew)(void);
-    /* `out` was made from x, another tensor, by boxing. */
-    fl_status (*boxed)(fl_tensor *out, fl_tensor *x);
+    /* `out` was made from x, another tensor, by boxing of this priority. */
+    fl_status (*boxed)(fl_tensor *out, fl_tensor *x, int priority);
     /* A tensor got memory of its own. */
     void (*made)(fl_tensor *tensor);
     /* For what cannot be recorded ("this reads a tensor's value"): the error with that text. */

@@ -8,6 +8,7 @@
 #include "to_global.h"
 #include "record.h"
 #include "dispatch.h"
+#include "base/priority.h"
 #include "boxing/boxing.h"
 #include "fault.h"
 #include "listener.h"
@@ -95,10 +96,7 @@ static fl_status own_storage(fl_tensor **tensor)
 static fl_status box(fl_tensor **out, fl_tensor *x, const fl_meta *to, int priority)
 {
     fl_tensor *result = NULL;
-    fl_boxing_priority = priority;
-    fl_status status = fl_boxing_apply(&result, x, to);
-    fl_boxing_priority = 0;
-    FL_TRY(status);
+    FL_TRY(fl_boxing_apply_with(&result, x, to, priority));
     if (result->storage == x->storage && to != x->meta) FL_TRY(own_storage(&result));
     *out = result;
     return FL_OK;
@@ -114,15 +112,13 @@ static fl_status body_to_global(fl_tensor **out, const fl_operand *in, int nin, 
             FL_ERR_SBP,
             "to_global: this is a local tensor (%s); give placement and sbp: x:to_global{placement = p, sbp = \"B\"}",
             fl_meta_text(text, x->meta));
-    const int64_t priority = attrs->at[FL_BOX_PRIORITY].integer;
-    if (priority < -1 || priority > 1)
-        return fl_fail(FL_ERR_VALUE, "to_global: priority must be 1, 0 or -1, got %lld", (long long)priority);
+    FL_TRY(fl_priority_check("to_global", attrs->at[FL_BOX_PRIORITY].integer));
     fl_status status = fl_meta_check_copy(x->meta, attrs->placement);
     if (status == FL_OK)
         status = fl_meta_get(&meta, x->meta->dtype, &x->meta->shape, attrs->placement, attrs->nd_sbp, false);
     if (status != FL_OK) return fl_fail_prefix(status, "to_global: ");
     if (FL_LIKELY(!fl_fault_armed) || !fl_fault_op(&status, out, "to_global", &meta, 1, NULL))
-        status = box(out, in[0].tensor, meta, (int)priority);
+        status = box(out, in[0].tensor, meta, priority_of(attrs));
     fl_meta_unref(meta);
     return status;
 }

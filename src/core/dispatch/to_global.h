@@ -10,7 +10,7 @@
 fl_status fl_to_global(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
                        const fl_nd_sbp *grad_sbp);
 
-/* The same with a priority, 1, 0 or -1, that the boxing and that of its gradient have in captured steps
+/* The same with a priority (base/priority.h) that the boxing and that of its gradient have in captured steps
 ** (program/priorities.c). */
 fl_status fl_to_global_with(fl_tensor **out, fl_tensor *x, const fl_placement *placement, fl_nd_sbp nd_sbp,
                             const fl_nd_sbp *grad_sbp, int priority);

@@ -90,7 +90,7 @@ typedef struct fl_step {
     bool reports;    /* or it can, and its kernels may report errors in its data */
     bool meets;      /* of BOX: ranks meet in it (fl_step_find_meeting), */
     bool ahead;      /* and it may begin before its place (collectives.c) */
-    int8_t priority; /* of BOX: 1, 0 or -1, */
+    int8_t priority; /* of BOX (base/priority.h), */
     bool displaced;  /* and it has overtaken another one, or was overtaken (priorities.c); */
     int turn;        /* its number in the script's order, among those of its ranks */
     const fl_op *op;

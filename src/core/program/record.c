@@ -241,12 +241,12 @@ static void record_undraw(void)
     p->draw_count--;
 }
 
-static fl_status record_boxed(fl_tensor *out, fl_tensor *x)
+static fl_status record_boxed(fl_tensor *out, fl_tensor *x, int priority)
 {
     fl_step *step;
     if (out->meta->local_numel == 0 && x->meta->local_numel == 0 && !out->meta->holds && !x->meta->holds) return FL_OK;
     FL_TRY(fl_recording_step(&step, FL_STEP_BOX, NULL, 1, 1));
-    step->priority = (int8_t)fl_boxing_priority;
+    step->priority = (int8_t)priority;
     FL_TRY(take_operand(step, 0, x, false, false));
     FL_TRY(take_operand(step, 1, out, true, true));
     for (int i = 0; i < 2; i++) fl_recording_now.program->slots[step->operands[i].slot].moved = true;

@@ -216,7 +216,7 @@ static void note_storage(fl_storage *storage, bool made)
     note_event(~index);
 }
 
-static fl_status note_boxed(fl_tensor *out, fl_tensor *x)
+static fl_status note_boxed(fl_tensor *out, fl_tensor *x, int priority)
 {
     fl_tally_tag_tensor(out, FL_TALLY_BOXED);
     return FL_OK;

@@ -40,8 +40,7 @@ struct job {
 
 static fl_pack dropped;
 static lua_State *worker; /* made by the first job, on the lanes' thread, which alone uses it */
-enum { PRIORITIES = 3 };
-static int lanes[PRIORITIES] = {-1}; /* of the priorities 1, 0 and -1; they share a thread */
+static int lanes[FL_PRIORITIES] = {-1}; /* the highest priority first; they share a thread */
 
 static const char *code_of(const struct job *job) { return fl_pack_texts(&job->values) + job->values.bytes; }
 
@@ -223,8 +222,8 @@ static fl_status push_task(struct handle *handle, fl_tensor *const *reads, int r
     write_vars[0] = &handle->token->storage->var;
     task.write_count = 1 + list_vars(write_vars + 1, writes, write_count, write_vars, 1);
     task.read_count = list_vars(read_vars, reads, read_count, write_vars, task.write_count);
-    if (lanes[0] < 0) FL_TRY(fl_engine_lanes_new(lanes, names, PRIORITIES, 0));
-    task.lane = lanes[1 - priority];
+    if (lanes[0] < 0) FL_TRY(fl_engine_lanes_new(lanes, names, FL_PRIORITIES, 0));
+    task.lane = lanes[fl_priority_place(priority)];
     return fl_engine_push(&task);
 }
 

@@ -94,10 +94,12 @@ int fl_lua_check_priority(lua_State *L, int index, const char *who)
     int whole;
     if (lua_isnil(L, index)) return 0;
     lua_Integer priority = lua_tointegerx(L, index, &whole);
-    if (!whole || lua_type(L, index) != LUA_TNUMBER || priority < -1 || priority > 1)
-        FL_RAISE(L, "%s: priority must be 1, 0 or -1, got %s", who,
-                 lua_type(L, index) == LUA_TSTRING ? lua_pushfstring(L, "\"%s\"", lua_tostring(L, index))
-                                                   : luaL_tolstring(L, index, NULL));
+    if (!whole || lua_type(L, index) != LUA_TNUMBER || !fl_priority_is(priority))
+        fl_lua_error(L,
+                     fl_priority_fail(who,
+                                      lua_type(L, index) == LUA_TSTRING
+                                          ? lua_pushfstring(L, "\"%s\"", lua_tostring(L, index))
+                                          : luaL_tolstring(L, index, NULL)));
     return (int)priority;
 }
 
