@@ -57,6 +57,55 @@ describe("flow.load_ops", function()
         assert.are.same({4}, flow.many1(flow.zeros(4)).shape)
     end)
 
+    it("has words for hooks that fail without any", function()
+        flow.load_ops(compile("silent", head .. [[
+            static fl_status silent(fl_kernel *kernel) { return FL_ERR_VALUE; }
+            static fl_status unknown(fl_kernel *kernel) { return (fl_status)77; }
+            static fl_status unknown_said(fl_kernel *kernel) { return fl_fail((fl_status)-1, "the disk is full"); }
+            static fl_status stopped(fl_kernel *kernel) { return FL_ERR_INTERRUPTED; }
+            static fl_status said(fl_kernel *kernel) { return fl_fail(FL_ERR_IO, "the disk is full"); }
+            static fl_status no_infer(fl_infer *infer) { return FL_ERR_SHAPE; }
+            static fl_status no_body(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs) { return FL_ERR_DTYPE; }
+            static fl_status no_grad(fl_grad *grad) { return FL_ERR_STATE; }
+            static fl_status no_check(const fl_operand *in, int nin, const fl_attrs *attrs) { return (fl_status)-3; }
+            #define ROW(n, ...) FL_OP(n) = {.name = #n, .sig = #n "(x)", .doc = "Nothing.", .nout = 1, __VA_ARGS__}
+            ROW(w_silent, .infer = fl_infer_same, .cpu = silent);
+            ROW(w_unknown, .infer = fl_infer_same, .cpu = unknown);
+            ROW(w_unknown_said, .infer = fl_infer_same, .cpu = unknown_said);
+            ROW(w_stopped, .infer = fl_infer_same, .cpu = stopped);
+            ROW(w_said, .infer = fl_infer_same, .cpu = said);
+            ROW(w_infer, .infer = no_infer, .cpu = run);
+            ROW(w_body, .body = no_body);
+            ROW(w_grad, .infer = fl_infer_same, .cpu = run, .grad = no_grad);
+            ROW(w_check, .infer = fl_infer_same, .cpu = run, .check = no_check);
+            FL_OPS_LIBRARY;
+        ]]))
+        local x = flow.ones(1)
+        local cases = {
+            w_silent = "its kernel failed with status 3 (a value out of its range) and gave no message",
+            w_unknown = "its kernel returned 77, which is no status, and gave no message",
+            w_unknown_said = "its kernel returned -1, which is no status: the disk is full",
+            w_stopped = "its kernel was interrupted and gave no message",
+            w_infer = "its infer failed with status 1 (shapes that do not fit) and gave no message",
+            w_body = "its body failed with status 2 (a dtype that it does not take) and gave no message",
+            w_check = "its check returned -3, which is no status, and gave no message",
+        }
+        for name, words in pairs(cases) do
+            pcall(x.sum, x, 9) -- what was said before is not said again
+            fails(name .. ": " .. words, x[name], x)
+        end
+        fails("the disk is full", x.w_said, x)
+        local leaf = flow.ones(2, {requires_grad = true})
+        local y = leaf:w_grad():sum()
+        pcall(x.sum, x, 9)
+        fails("w_grad: its grad failed with status 5 (not allowed now) and gave no message", y.backward, y)
+        fails("w_silent: its kernel failed with status 3", flow.capture(function(t) return t:w_silent() end), x)
+        assert.are.equal("2", (process.output(("FLOW_ENGINE=queued %s -e 'local f = require \"flow\" f.load_ops \"%s/silent.so\" " ..
+            "local n = 0 for _, name in ipairs {\"w_silent\", \"w_unknown\"} do local ok, m = pcall(function() f.ones(1)[name](f.ones(1)):item() end) " ..
+            "if not ok and m:find(name .. \" (\", 1, true) and m:find(\"gave no message\", 1, true) then n = n + 1 end end print(n)'")
+            :format(process.flowlua, folder)):match "%d+"))
+    end)
+
     it("refuses what is no library of ops", function()
         fails("load_ops: './nothing.so' cannot be opened: cannot open shared object file", flow.load_ops, "nothing.so")
         local text = write("text.so", "no shared object")

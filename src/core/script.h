@@ -44,6 +44,7 @@
 
 /* Inference of ops that a script defines: the promoted dtype. */
 #include "op/operand.h"
+#include "op/outside.h"
 
 /* Copies of plain memory, which arrays of functions beside the script are made of. */
 #include "cpu/cpu.h"

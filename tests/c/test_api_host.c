@@ -190,6 +190,70 @@ static void begin_and_fail(void *context, void *const *data, flow_handle *handle
     flow_done(handle, FLOW_ERR_COMM, "the peer hung up");
 }
 
+/* What a task returns; where it is not NULL it gives the message, too. */
+struct outcome {
+    flow_status status;
+    const char *message;
+};
+
+static flow_status end_as(void *context, void *const *data)
+{
+    const struct outcome *o = context;
+    (void)data;
+    return o->message ? flow_fail(o->status, o->message) : o->status;
+}
+
+static void begin_and_end_as(void *context, void *const *data, flow_handle *handle)
+{
+    const struct outcome *o = context;
+    (void)data;
+    flow_done(handle, o->status, o->message);
+}
+
+/* Whatever a task returns becomes an error with its name and with words. */
+static void failures_have_words(void)
+{
+    static const struct {
+        struct outcome outcome;
+        flow_status status;
+        const char *message;
+    } cases[] = {
+        {{FLOW_ERR_VALUE, NULL},
+         FLOW_ERR_VALUE,
+         "fill: the task failed with status 3 (a value out of its range) and gave no message"},
+        {{FLOW_ERR_VALUE, ""},
+         FLOW_ERR_VALUE,
+         "fill: the task failed with status 3 (a value out of its range) and gave no message"},
+        {{(flow_status)77, NULL},
+         FLOW_ERR_STATE,
+         "fill: the task returned 77, which is no status, and gave no message"},
+        {{(flow_status)-1, "it broke"}, FLOW_ERR_STATE, "fill: the task returned -1, which is no status: it broke"},
+        {{(flow_status)77, "it broke"}, FLOW_ERR_STATE, "fill: the task returned 77, which is no status: it broke"},
+        {{FLOW_ERR_INTERRUPTED, NULL}, FLOW_ERR_STATE, "fill: the task was interrupted and gave no message"},
+        {{FLOW_ERR_INTERRUPTED, "it broke"}, FLOW_ERR_STATE, "fill: it broke"},
+        {{FLOW_ERR_IO, "disk: full"}, FLOW_ERR_IO, "fill: disk: full"},
+        {{FLOW_ERR_IO, "fill: full"}, FLOW_ERR_IO, "fill: full"},
+    };
+    flow_tensor *y = make(&vector, six);
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        flow_task task = {.name = "fill", .writes = &y, .write_count = 1, .context = (void *)&cases[i / 2].outcome};
+        if (i % 2) task.start = begin_and_end_as;
+        else task.run = end_as;
+        (void)flow_fail(FLOW_ERR_IO, "of another call");
+        OK(flow_push(&task));
+        FAILS(flow_wait(y), cases[i / 2].status, cases[i / 2].message);
+    }
+    flow_task task = {.name = "A Task of the host, whose name has many characters",
+                      .run = end_as,
+                      .context = (void *)&cases[7].outcome};
+    task.writes = &y;
+    task.write_count = 1;
+    OK(flow_push(&task));
+    FAILS(flow_wait(y), FLOW_ERR_IO, "A Task of the host, whose name has many: disk: full");
+    flow_unref(y);
+    flow_sync();
+}
+
 /* ---- priorities ---- */
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
@@ -320,6 +384,7 @@ static void test_tasks(void)
     FAILS(flow_wait(x), FLOW_ERR_COMM, "peer: the peer hung up");
     flow_sync();
 
+    failures_have_words();
     refuses_what_ops_may_not();
     FAILS(flow_push(&(flow_task){.name = "none"}), FLOW_ERR_VALUE,
           "flow_push: a task has either run or start; 'none' has none");

@@ -376,7 +376,9 @@ typedef struct flow_handle flow_handle;
 /* A function that runs when the tensors it reads have their values and nothing uses those it writes any more; what is
 ** called later and uses them waits for it. It runs on a thread of libflow's, one task after another, and must not call
 ** this interface but for flow_fail and flow_done. Tensors on the CPU; `data` holds the addresses of the local parts of
-** reads, then writes. A status other than FLOW_OK makes the tensors written an error where they are used. */
+** reads, then writes. A status other than FLOW_OK makes the tensors written an error where they are used, with the
+** message of flow_fail or flow_done behind the task's name; a number that is no status, and FLOW_ERR_INTERRUPTED, are
+** FLOW_ERR_STATE there. */
 typedef struct flow_task {
     const char *name; /* in messages and traces; a constant */
     flow_status (*run)(void *context, void *const *data);

@@ -20,6 +20,7 @@ struct flow_handle {
     pthread_cond_t changed;
     bool done;
     flow_status status;
+    bool worded;
     char message[512];
 };
 
@@ -39,7 +40,8 @@ void flow_done(flow_handle *handle, flow_status status, const char *message)
     pthread_mutex_lock(&handle->lock);
     handle->done = true;
     handle->status = status;
-    snprintf(handle->message, sizeof handle->message, "%s", message ? message : "it failed without a message");
+    handle->worded = message && *message;
+    snprintf(handle->message, sizeof handle->message, "%s", message ? message : "");
     pthread_cond_signal(&handle->changed);
     pthread_mutex_unlock(&handle->lock);
 }
@@ -53,7 +55,21 @@ static fl_status start_and_wait(const struct payload *payload)
     pthread_mutex_unlock(&handle.lock);
     pthread_cond_destroy(&handle.changed);
     pthread_mutex_destroy(&handle.lock);
-    return handle.status == FLOW_OK ? FL_OK : fl_fail((fl_status)handle.status, "%s", handle.message);
+    if (handle.status != FLOW_OK && handle.worded) fl_fail((fl_status)handle.status, "%s", handle.message);
+    return (fl_status)handle.status;
+}
+
+/* Runs the task; its error begins with its name. */
+static fl_status call_task(const struct payload *p)
+{
+    uint64_t before = fl_failures();
+    fl_status status = p->task.start ? start_and_wait(p) : (fl_status)p->task.run(p->task.context, p->data);
+    if (status == FL_OK) return FL_OK;
+    status = fl_fail_outside(status, before, p->task.name, "the task");
+    if (status == FL_ERR_INTERRUPTED) status = FL_ERR_STATE; /* Ctrl-C is the script's */
+    size_t n = strlen(p->task.name);
+    bool named = strncmp(fl_message(), p->task.name, n) == 0 && fl_message()[n] == ':';
+    return named ? status : fl_fail_prefix(status, "%s: ", p->task.name);
 }
 
 /* An input that is missing is the task's error. */
@@ -70,10 +86,7 @@ static fl_status run_task(void *given)
 {
     struct payload *p = *(struct payload **)given;
     fl_status status = check_reads(p);
-    if (status == FL_OK) {
-        fl_fail(FL_OK, "it failed without a message");
-        status = p->task.start ? start_and_wait(p) : (fl_status)p->task.run(p->task.context, p->data);
-    }
+    if (status == FL_OK) status = call_task(p);
     char message[1024];
     snprintf(message, sizeof message, "%s", fl_message());
     if (p->task.finished) p->task.finished(p->task.context, (flow_status)status);

@@ -11,6 +11,7 @@
 #include "dispatch/answer.h"
 #include "dispatch/to_global.h"
 #include "gradient.h"
+#include "op/outside.h"
 #include "pass.h"
 
 #include <assert.h>
@@ -206,7 +207,8 @@ static fl_status node_gradient(fl_grad *g, fl_node *node)
     if (FL_UNLIKELY(node->function != NULL)) return fl_tape_function_gradient(g, node->function);
     fl_status (*inner)(fl_grad *) = node->op->grad ? node->op->grad : node->op->vjp ? fl_vjp_eval : NULL;
     if (!inner) return fl_fail(FL_ERR_STATE, "backward: %s has no gradient", node->op->name);
-    return node->region ? region_gradient(g, node, inner) : inner(g);
+    uint64_t before = fl_hook_begin();
+    return fl_hook_end(node->region ? region_gradient(g, node, inner) : inner(g), before, node->op, "its grad");
 }
 
 /* Hands gin[i] (owned or NULL) to where edge i leads. */

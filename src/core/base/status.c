@@ -21,30 +21,35 @@ enum {
     RAW_SIZE = 2 * MESSAGE_SIZE /* before escapes, which only add: longer than what is kept */
 };
 
+struct failure {
+    uint64_t number; /* how many there were */
+    char message[MESSAGE_SIZE];
+};
+
 /* A pointer alone: a library that a host opens late has some hundred bytes for variables of threads, for all libraries
 ** together. Owned by the thread, NULL before its first failure. */
-static _Thread_local char *message;
+static _Thread_local struct failure *last;
 
-static void drop_message(void *text)
+static void drop_failure(void *failure)
 {
-    free(text);
-    message = NULL;
+    free(failure);
+    last = NULL;
 }
 
 static pthread_key_t at_end; /* drops it when the thread ends */
-static void make_key(void) { pthread_key_create(&at_end, drop_message); }
+static void make_key(void) { pthread_key_create(&at_end, drop_failure); }
 
-/* This thread's buffer; without memory one that threads share. */
-static char *message_buffer(void)
+/* This thread's last failure; without memory one that threads share. */
+static struct failure *last_failure(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static char shared[MESSAGE_SIZE];
-    if (message) return message;
+    static struct failure shared;
+    if (last) return last;
     pthread_once(&once, make_key);
-    char *fresh = calloc(1, MESSAGE_SIZE);
-    if (!fresh) return shared;
+    struct failure *fresh = calloc(1, sizeof *fresh);
+    if (!fresh) return &shared;
     pthread_setspecific(at_end, fresh);
-    return message = fresh;
+    return last = fresh;
 }
 
 /* C0, DEL and C1. */
@@ -90,7 +95,9 @@ fl_status fl_fail(fl_status code, const char *format, ...)
     va_start(args, format);
     size_t length = format_raw(text, format, args);
     va_end(args);
-    fl_text_clean(message_buffer(), MESSAGE_SIZE, text, length, "\n\t");
+    struct failure *failure = last_failure();
+    failure->number++;
+    fl_text_clean(failure->message, MESSAGE_SIZE, text, length, "\n\t");
     return code;
 }
 
@@ -102,11 +109,35 @@ fl_status fl_fail_prefix(fl_status code, const char *format, ...)
     size_t length = format_raw(text, format, args), rest = strlen(fl_message());
     va_end(args);
     memcpy(text + length, fl_message(), rest);
-    fl_text_clean(message_buffer(), MESSAGE_SIZE, text, length + rest, "\n\t");
+    fl_text_clean(last_failure()->message, MESSAGE_SIZE, text, length + rest, "\n\t");
     return code;
 }
 
-const char *fl_message(void) { return message ? message : ""; }
+const char *fl_message(void) { return last ? last->message : ""; }
+
+uint64_t fl_failures(void) { return last ? last->number : 0; }
+
+fl_status fl_fail_outside(fl_status status, uint64_t before, const char *name, const char *what)
+{
+    static const char *const words[] = {[FL_ERR_SHAPE] = "shapes that do not fit",
+                                        [FL_ERR_DTYPE] = "a dtype that it does not take",
+                                        [FL_ERR_VALUE] = "a value out of its range",
+                                        [FL_ERR_SBP] = "placements or SBPs that do not fit",
+                                        [FL_ERR_STATE] = "not allowed now",
+                                        [FL_ERR_MEMORY] = "memory exhausted",
+                                        [FL_ERR_IO] = "files",
+                                        [FL_ERR_COMM] = "communication",
+                                        [FL_ERR_MISSING] = "missing"};
+    bool worded = fl_failures() != before && *fl_message(), known = status >= FL_OK && status <= FL_ERR_INTERRUPTED;
+    if (known && (worded || status == FL_OK)) return status;
+    if (!known)
+        return worded
+            ? fl_fail_prefix(FL_ERR_STATE, "%s: %s returned %d, which is no status: ", name, what, status)
+            : fl_fail(FL_ERR_STATE, "%s: %s returned %d, which is no status, and gave no message", name, what, status);
+    if (status == FL_ERR_INTERRUPTED) /* which the core words; the script goes on */
+        return fl_fail(FL_ERR_STATE, "%s: %s was interrupted and gave no message", name, what);
+    return fl_fail(status, "%s: %s failed with status %d (%s) and gave no message", name, what, status, words[status]);
+}
 
 static struct {
     fl_warn_sink *sink;

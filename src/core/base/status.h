@@ -9,6 +9,7 @@
 #define FL_STATUS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum fl_status {
     FL_OK = 0,
@@ -35,6 +36,14 @@ FL_EXPORT fl_status fl_fail(fl_status code, const char *format, ...) __attribute
 
 /* Message of this thread's last failure; never NULL. */
 FL_EXPORT const char *fl_message(void);
+
+/* How many times this thread has failed. fl_fail_prefix words the last failure again, and is none itself. */
+uint64_t fl_failures(void);
+
+/* The status that a function from outside has returned, a kernel or a task; `before`: fl_failures() before the call.
+** One that failed and gave no message gets one, that begins with `name`; `what` failed: "its kernel". A number that is
+** no status becomes FL_ERR_STATE. */
+fl_status fl_fail_outside(fl_status status, uint64_t before, const char *name, const char *what);
 
 /* Puts `prefix` in front of this thread's message (a row number, a file name); returns code. */
 fl_status fl_fail_prefix(fl_status code, const char *format, ...) __attribute__((format(printf, 2, 3)));

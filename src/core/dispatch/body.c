@@ -6,6 +6,7 @@
 #include "record.h"
 #include "to_global.h"
 #include "tracer.h"
+#include "op/outside.h"
 #include "op/registry.h"
 
 #include <assert.h>
@@ -24,6 +25,13 @@ static fl_status fail_in_body(const fl_op *op, fl_status status)
     return fl_fail_prefix(status, "%s: ", name);
 }
 
+static fl_status run_body(fl_body body, fl_tensor **out, const fl_op *op, const fl_operand *in, int nin,
+                          const fl_attrs *attrs)
+{
+    uint64_t before = fl_hook_begin();
+    return fl_hook_end(body(out, in, nin, attrs), before, op, "its body");
+}
+
 /* The operand in the SBP that the plan has for it; the caller owns out's tensor. */
 static fl_status operand_as(fl_operand *out, const fl_operand *in, const fl_meta *planned)
 {
@@ -40,12 +48,11 @@ static fl_status run_body_boxed(const fl_plan *plan, fl_tensor **out, const fl_o
                                 const fl_attrs *attrs)
 {
     fl_operand boxed[FL_CALL_OPERANDS] = {{0}};
-    fl_body body = plan->body;
     fl_status status = FL_OK;
     int count = 0;
     assert(nin <= FL_CALL_OPERANDS);
     while (count < nin && (status = operand_as(&boxed[count], &in[count], plan->in[count])) == FL_OK) count++;
-    if (status == FL_OK) status = body(out, boxed, nin, attrs);
+    if (status == FL_OK) status = run_body(plan->body, out, plan->op, boxed, nin, attrs);
     while (--count >= 0)
         if (boxed[count].kind == FL_TENSOR) fl_tensor_unref(boxed[count].tensor);
     return status;
@@ -81,7 +88,7 @@ fl_status fl_call_run_body(const fl_plan *plan, fl_tensor **out, const fl_op *op
     else if (FL_UNLIKELY(plan && plan->on_host)) status = fl_call_on_host(plan, out, in, nin, attrs);
     else
         status = plan && plan->boxes ? run_body_boxed(plan, out, in, nin, attrs)
-                                     : (plan ? plan->body : op->body)(out, in, nin, attrs);
+                                     : run_body(plan ? plan->body : op->body, out, op, in, nin, attrs);
     fl_trace_close(opened);
     fl_record_resume(enabled);
     if (status != FL_OK) return fail_in_body(op, status);

@@ -15,6 +15,7 @@
 #include "listener.h"
 #include "mapped.h"
 #include "op/formula.h"
+#include "op/outside.h"
 #include "planned.h"
 #include "tracer.h"
 #include "infer/infer.h"
@@ -230,7 +231,7 @@ static inline __attribute__((always_inline)) fl_status dispatch(fl_tensor **out,
         fl_attrs_init(&defaults, op);
         attrs = &defaults;
     }
-    if (op->check) FL_TRY(op->check(in, nin, attrs));
+    FL_TRY(fl_op_check(op, in, nin, attrs));
     if (op->body) return fl_call_run_body(NULL, out, op, in, nin, attrs);
     fl_call c = {
         .op = op, .attrs = attrs, .in = in, .nin = nin, .nout = op->nout, .out = out, .writes = op->mutates != 0};

@@ -10,6 +10,7 @@
 #include "record.h"
 #include "target.h"
 #include "tracer.h"
+#include "op/outside.h"
 #include "op/registry.h"
 
 #include <assert.h>
@@ -111,7 +112,7 @@ static inline __attribute__((always_inline)) fl_status dispatch_inplace(fl_tenso
         attrs = &defaults;
     }
     if (in[0].kind != FL_TENSOR) return fl_fail(FL_ERR_VALUE, "%s_: the first operand must be a tensor", op->name);
-    if (op->check) FL_TRY(op->check(in, nin, attrs));
+    FL_TRY(fl_op_check(op, in, nin, attrs));
     fl_call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .target = in[0].tensor, .writes = true};
     FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, true));
     fl_call_note(&c, watched);

@@ -8,6 +8,7 @@
 #include "to_global.h"
 #include "listener.h"
 #include "mapped.h"
+#include "op/outside.h"
 
 static fl_status check_into(const fl_op *op, const fl_tensor *target, const fl_operand *in, int nin)
 {
@@ -106,7 +107,7 @@ fl_status fl_dispatch_into(fl_tensor *target, const fl_op *op, const fl_operand 
     FL_TRY(fl_mapped_check_out(op, target));
     if (!op->body && nin <= FL_CALL_OPERANDS) {
         fl_call c = {.op = op, .attrs = attrs, .in = in, .nin = nin, .nout = 1, .tensors = tensors};
-        if (op->check) FL_TRY(op->check(in, nin, attrs));
+        FL_TRY(fl_op_check(op, in, nin, attrs));
         FL_TRY(fl_infer_plan(&c.plan, op, in, nin, attrs, false));
         FL_TRY(check_fits(op, target->meta, c.plan->out[0]));
         for (int i = 0; i < nin; i++) tensors[i] = in[i].kind == FL_TENSOR ? in[i].tensor : NULL;

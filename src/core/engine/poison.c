@@ -43,11 +43,13 @@ void fl_poison_unref(fl_poison *poison)
 }
 
 /* Length of the name that the message begins with ("linalg.eig: the matrix has ...": 10), 0 when there is none. A
-** kernel may serve several ops; its message has the name of the one called. */
-static size_t name_length(const char *message)
+** kernel may serve several ops; its message has the name of the one called. That of a task of the host may be any. */
+static size_t name_length(const char *message, const char *op)
 {
-    size_t n = strspn(message, "abcdefghijklmnopqrstuvwxyz_0123456789.");
-    return n < FL_NAME_TEXT && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
+    size_t n = strlen(op);
+    bool own = strncmp(message, op, n) == 0 && message[n] == ':';
+    if (!own) n = strspn(message, "abcdefghijklmnopqrstuvwxyz_0123456789.");
+    return (own || n < FL_NAME_TEXT) && message[n] == ':' && message[n + 1] == ' ' ? n : 0;
 }
 
 /* Length of "rank 1" where the message begins so: it came from that rank, with its op and line. Else 0. */
@@ -65,7 +67,7 @@ static size_t origin_length(const char *message)
 static fl_poison *poison_new(fl_status status, const char *op, const char *line, const char *message, fl_poison *cause)
 {
     static fl_poison spare = {1, false, NULL, FL_ERR_MEMORY, "engine", {""}, {"out of memory for an error"}};
-    size_t origin = origin_length(message), named = origin ? origin : name_length(message),
+    size_t origin = origin_length(message), named = origin ? origin : name_length(message, op),
            rest = named ? named + 2 : 0;
     fl_poison *p = malloc(sizeof *p + strlen(message + rest) + 1);
     if (!p) return poison_ref(&spare);

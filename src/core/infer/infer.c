@@ -7,6 +7,7 @@
 #include "infer_internal.h"
 #include "cpu/elementwise.h"
 #include "op/formula.h"
+#include "op/outside.h"
 #include "ranks/journal.h"
 
 #include <stdio.h>
@@ -50,7 +51,7 @@ static const char *spoken_name(const struct build *build)
                   .in = build->specs,
                   .nin = build->nin,
                   .nout = build->op->nout};
-    if (build->op->flags & FL_OP_HIDDEN) build->op->infer(&c); /* errors of shapes are ignored here */
+    if (build->op->flags & FL_OP_HIDDEN) fl_op_infer(&c); /* errors of shapes are ignored here */
     return c.name;
 }
 
@@ -142,7 +143,7 @@ static fl_status infer_shapes(struct build *build)
                           .nin = build->nin,
                           .nout = build->op->nout};
     for (int i = 0; i < build->op->nout; i++) build->c.out[i].kind = FL_TENSOR;
-    FL_TRY(build->op->infer(&build->c));
+    FL_TRY(fl_op_infer(&build->c));
     for (int i = 0; i < build->c.nout; i++) {
         fl_shape same;
         FL_TRY(fl_shape_make(&same, build->c.name, build->c.out[i].shape.dims, build->c.out[i].shape.ndim));
@@ -366,12 +367,13 @@ static fl_status choose_kernel(fl_plan *plan, const struct build *build)
                        build->name, build->op->name);
     if (plan->body) return FL_OK;
     if (build->placement->type == FL_META) return FL_OK;
-    plan->kernel = build->op->cpu;
+    plan->kernel = fl_outside_kernel(build->op, build->op->cpu);
     if (build->placement->type != FL_CUDA || !plan->runs) return FL_OK;
     FL_TRY(fl_device_get(&plan->device, build->placement->type));
     plan->device_index = fl_device_index(plan->device, build->placement);
     plan->lane = plan->device->lane(plan->device_index, FL_QUEUE_COMPUTE);
-    plan->kernel = build->op->on_device ? build->op->on_device : plan->device->kernel(build->op);
+    plan->kernel = build->op->on_device ? fl_outside_kernel(build->op, build->op->on_device)
+                                        : plan->device->kernel(build->op);
     if (plan->kernel || build->op->view) return FL_OK;
     plan->on_host = build->op->flags & FL_OP_HOST_ONLY && !build->op->mutates && !build->in_place;
     if (plan->on_host) plan->body = body_of_op;

@@ -9,6 +9,7 @@
 ** (where there are any): seven axes would make millions of leaves.
 */
 #include "infer_internal.h"
+#include "op/outside.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -532,7 +533,7 @@ fl_status fl_infer_signatures(const fl_op *op, const fl_operand *in, int nin, co
     for (int i = 0; i < nin; i++) fl_spec_of(&specs[i], &in[i]);
     fl_infer c = {.op = op, .name = op->name, .attrs = attrs, .in = specs, .nin = nin, .nout = op->nout};
     for (int i = 0; i < op->nout; i++) c.out[i].kind = FL_TENSOR;
-    FL_TRY(op->infer(&c));
+    FL_TRY(fl_op_infer(&c));
     struct search *s = search_new(&c, &grid);
     if (!s) return fl_fail(FL_ERR_MEMORY, "%s: out of memory while listing signatures", op->name);
     s->list = report;

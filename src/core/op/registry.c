@@ -5,6 +5,7 @@
 ** parsed signature) lies in a table beside them, keyed by the descriptor's address.
 */
 #include "registry.h"
+#include "outside.h"
 #include "base/hash.h"
 #include "base/locale.h"
 
@@ -51,10 +52,18 @@ fl_status fl_op_register(const fl_op *op)
         registered_capacity = capacity;
     }
     registered[registered_count++] = op;
+    fl_ops_outside = true;
     return FL_OK;
 }
 
 void fl_op_forget(int count) { registered_count -= count; }
+
+bool fl_op_is_registered(const fl_op *op)
+{
+    for (int i = 0; i < registered_count; i++)
+        if (registered[i] == op) return true;
+    return false;
+}
 
 /* The ops of this library by name, from the first search on. */
 static const fl_op *by_name[TABLE_SIZE];

@@ -15,6 +15,7 @@
 #include "graphs.h"
 #include "memory/device.h"
 #include "op/operand.h"
+#include "op/outside.h"
 #include "passes.h"
 #include "ranks/comm.h"
 
@@ -154,7 +155,7 @@ static fl_status prepare(const struct run *run, fl_step *step)
     fl_attrs *attrs = (fl_attrs *)step->kernel.attrs;
     if (step->live >= 0) {
         FL_TRY(run->host(run->context, step->live, step->op, attrs));
-        if (step->op->check) FL_TRY(step->op->check(NULL, 0, attrs));
+        FL_TRY(fl_op_check(step->op, NULL, 0, attrs));
     }
     if (step->draw >= 0) take_draw(step, attrs, &run->program->draws[step->draw]);
     if (step->history && !fl_comm_refusal) {

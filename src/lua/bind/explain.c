@@ -199,7 +199,7 @@ static void note_candidates(const fl_plan *plan, const fl_operand *in, const fl_
         metas[i] = in[i].kind == FL_TENSOR ? in[i].tensor->meta : NULL;
     }
     for (int i = 0; i < plan->nout; i++) c.out[i].kind = FL_TENSOR;
-    if (op->infer(&c) != FL_OK) return;
+    if (fl_op_infer(&c) != FL_OK) return;
     fl_infer_choose(&choice, &c, metas, placed->placement, in_place, note_candidate, (void *)plan);
 }
 
