@@ -324,3 +324,90 @@ describe("flow.testing.check_op", function()
         assert.is_true(flow.testing.check_op "own_wrong")
     end)
 end)
+
+-- What a script raises that is no text.
+local raised = {
+    table = {code = 7}, number = 42, boolean = true, ["function"] = print, ["nil"] = nil,
+    speaks = setmetatable({}, {__tostring = function() return "what it says" end}),
+    fails = setmetatable({}, {__tostring = function() error "its __tostring" end}),
+    odd = setmetatable({}, {__tostring = function() return {} end}),
+}
+local which
+
+local function raise() error(raised[which]) end
+flow.op {name = "raises_forward", sig = "raises_forward(x)", infer = function(x) return {shape = x.shape} end, forward = raise}
+flow.op {name = "raises_infer", sig = "raises_infer(x)", infer = raise, forward = function(x) return x + 1 end}
+flow.op {name = "raises_sbp", sig = "raises_sbp(x)", sbp = raise, forward = function(x) return x + 1 end}
+flow.op {name = "raises_backward", sig = "raises_backward(x)", forward = function(x) return x + 1 end, backward = raise}
+
+describe("an error that is no text", function()
+    local x = flow.tensor({1.0, 2.0}, {requires_grad = true})
+    local doubles = flow.autograd_function {forward = function(_, t) return t * 2 end, backward = raise}
+    local again_runs
+    local function again(t)
+        if again_runs then raise() end
+        again_runs = true
+        return t:exp():sin()
+    end
+    local ways = {
+        forward = function() return x:raises_forward() end,
+        ["forward in forward"] = function()
+            flow.op {name = "raises_inside", sig = "raises_inside(x)", replace = true, infer = function(t) return {shape = t.shape} end,
+                forward = function(t) return t:raises_forward() end}
+            return x:raises_inside()
+        end,
+        infer = function() return x:raises_infer() end,
+        sbp = function() return x:raises_sbp() end,
+        backward = function() x:raises_backward():sum():backward() end,
+        ["backward, given back"] = function() flow.grad(x:raises_backward():sum(), {x}) end,
+        ["forward of a function"] = function() flow.autograd_function {forward = raise, backward = print}(x) end,
+        ["backward of a function"] = function() doubles(x):sum():backward() end,
+        ["gradient hook"] = function()
+            local y = x * 2
+            y:register_hook(raise)
+            y:sum():backward()
+        end,
+        ["forward in a capture"] = function() flow.capture(function(t) return t:raises_forward() end)(x:detach()) end,
+        ["forward in a trace"] = function()
+            flow.trace(function(t) return t:raises_infer() end, {flow.spec {2}})
+        end,
+        ["second run of a checkpoint"] = function()
+            again_runs = false
+            flow.checkpoint(again, x):sum():backward()
+        end,
+    }
+    for name, way in pairs(ways) do
+        it("reaches pcall as it was raised: " .. name, function()
+            for _, kind in ipairs {"table", "number", "boolean", "function", "nil", "speaks", "fails", "odd"} do
+                which = kind
+                local ok, value = pcall(way)
+                assert.is_false(ok)
+                assert.is_true(rawequal(value, raised[kind]), kind .. ": " .. type(value))
+            end
+            assert.are.equal(3, (flow.ones(2) + 0.5):sum():item())
+        end)
+    end
+
+    it("is let go by the next one", function()
+        local watched = setmetatable({}, {__mode = "v"})
+        raised.watched = {}
+        watched[1], which = raised.watched, "watched"
+        pcall(x.raises_forward, x)
+        raised.watched = nil
+        collectgarbage()
+        assert.is_nil(watched[1])
+    end)
+
+    it("is not raised again by another one", function()
+        which = "table"
+        pcall(x.raises_forward, x)
+        fails("sum: axis 9 is out of range", x.sum, x, 9)
+        raised.text, which = "own words", "text"
+        fails("own words", x.raises_forward, x)
+    end)
+
+    it("has words where it is an empty text", function()
+        local empty = flow.autograd_function {forward = function(_, t) return t * 2 end, backward = function() error("", 0) end}
+        fails("error in the backward of autograd_function: an error without a text", function() empty(x):sum():backward() end)
+    end)
+end)

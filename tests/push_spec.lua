@@ -128,7 +128,6 @@ describe("engine.push", function()
         x:zero_()
         assert.are.equal(0, x:item())
         assert.are.equal(1, push{run = function() return 1 end, reads = {x}}:wait())
-        job_fails("push (LINE): error", {run = function() error {} end})
         job_fails("push (LINE): LINE: os.exit: a function of engine.push cannot end the process", {run = function() os.exit(1) end})
         job_fails("push (LINE): LINE: os.execute: a function of engine.push cannot run it, as Ctrl-C would be lost meanwhile; " ..
             "run the command before, or with io.popen(command):close()", {run = function() os.execute("true") end})
@@ -184,6 +183,21 @@ describe("engine.push", function()
     } do
         it("refuses: " .. case[1], function() fails(case[1], push, case[2]) end)
     end
+
+    it("gives an error that is no text as one", function()
+        for _, case in ipairs {
+            {"error(setmetatable({}, {__tostring = function() return 'what it says' end}))", "what it says"},
+            {"error(setmetatable({}, {__tostring = error}))", "an error whose __tostring fails"},
+            {"error {code = 7}", "an error that is a table"},
+            {"error()", "an error that is nil"},
+            {"error(42)", "42"},
+            {"error(false)", "false"},
+            {"error('', 0)", "an error without a text"},
+            {"error('disk: full', 0)", "disk: full"},
+        } do
+            job_fails("push (LINE): " .. case[2], {run = case[1]})
+        end
+    end)
 
     it("has no place in a capture or a trace", function()
         assert.is_false((pcall(flow.capture(function() push{run = run} end))))

@@ -168,13 +168,6 @@ static int host_protected(lua_State *L)
     return 0;
 }
 
-/* The text of an error, whatever was raised. */
-static int text_protected(lua_State *L)
-{
-    luaL_tolstring(L, 1, NULL);
-    return 1;
-}
-
 static fl_status call_host(void *context, int id, const fl_op *op, fl_attrs *attrs)
 {
     struct host *h = context;
@@ -184,11 +177,7 @@ static fl_status call_host(void *context, int id, const fl_op *op, fl_attrs *att
     lua_pushvalue(h->L, h->hosts);
     lua_pushlightuserdata(h->L, h);
     if (lua_pcall(h->L, 2, 0, 0) == LUA_OK) return FL_OK;
-    lua_pushcfunction(h->L, text_protected);
-    lua_insert(h->L, -2);
-    lua_pcall(h->L, 1, 1, 0);
-    const char *text = lua_tostring(h->L, -1);
-    fl_status status = fl_fail(FL_ERR_STATE, "%s", text ? text : "an error without a text");
+    fl_status status = fl_lua_caught(h->L, FL_ERR_STATE);
     lua_pop(h->L, 1);
     return status;
 }

@@ -136,27 +136,19 @@ static int make_item(lua_State *L)
     return 0;
 }
 
-static int to_text(lua_State *L)
-{
-    luaL_tolstring(L, 1, NULL);
-    return 1;
-}
-
 /* Calls make_item. Its tables of functions and of arguments are on top of the stack, and taken from it. */
 static bool call_make(lua_State *L, const fl_crew_item *item, fl_row **out, char **error)
 {
     struct call call = {item, NULL};
-    int handler = lua_gettop(L) - 1;
-    lua_pushcfunction(L, to_text);
-    lua_insert(L, handler);
+    int function = lua_gettop(L) - 1;
     lua_pushcfunction(L, make_item);
-    lua_insert(L, handler + 1);
+    lua_insert(L, function);
     lua_pushlightuserdata(L, &call);
-    lua_insert(L, handler + 2);
-    bool good = lua_pcall(L, 3, 0, handler) == LUA_OK;
+    lua_insert(L, function + 1);
+    bool good = lua_pcall(L, 3, 0, 0) == LUA_OK;
     if (good) *out = call.row;
-    else *error = strdup(lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "error");
-    lua_settop(L, handler - 1);
+    else *error = strdup(fl_lua_error_text(L));
+    lua_settop(L, function - 1);
     return good;
 }
 
@@ -239,7 +231,7 @@ static bool open_worker(fl_crew *crew, struct worker *worker, char **error)
         worker->L = L;
         return true;
     }
-    *error = strdup(lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "error");
+    *error = strdup(fl_lua_error_text(L));
     lua_close(L);
     return false;
 }

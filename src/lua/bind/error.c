@@ -136,6 +136,7 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
         lua_pushlightuserdata(L, NULL);
         lua_error(L);
     }
+    if (fl_lua_push_caught(L)) lua_error(L);
     name_called(L, status);
     if (fl_lua_find_line(L, &ar) && !fl_lua_is_own(&ar))
         lua_pushfstring(L, "%s:%d: %s", ar.short_src, ar.currentline, fl_message());

@@ -88,7 +88,7 @@ static fl_status run_backward(fl_function_grad *g, void *context)
     lua_rawgeti(L, LUA_REGISTRYINDEX, b->function);
     lua_pushlightuserdata(L, g);
     if (lua_pcall(L, 2, 0, 0) != LUA_OK)
-        status = fl_fail(FL_ERR_STATE, "error in the backward of %s: %s", b->name, luaL_tolstring(L, -1, NULL));
+        status = fl_fail_prefix(fl_lua_caught(L, FL_ERR_STATE), "error in the backward of %s: ", b->name);
     lua_settop(L, top);
     fl_lua_enter(L);
     return status;

@@ -314,7 +314,7 @@ static void hook_release(void *context)
 static fl_status hook_result(lua_State *L, fl_tensor **out, bool of_leaf)
 {
     if (lua_pcall(L, 1, 1, 0) != LUA_OK)
-        return fl_fail(FL_ERR_STATE, "error in a gradient hook: %s", luaL_tolstring(L, -1, NULL));
+        return fl_fail_prefix(fl_lua_caught(L, FL_ERR_STATE), "error in a gradient hook: ");
     if (of_leaf) return FL_OK;
     fl_tensor *t = fl_lua_to_tensor(L, -1);
     if (t) *out = fl_tensor_ref(t);

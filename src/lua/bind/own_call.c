@@ -15,14 +15,16 @@
 
 /* ---- calling Lua from the core ---- */
 
-/* The error on top of the stack without the line that it will be raised at once more. */
-static const char *bare_message(lua_State *L)
+/* The error on top of the stack as one of the core, its text without the line that it will be raised at once more. */
+static fl_status caught(lua_State *L)
 {
     char line[256];
-    const char *text = luaL_tolstring(L, -1, NULL);
+    if (lua_type(L, -1) != LUA_TSTRING) return fl_lua_caught(L, FL_ERR_VALUE);
+    const char *text = fl_lua_error_text(L);
     fl_lua_where(L, line, sizeof line);
     size_t n = strlen(line);
-    return n && strncmp(text, line, n) == 0 && text[n] == ':' && text[n + 1] == ' ' ? text + n + 2 : text;
+    bool repeats = n && strncmp(text, line, n) == 0 && text[n] == ':' && text[n + 1] == ' ';
+    return fl_fail(FL_ERR_VALUE, "%s", repeats ? text + n + 2 : text);
 }
 
 /* Calls f(job) in the op's state, where an error of Lua's becomes one of the core. */
@@ -35,7 +37,7 @@ static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
     fl_status status = FL_OK;
     lua_pushcfunction(L, f);
     lua_pushlightuserdata(L, job);
-    if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = fl_fail(FL_ERR_VALUE, "%s", bare_message(L));
+    if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = caught(L);
     lua_settop(L, top);
     fl_lua_enter(caller ? caller : L);
     return status;

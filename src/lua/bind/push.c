@@ -39,7 +39,7 @@ struct job {
 };
 
 static fl_pack dropped;
-static lua_State *worker; /* made by the first job, on the lanes' thread, which alone uses it */
+static lua_State *worker;               /* made by the first job, on the lanes' thread, which alone uses it */
 static int lanes[FL_PRIORITIES] = {-1}; /* the highest priority first; they share a thread */
 
 static const char *code_of(const struct job *job) { return fl_pack_texts(&job->values) + job->values.bytes; }
@@ -119,8 +119,7 @@ static fl_status in_worker(lua_CFunction f, void *context)
     lua_pushcfunction(worker, f);
     lua_pushlightuserdata(worker, context);
     fl_status status = FL_OK;
-    if (lua_pcall(worker, 1, 0, 0) != LUA_OK)
-        status = fl_fail(FL_ERR_STATE, "%s", lua_type(worker, -1) == LUA_TSTRING ? lua_tostring(worker, -1) : "error");
+    if (lua_pcall(worker, 1, 0, 0) != LUA_OK) status = fl_fail(FL_ERR_STATE, "push: %s", fl_lua_error_text(worker));
     lua_settop(worker, 0);
     return status;
 }

@@ -121,8 +121,8 @@ static fl_status call_run(void *context)
     fl_lua_begin_temporaries(L);
     fl_status status = check_variables(L, top + 3, call);
     if (status == FL_OK && lua_pcall(L, 3, 0, 0) != LUA_OK)
-        status = fl_fail(FL_ERR_STATE, "error in a function that flow.checkpoint computes again: %s",
-                         luaL_tolstring(L, -1, NULL));
+        status = fl_fail_prefix(fl_lua_caught(L, FL_ERR_STATE),
+                                "error in a function that flow.checkpoint computes again: ");
     lua_settop(L, top);
     fl_lua_end_temporaries(L, true);
     fl_lua_enter(L);

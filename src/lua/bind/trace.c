@@ -218,8 +218,8 @@ static fl_status protect(lua_CFunction f, const void *context, int results)
     int code = lua_pcall(L, 1, results, 0);
     fl_lua_enter(L);
     if (code == LUA_OK) return FL_OK;
-    fl_status status = fl_fail(FL_ERR_VALUE, "%s", luaL_tolstring(L, -1, NULL));
-    lua_pop(L, 2);
+    fl_status status = fl_lua_caught(L, FL_ERR_VALUE);
+    lua_pop(L, 1);
     return status;
 }
 
