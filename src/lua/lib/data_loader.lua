@@ -113,10 +113,10 @@ end
 ---script around it; the default is 0, the script itself. Random numbers from `random` depend on seed, epoch and
 ---position alone. Items are stacked, or `collate(items)` makes the batch; with skip_errors those that fail are left out
 ---and counted in loader.skipped. The last batch may be short; drop_last leaves it out, pad_last fills it up from the
----epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty. `sampler` gives the
----positions of an epoch in their order: a list, a tensor, or a function that returns one for an epoch, from 0.
----`batch_sampler` gives the items of each batch, of any number: a list of lists (or tensors) of positions, or a function
----that returns one for an epoch.
+---epoch's beginning: loader.real says how many rows are its own. Of an empty dataset a loop is empty. `sampler` gives
+---the positions of an epoch in their order: a list, a tensor, or a function that returns one for an epoch, from 0.
+---`batch_sampler` gives the items of each batch, of any number: a list of lists (or tensors) of positions, or a
+---function that returns one for an epoch.
 ---@param dataset any
 ---@param opts {batch_size: integer, shuffle: boolean, seed: integer, drop_last: boolean, pad_last: boolean,
 ---sampler: any, batch_sampler: any, prefetch: integer, workers: integer, transform: function, args: list,
