@@ -183,7 +183,7 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"data", "SubsetRandomSampler", "write data.loader(data.subset(dataset, positions), {shuffle = true})"},
     {"data", "BatchSampler",
      "write data.loader(dataset, {batch_size = 64, drop_last = true}), or {batch_sampler = lists of positions}"},
-    {"data", "Sampler", "write data.loader(dataset, {sampler = positions}), or a function that returns them for an epoch"},
+    {"data", "Sampler", "write data.loader(dataset, {sampler = positions}), or a function that gives them per epoch"},
     {"data", "DistributedSampler",
      "write data.loader(dataset, {placement = p, sbp = \"S(0)\"}): each rank asks for its own rows"},
     {"loader", "pin_memory", "write device = \"cuda\": workers then make batches in pinned memory"},
