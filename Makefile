@@ -277,13 +277,13 @@ FORMATTER = clang-format-14
 FORMATTED := $(shell find src tests examples -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
 SCRIPTS := $(shell find src scripts tests examples -name '*.lua' 2>/dev/null)
 
-lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14), no tabs, no comment that is a question
+lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14), no tabs, no comment that is a question or begins like one
 	luacheck -q src/lua scripts tests examples/lua
 	@! grep -rnE --include='*.lua' --include='*.sh' --include='*.def' "$$(printf '\t')| $$" src scripts tests
 	command -v $(FORMATTER) >/dev/null || sh scripts/install.sh $(FORMATTER)
 	@$(FORMATTER) --dry-run -Werror $(FORMATTED)
 	@! awk 'length > 120 {print FILENAME ":" FNR ": longer than 120 columns"}' $(FORMATTED) | grep .
-	@awk -f scripts/questions.awk $(FORMATTED) $(SCRIPTS)
+	@awk -f scripts/questions.awk $(FORMATTED) $(SCRIPTS) $(shell find scripts tests -name '*.sh')
 
 format: ## apply .clang-format
 	@$(FORMATTER) -i $(FORMATTED)

@@ -125,7 +125,7 @@ skip() {
     printf '  %-34s skipped: %s\n' "$1" "$2" >>"$folder/table"
 }
 
-# ---- what they are ----
+# ---- the parts ----
 
 # The specs of all ops are cut in eight.
 specs_of_device() {

@@ -75,7 +75,7 @@ FLOW_API flow_status flow_open(const flow_config *config);
 ** same ones again, and no others. comm: a pointer to the MPI_Comm whose processes are the ranks; the host has called
 ** MPI_Init, and calls MPI_Finalize after flow_close. libflow works on a duplicate. NULL: all processes that the
 ** launcher started (mpirun, srun --mpi=pmix): MPI is begun, and ended by flow_close, unless the host has begun it.
-** Without a launcher the world stays as it is; a launcher whose processes cannot be joined is an error. Where MPI
+** Without a launcher the world stays as it is; a launcher whose processes cannot be joined is an error. If MPI
 ** allows one thread at a time (less than MPI_THREAD_MULTIPLE), it is called only inside of calls of this interface. */
 FLOW_API flow_status flow_join(const void *comm);
 
@@ -126,7 +126,7 @@ FLOW_API void flow_unref(flow_tensor *tensor);
 /* Tensors that exist: 0 when nothing leaks. */
 FLOW_API int64_t flow_tensor_count(void);
 
-/* ---- what a tensor is; of NULL: NULL, 0, false ---- */
+/* ---- properties of a tensor; of NULL: NULL, 0, false ---- */
 
 FLOW_API const char *flow_dtype(const flow_tensor *tensor);
 FLOW_API int flow_ndim(const flow_tensor *tensor);
@@ -189,8 +189,8 @@ typedef struct flow_arg {
 /* Calls an op by the name it has in scripts: "add", "sum", "max", "matmul"; "add_" writes into its first operand.
 ** So are "to" (a dtype, or the device of a local tensor), "detach", "split" and "chunk", whose first `count` pieces are
 ** given. Other functions of scripts that are no ops ("to_global", "save") are errors that name what to call. Arguments
-** in the order of the op's signature (flow_signature), then those with names. Where scripts take a number in place of a
-** tensor, so does this. Ops that make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and
+** in the order of the op's signature (flow_signature), then those with names. A tensor may be a number if scripts may
+** pass one. Ops that make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and
 ** requires_grad by name.
 ** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
 ** count: how many results are wanted, at most as many as the op has with these arguments: "unique" has counts only

@@ -24,7 +24,7 @@ struct flow_handle {
     char message[512];
 };
 
-/* What a lane gets: a copy of the host's task, then its variables, then the addresses of its tensors. */
+/* The payload of a lane: a copy of the host's task, then its variables, then the addresses of its tensors. */
 struct payload {
     flow_task task;
     fl_var **reads;

@@ -2,7 +2,7 @@
 ** conv_onednn.c -- convolutions of float32 through oneDNN, with our team.
 **
 ** The images are cut into chunks that stay in the cache. Each is brought into the layout that the library is fastest
-** in, computed, and brought back. Where there are few chunks, the channels of the result are cut into sections too.
+** in, computed, and brought back. If there are few chunks, the channels of the result are cut into sections too.
 ** The gradient of the weight sums the chunks of a part, and then the parts in order. All cuts follow from sizes, so a
 ** result does not depend on the number of threads.
 */
@@ -98,7 +98,7 @@ static const fl_conv_plan *plan_of(const struct job *j, int64_t chunk)
     return chunk + 1 < j->chunks ? j->plan : j->last;
 }
 
-/* ---- what one thread works in ---- */
+/* ---- the buffers of a thread ---- */
 
 /* The room of a plan's sides, of its scratch memory, and of `more` bytes, which begin at *end. */
 static bool room_open(fl_conv_run *run, char **end, const fl_conv_plan *plan, int64_t more)

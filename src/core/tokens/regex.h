@@ -1,9 +1,8 @@
 /*
 ** regex.h -- regular expressions, and classes of characters, by PCRE2, which is opened at the first one.
 **
-** Tokenizers write patterns for Oniguruma. What it means otherwise than PCRE2 is translated, or refused by name: \s, \w
 ** Tokenizers write patterns for Oniguruma. Constructs with another meaning in PCRE2 are translated, or refused by name:
-** \s, \w
+** \s, \w and \h stand for Oniguruma's sets, "^" and "$" for lines; sets within sets and intervals with "+" are refused.
 */
 #ifndef FL_REGEX_H
 #define FL_REGEX_H
