@@ -14,7 +14,7 @@ local values = dofile(here .. "fuzz_values.lua")
 local pick, chance, tensor, junk, show, complain = values.pick, values.chance, values.tensor, values.junk, values.show, values.complain
 local random_args = values.arguments
 
----- what is called ----
+---- the calls ----
 
 local function sorted_names(t)
     local list = {}

@@ -47,7 +47,7 @@ local function read(path)
     return bytes
 end
 
----- what is damaged ----
+---- the damage ----
 
 local extremes = {0, 1, -1, 2, 7, 8, 9, 127, 128, 255, 256, 65535, 1 << 31, (1 << 31) - 1, 1 << 32, (1 << 53) - 1, 1 << 53, 1 << 59, 1 << 60, 1 << 62,
     math.maxinteger, math.mininteger}

@@ -156,7 +156,7 @@ describe("every module as a program:", function()
     end
 end)
 
--- ---- what a program is made of ----
+-- ---- the parts of a program ----
 
 local function mlp() return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)) end
 

@@ -229,7 +229,7 @@ function M.lines(a, axis, f)
     return out
 end
 
----- what arrays are compared with ----
+---- the comparison of arrays ----
 
 local function describe(v) return math.type(v) == "integer" and tostring(v) or ("%.17g"):format(v) end
 

@@ -58,7 +58,7 @@ function M.column(path, column)
     return result
 end
 
----- what a step communicates ----
+---- the communication of a step ----
 
 M.model = "--layers 2 --width 16 --heads 4 --context 8 --steps 1 --sample 1 --dropout 0.1"
 local LAYERS, WIDTH, CONTEXT, CHARACTERS = 2, 16, 8, 10

@@ -24,7 +24,7 @@ sides.deadline = clock() + tonumber(os.getenv("BENCH_LIMIT") or math.huge)
 local dry = os.getenv("GPU_DRY") == "1"
 local python = os.getenv("BENCH_PYTHON")
 
--- ---- who they are ----
+-- ---- the sides ----
 
 -- The launcher of a command with several ranks, each of which reads a file of its own. A single rank needs none.
 local launcher = ("mpirun -n %%d --oversubscribe %s"):format(ask_shell("id -u") == "0" and "--allow-run-as-root" or "")

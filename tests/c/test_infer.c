@@ -414,7 +414,7 @@ static void new_tensors(void)
     drop_tensors();
 }
 
-/* ---- what a plan says ---- */
+/* ---- contents of a plan ---- */
 
 static void plans(void)
 {

@@ -197,7 +197,7 @@ describe("chains of what an op has failed to compute", function()
     end)
 end)
 
----- what is kept on disk ----
+---- the cache on disk ----
 
 local stand_in = cuda.emulated and os.getenv "FLOW_NVRTC"
 local deferring = not os.getenv "FLOW_ENGINE" and os.getenv "FLOW_FUSE" ~= "0"

@@ -50,7 +50,7 @@
 /* Of functions that are part of the emulation: what they access is not looked at. */
 #define FL_EMULATED_UNSEEN __attribute__((no_sanitize("thread")))
 
-/* ---- where a thread is ---- */
+/* ---- the place of a thread ---- */
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;

@@ -29,7 +29,7 @@ int fl_emulated_setting(const char *name, int otherwise)
     return text && *text ? atoi(text) : otherwise;
 }
 
-/* ---- what a device can ---- */
+/* ---- capabilities of a device ---- */
 
 static int compute(void) { return fl_emulated_setting("FLOW_CUDA_EMULATED_COMPUTE", 80); }
 

@@ -91,7 +91,7 @@ void fl_emulated_issue(CUstream_st *s, std::function<void()> run, CUstream_st *a
     else advance(s, s->issued);
 }
 
-/* ---- what libraries issue ---- */
+/* ---- work that libraries issue ---- */
 
 /* A GPU goes on while its process waits for another one: so do streams with something that waits for other
 ** processes. */

@@ -265,7 +265,7 @@ static void test_threads_under_a_script(void)
     lua_close(L);
 }
 
-/* ---- what records ---- */
+/* ---- recordings ---- */
 
 static void test_recording_is_not_disturbed(void)
 {

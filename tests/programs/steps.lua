@@ -45,7 +45,7 @@ local values = {
 
 local function copy_of(value) return type(value) == "table" and {table.unpack(value)} or value end
 
--- ---- the script: what it has, and its step ----
+-- ---- the script: its state, and its step ----
 
 local function new_optimizer(draw, params)
     local name, options = table.unpack(draw(optimizers))
@@ -93,7 +93,7 @@ local function new_script(draw, reads)
     return s
 end
 
--- ---- what happens between two calls ----
+-- ---- changes between two calls ----
 
 local changes = {}
 

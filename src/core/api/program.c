@@ -271,7 +271,7 @@ flow_status flow_program_open(flow_program **out, const char *path, const char *
     return fl_api_leave(open_program(out, path, device));
 }
 
-/* ---- what it has ---- */
+/* ---- its parts ---- */
 
 const char *flow_program_name(const flow_program *program, flow_part part, int index)
 {

@@ -43,7 +43,7 @@ void flow_program_close(flow_program *program)
     free(program);
 }
 
-/* ---- what is wrong ---- */
+/* ---- errors ---- */
 
 /* The reader of one file. */
 struct job {

@@ -144,7 +144,7 @@ void flow_unref(flow_tensor *tensor) { fl_tensor_release(fl_api_in(tensor)); }
 
 int64_t flow_tensor_count(void) { return fl_tensor_count(); }
 
-/* ---- what a tensor is ---- */
+/* ---- properties of a tensor ---- */
 
 static const fl_meta *meta_of(const flow_tensor *tensor) { return fl_api_in(tensor)->meta; }
 

@@ -115,7 +115,7 @@ flow_status flow_take_over(void)
     return FLOW_OK;
 }
 
-/* ---- what may be asked at any time ---- */
+/* ---- queries that may be made at any time ---- */
 
 const char *flow_error(void) { return fl_message(); }
 

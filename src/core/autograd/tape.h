@@ -131,7 +131,7 @@ fl_status fl_tape_node_of(fl_node **node, int *slot, fl_tensor *tensor);
 /* Makes the tensor output `slot` of the node. */
 fl_status fl_tape_attach(fl_tensor *tensor, fl_node *node, int slot);
 
-/* ---- what tape.c, tape_inplace.c and tape_tensor.c have of each other ---- */
+/* ---- shared by tape.c, tape_inplace.c and tape_tensor.c ---- */
 
 /* The target of an in-place op, whose version has been bumped already. */
 typedef struct tape_write {

@@ -122,7 +122,7 @@ static uint32_t crc_by_words(uint32_t before, void *to, const void *data, size_t
     return sum_and_copy(sum_by_words, before, to, data, bytes, next);
 }
 
-/* ---- carry-less products: four vectors, each moved onto what lies as many vectors further on ---- */
+/* ---- carry-less products: four vectors, each moved onto the data as many vectors further on ---- */
 
 #define TARGET __attribute__((target("avx2,sse4.2,pclmul,vpclmulqdq")))
 #define WIDTH 32

@@ -44,7 +44,7 @@ struct transfer {
     char *sent, *received, *stage; /* owned scratch; NULL: not needed */
 };
 
-/* ---- which method ---- */
+/* ---- the choice of a method ---- */
 
 static bool is_float(fl_dtype dtype) { return dtype >= FL_FLOAT16; }
 
@@ -70,7 +70,7 @@ static method method_of(const fl_move *move)
     return METHOD_REGIONS;
 }
 
-/* ---- what lies together ---- */
+/* ---- contiguous regions ---- */
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 

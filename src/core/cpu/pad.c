@@ -24,7 +24,7 @@ struct job {
     const void *value;
 };
 
-/* ---- where positions come from ---- */
+/* ---- sources of positions ---- */
 
 static int64_t source_of(int64_t at, int64_t n, fl_pad_rule rule)
 {

@@ -135,7 +135,7 @@ fl_status fl_cpu_random_input(const void **data, void **copy, const fl_view *in,
     return fl_cpu_copy(&to, in);
 }
 
-/* ---- what is drawn ---- */
+/* ---- the elements that are drawn ---- */
 
 /* Uniforms of float16 and bfloat16 stay below 1. */
 static int bits_of(fl_dtype result) { return result == FL_FLOAT16 ? 11 : result == FL_BFLOAT16 ? 8 : 24; }

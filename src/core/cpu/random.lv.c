@@ -48,7 +48,7 @@ typedef float floats __attribute__((vector_size(4 * LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* ---- what the vector extension does not say ---- */
+/* ---- operations that the vector extension lacks ---- */
 
 /* Products of the even lanes, 64 bits each. */
 INLINE longs multiply_even(words a, uint32_t b)

@@ -323,7 +323,7 @@ FL_VMATH float fl_quadrant_f32(float r, int32_t quadrant)
 #include "vmath_double.h"
 #include "vmath_float64.h"
 
-/* ---- what vectorises by itself, or is left to the C library ---- */
+/* ---- functions that vectorise by themselves, or are left to the C library ---- */
 
 #define FL_VMATH_BUILTIN(name, call)                                           \
     FL_VMATH float fl_##name##_f32(float x) { return __builtin_##call##f(x); } \
@@ -340,7 +340,7 @@ FL_VMATH double fl_pow_f64(double x, double y) { return pow(x, y); }
 FL_VMATH float fl_fmod_f32(float x, float y) { return fmodf(x, y); }
 FL_VMATH double fl_fmod_f64(double x, double y) { return fmod(x, y); }
 
-/* ---- what both types share ---- */
+/* ---- the common part of both types ---- */
 
 #define T float
 #define M(name) fl_##name##_f32

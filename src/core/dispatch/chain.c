@@ -18,7 +18,7 @@ int fl_chain_forcing;
 uint8_t fl_chain_lessons[256];
 static uint64_t clock_ticks;
 
-/* ---- what a chain holds ---- */
+/* ---- contents of a chain ---- */
 
 static bool is_input_of(const fl_chain *chain, const fl_storage *storage)
 {

@@ -12,7 +12,7 @@
 
 #include <assert.h>
 
-/* ---- what to store ---- */
+/* ---- the results to store ---- */
 
 /* The operands that `results` need and that are poisoned or may be: a task passes that on to all it writes. */
 static uint64_t uncertain(const fl_chain *chain, uint64_t results)

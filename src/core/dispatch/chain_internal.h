@@ -90,7 +90,7 @@ static inline fl_chain *fl_chain_of_stamp(fl_stamp stamp, int *value)
     return &fl_chains[stamp >> 8 & 0xffff];
 }
 
-/* ---- what a chain holds (chain.c) ---- */
+/* ---- contents of a chain (chain.c) ---- */
 
 /* Gives back what no pending result needs; a chain without any is empty. */
 void fl_chain_tidy(fl_chain *chain);

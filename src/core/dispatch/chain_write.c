@@ -7,7 +7,7 @@
 
 enum { HELD = 64 << 20 }; /* bytes of operands that always may wait to be read */
 
-/* ---- what is computed from a value ---- */
+/* ---- values computed from a value ---- */
 
 /* The chain and the value of a storage that is pending; NULL: it is not, or waits for something else. */
 static fl_chain *chain_of(const fl_storage *storage, int *value)

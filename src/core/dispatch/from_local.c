@@ -35,7 +35,7 @@ struct parts {
     fl_dtype dtype;
 };
 
-/* ---- where the parts lie ---- */
+/* ---- the places of parts ---- */
 
 static int index_of(const fl_placement *placement, const int *coords)
 {

@@ -36,7 +36,7 @@ static void fill_views(fl_view *in, fl_view *out, const fl_call *call)
         for (int i = 0; i < call->nout; i++) view_of(&out[i], call->out[i]);
 }
 
-/* ---- which operands an op writes ---- */
+/* ---- the operands that an op writes ---- */
 
 static bool operand_mutated(const fl_op *op, int i, int nin)
 {

@@ -75,7 +75,7 @@ const char *fl_csv_record_end(const char **quote, const fl_csv_dialect *d, const
     return newline == end ? NULL : newline + 1;
 }
 
-/* ---- what cells hold ---- */
+/* ---- contents of cells ---- */
 
 int64_t fl_csv_cell_write(char *out, const fl_csv_dialect *d, const fl_csv_cell *cell)
 {

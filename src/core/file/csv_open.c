@@ -112,7 +112,7 @@ static void reader_seek(struct reader *r, int64_t offset)
     r->size = r->at = 0;
 }
 
-/* ---- how it is written ---- */
+/* ---- the notation ---- */
 
 /* The candidate that stands most often outside of quotes in the first record; where there is none, blanks, if all
 ** that they separate are numbers. */
@@ -224,7 +224,7 @@ static fl_status columns_find(int64_t *data, struct reader *r, const fl_csv_opti
     return status;
 }
 
-/* ---- where the records lie ---- */
+/* ---- the places of records ---- */
 
 static fl_status piece_add(fl_csv *csv, fl_csv_piece piece)
 {

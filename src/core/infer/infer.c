@@ -401,7 +401,7 @@ static fl_status fill_plan(fl_plan *plan, struct build *build)
     return FL_OK;
 }
 
-/* ---- what other ranks may know of it ---- */
+/* ---- notes for other ranks ---- */
 
 /* A local operand is this rank's own affair, its shape too. */
 static uint64_t operand_content(uint64_t h, const fl_operand *operand)

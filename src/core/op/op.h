@@ -27,7 +27,7 @@ enum { FL_MAX_PARAMS = 16 };
 
 typedef struct fl_tensor fl_tensor; /* memory/tensor.h; nothing here looks into one */
 
-/* ---- operands: what an op is called with ---- */
+/* ---- operands: the arguments of an op ---- */
 
 typedef struct fl_operand {
     fl_kind kind;
@@ -93,7 +93,7 @@ typedef struct fl_signature {
     fl_param params[FL_MAX_PARAMS];
 } fl_signature;
 
-/* ---- what the hooks of an op receive ---- */
+/* ---- arguments of an op's hooks ---- */
 
 /* Shape and dtype of one operand or result while inferring. */
 typedef struct fl_spec {

@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-/* ---- what sources share ---- */
+/* ---- the common part of sources ---- */
 
 static fl_dtype option_or(const fl_infer *infer, fl_dtype otherwise)
 {

@@ -9,7 +9,7 @@
 
 #define REDUCTION "reduction: mean|sum|none = mean"
 
-/* ---- what they share ---- */
+/* ---- the common part ---- */
 
 /* input itself, where it is of floats and has the shape of target. */
 static fl_status body_loss_input(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

@@ -240,7 +240,7 @@ fl_status fl_scatter_add(fl_tensor **out, fl_tensor *x, fl_tensor *index, fl_ten
     return status;
 }
 
-/* ---- what scripts call ---- */
+/* ---- functions that scripts call ---- */
 
 enum { SCATTER_REDUCE = FL_INDEXED_AXIS + 1 };
 enum { REDUCE_ADD, REDUCE_MULTIPLY };

@@ -24,7 +24,7 @@ struct segments {
     int64_t count, places, first; /* places of the results; the first segment's */
 };
 
-/* ---- what is given ---- */
+/* ---- arguments ---- */
 
 /* The operand that says where segments are has the axes of the data before the reduced one, and then this one. */
 static fl_status check_bounds(const char *name, const fl_tensor *bounds, const fl_tensor *data, int axis)

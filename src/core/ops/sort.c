@@ -206,7 +206,7 @@ static fl_status kernel_ranked(fl_kernel *kernel)
     return close_rows(&r);
 }
 
-/* ---- gradients: back to where the values came from ---- */
+/* ---- gradients: back to the places of the values ---- */
 
 /* Values were moved: each gradient returns to the position its value came from. */
 static fl_status grad_lines(fl_grad *g, int slot)

@@ -51,7 +51,7 @@ static fl_status put(struct pass *pass, const fl_step *step)
     return FL_OK;
 }
 
-/* ---- what a step is ---- */
+/* ---- kinds of steps ---- */
 
 static bool has_shape(const struct group *group, const fl_meta *meta)
 {

@@ -32,7 +32,7 @@ static fl_program_counts counts;
 void fl_program_counts_get(fl_program_counts *out) { *out = counts; }
 void fl_graphs_count_step(void) { counts.steps++; }
 
-/* ---- which steps ---- */
+/* ---- the steps of a graph ---- */
 
 void fl_graphs_begin(fl_program *program)
 {
@@ -81,7 +81,7 @@ static bool is_of_host(const fl_step *step)
         || step->kind == FL_STEP_DROP;
 }
 
-/* ---- which values may turn out to be missing ---- */
+/* ---- values that may turn out to be missing ---- */
 
 /* While graphs are planned. */
 struct plan {
@@ -152,7 +152,7 @@ static struct extent extent_of(const struct plan *plan, int from)
     return e;
 }
 
-/* ---- what a graph touches ---- */
+/* ---- slots that a graph uses ---- */
 
 /* Uses of a slot by steps. */
 typedef struct slot_uses {

@@ -136,7 +136,7 @@ void fl_values_lose(fl_piece *piece)
         fl_tensor_unref(empty);
     }
 }
-/* ---- who holds them ---- */
+/* ---- holders of values ---- */
 
 /* Views of the value that nobody but the path holds, each of which holds it. */
 static int own_views(int id)

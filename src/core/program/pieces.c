@@ -14,7 +14,7 @@ fl_piece_run fl_piece_now;
 
 static const fl_answerer answerer;
 
-/* ---- what the script asks for ---- */
+/* ---- requests of the script ---- */
 
 /* A tensor from outside is what it was when the piece was recorded, and no argument's memory. */
 static bool is_outside(const fl_piece_value *value, const fl_tensor *tensor)
@@ -100,7 +100,7 @@ static fl_status follow(fl_tensor **out, fl_piece *piece, const fl_request *requ
     fl_piece_now.position++;
     return FL_OK;
 }
-/* ---- what was put off is done as eager code does it ---- */
+/* ---- deferred ops run as in eager code ---- */
 
 /* A gradient of a leaf, as the script has it, while backwards are done that it called before. */
 struct held {

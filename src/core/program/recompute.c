@@ -92,7 +92,7 @@ static int find_peak(const struct recompute *r)
     return peak;
 }
 
-/* ---- what can be computed again ---- */
+/* ---- steps that can be computed again ---- */
 
 /* The operands and results of a second run: of a step, or of its activation alone where it keeps the product. */
 struct second {

@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* ---- which slot a storage is ---- */
+/* ---- the slot of a storage ---- */
 
 static fl_recorded_storage *known_place(const fl_storage *storage)
 {

@@ -30,7 +30,7 @@ struct run {
     bool heals; /* something is missing, of which a step writes all */
 };
 
-/* ---- where slots lie ---- */
+/* ---- addresses of slots ---- */
 
 static void set_data(fl_slot *slot, char *data)
 {

@@ -12,7 +12,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* ---- which passes are wanted ---- */
+/* ---- the passes that are wanted ---- */
 
 static const char *const pass_names[FL_PASSES] = {"activation", "collectives", "common", "dead",     "fusion",
                                                   "graphs",     "parts",       "place",  "recompute"};
@@ -62,7 +62,7 @@ static void find_lives(fl_program *program)
         }
 }
 
-/* ---- what lies outside of the block ---- */
+/* ---- slots outside of the block ---- */
 
 static void keep_until_end(fl_program *program, const fl_program_operand *operand)
 {

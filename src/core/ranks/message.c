@@ -170,7 +170,7 @@ static fl_status run_job(void *payload)
     return job->answered ? take_answer(job) : FL_OK;
 }
 
-/* ---- what the script's thread queues ---- */
+/* ---- tasks of the script's thread ---- */
 
 static uint64_t bytes_of(const fl_tensor *tensor)
 {

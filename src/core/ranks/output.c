@@ -87,7 +87,7 @@ static bool passes_plainly(int pid)
     return plainly;
 }
 
-/* ---- where a descriptor leads ---- */
+/* ---- the target of a descriptor ---- */
 
 /* Number of the pseudo terminal whose far end is that descriptor of a process, -1: it is none. */
 static int far_end(int pid, const char *descriptor)

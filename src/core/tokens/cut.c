@@ -29,7 +29,7 @@ void fl_cut_work_free(fl_cut_work *work)
     *work = (fl_cut_work){0};
 }
 
-/* ---- where a step matches ---- */
+/* ---- matches of a step ---- */
 
 static fl_status mark(fl_cut_work *work, size_t begin, size_t end, bool match)
 {
@@ -92,7 +92,7 @@ static fl_status marks_find(fl_cut_work *work, const fl_cut *step, const unsigne
     return done < size ? mark(work, done, size, false) : FL_OK;
 }
 
-/* ---- what becomes of the matches ---- */
+/* ---- the treatment of matches ---- */
 
 /* Joins a match with the mark before it (or behind it, when the marks are turned round); of matches in a row only the
 ** first one. */

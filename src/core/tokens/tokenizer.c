@@ -190,7 +190,7 @@ fl_status fl_tokenizer_encode(fl_tensor **out, fl_tokenizer *t, const char *text
     return fl_tokenizer_ids_tensor(out, t, &t->work->ids, add_special, dtype);
 }
 
-/* ---- what a tokenizer is ---- */
+/* ---- properties of a tokenizer ---- */
 
 int64_t fl_tokenizer_size(const fl_tokenizer *t)
 {

@@ -42,7 +42,7 @@ static int fallback_byte(const unsigned char *token, size_t size)
     return size == 6 && memcmp(token, "<0x", 3) == 0 && token[5] == '>' ? hex_byte(token + 3) : -1;
 }
 
-/* ---- decoders: each writes what becomes of text i ---- */
+/* ---- decoders: each writes the decoded text i ---- */
 
 /* The bytes that a token's characters stand for; a token with others stays as it is. */
 static fl_status bytes_decode(fl_text *out, const unsigned char *token, size_t size)

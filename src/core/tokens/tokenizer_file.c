@@ -16,7 +16,7 @@
 
 enum { PART = 1 << 18, PARTS_MOST = 64 };
 
-/* ---- where a text may be cut ---- */
+/* ---- places where a text may be cut ---- */
 
 static bool is_alnum(unsigned char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
 

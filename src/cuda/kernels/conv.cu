@@ -452,7 +452,7 @@ static fl_status pointwise_weight_grad(const fl_conv *conv, fl_dtype dtype, char
     return status;
 }
 
-/* ---- which way ---- */
+/* ---- the choice of a method ---- */
 
 /* A product of the images as they lie, where its rows are aligned as cuBLASLt's fast kernels want them. Sums over
 ** images are no sums in float32 if the products are rounded to 16 bits before. */

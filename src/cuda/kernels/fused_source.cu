@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- what rows are ---- */
+/* ---- rows ---- */
 
 /* The expressions for floats, integers and bool; macros in them stay as they are. */
 static const char *const expressions[FL_EW_COUNT][3] = {

@@ -53,7 +53,7 @@ static bool is_narrow(const fl_pool *p)
     return true;
 }
 
-/* ---- where an element lies ---- */
+/* ---- the place of an element ---- */
 
 template<typename I>
 struct place {

@@ -74,7 +74,7 @@ __device__ static void normal_pair(float *a, float *b, uint32_t word_a, uint32_t
     *b = mul(radius, sine);
 }
 
-/* ---- recipes: what is made of a block. MADE elements, none of them picked by a number that is known only at run
+/* ---- recipes: the elements made of a block. MADE elements, none of them picked by a number that is known only at run
 ** time, which would put them into memory; `at` is the local number of the first, those from low to high - 1 are
 ** written. ---- */
 

@@ -435,7 +435,7 @@ static fl_status sort_long(const char *who, const job<E> &j)
     return FL_OK;
 }
 
-/* ---- which way ---- */
+/* ---- the choice of a method ---- */
 
 static int power_of_two(int64_t n)
 {

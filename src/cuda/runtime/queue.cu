@@ -25,7 +25,7 @@ fl_cuda_queue *fl_cuda_queue_of(int device, fl_queue kind) { return &queues[devi
 fl_cuda_queue *fl_cuda_queue_current(void) { return current; }
 extern "C" cudaStream_t fl_cuda_stream(void) { return current->stream; }
 
-/* ---- what is in flight ---- */
+/* ---- work in flight ---- */
 
 static uint64_t oldest_in_flight(const fl_cuda_queue *queue)
 {
@@ -161,7 +161,7 @@ fl_status fl_cuda_drain(fl_cuda_queue *queue)
     return FL_OK;
 }
 
-/* ---- what the engine calls ---- */
+/* ---- functions that the engine calls ---- */
 
 /* An event of q's device. The current queue may be of another one and about to launch: its device stays the current
 ** one. */

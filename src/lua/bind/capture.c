@@ -34,7 +34,7 @@ static void check_arguments(lua_State *L, int first, int count)
     }
 }
 
-/* ---- which version serves a call ---- */
+/* ---- the version for a call ---- */
 
 void fl_captured_push_field(lua_State *L, int self, const fl_captured_version *version, int field)
 {

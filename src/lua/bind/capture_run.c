@@ -65,7 +65,7 @@ static fl_status number_tensor(fl_tensor **out, lua_State *L, int index, fl_dtyp
     return status;
 }
 
-/* ---- what the function returns ---- */
+/* ---- results of the function ---- */
 
 /* Collects the tensors of the value at the top, in tables too, and replaces it by a template: a tensor by its number as
 ** a light userdata. */
@@ -240,7 +240,7 @@ int fl_captured_replay(lua_State *L, int self, fl_captured_version *version, int
     return single ? 1 : push_results(L, template, list);
 }
 
-/* ---- what else is read anew ---- */
+/* ---- other values that are read anew ---- */
 
 int fl_captured_add_host(lua_State *L, int op, int function)
 {

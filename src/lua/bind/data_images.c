@@ -78,7 +78,7 @@ static int io_source_count(lua_State *L)
     return 1;
 }
 
-/* ---- sets: what is made of an item ---- */
+/* ---- sets: the processing of an item ---- */
 
 static const char set_name[] = "flow.image_set";
 

@@ -427,7 +427,7 @@ static int batch_drop(lua_State *L)
     return 0;
 }
 
-/* ---- what else the loader needs ---- */
+/* ---- other functions for the loader ---- */
 
 /* _io.crew{...} (data_crew.h) */
 static int io_crew(lua_State *L)

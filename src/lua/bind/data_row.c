@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what lies in a field ---- */
+/* ---- contents of a field ---- */
 
 struct found {
     const void *data;

@@ -36,19 +36,18 @@ __attribute__((noreturn)) int fl_lua_error_of(lua_State *L, fl_status status, co
         if (FL_UNLIKELY(status_ != FL_OK)) fl_lua_error_of((L), status_, (who)); \
     } while (0)
 
-/* ---- errors that Lua functions have raised below the core (caught.c) ---- */
+/* ---- errors of Lua functions that the core has called (caught.c) ---- */
 
-/* For who has called a Lua function that the core needs: the value on top of the stack, which lua_pcall has left there,
-** becomes an error of the core with its text, and fl_lua_error raises the value itself where it is no text. On the
-** script's thread; raises nothing. */
+/* Makes an error of the core from the value that lua_pcall left on top of the stack: with its text, and if the value is
+** no text, fl_lua_error raises the value itself. On the script's thread; raises nothing. */
 fl_status fl_lua_caught(lua_State *L, fl_status status);
 /* Pushes the value that the core's last failure was made of; false, and nothing: it was made of a text. */
 bool fl_lua_push_caught(lua_State *L);
-/* The text of the error on top of the stack, valid while it stays there: its __tostring, or what it is. Never empty;
+/* The text of the error on top of the stack, valid while it stays there: its __tostring, or its type. Never empty;
 ** raises nothing. In any state, on any thread. */
 const char *fl_lua_error_text(lua_State *L);
 
-/* ---- where the script is (where.c) ---- */
+/* ---- the line of the script (where.c) ---- */
 
 /* Writes "train.lua:41" of the nearest user's line into buffer, "" when there is none. */
 void fl_lua_where(lua_State *L, char *buffer, size_t size);

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* ---- what names mean ---- */
+/* ---- names of ops ---- */
 
 /* Second names: of ops of flow.linalg beside linalg, and of others that PyTorch and the array API have twice. */
 static const struct alias {

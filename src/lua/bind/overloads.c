@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* ---- what scripts call ---- */
+/* ---- functions that scripts call ---- */
 
 /* Upvalues: the ops over everything, along an axis, and of two tensors. x:max(), x:max(axis, keepdim), x:max(y). For
 ** median there is no third. */

@@ -263,7 +263,7 @@ static int sbp_equal(lua_State *L)
     return 1;
 }
 
-/* ---- who holds what ---- */
+/* ---- holders of elements ---- */
 
 static void push_numbers(lua_State *L, const int64_t *numbers, int count, const char *name)
 {

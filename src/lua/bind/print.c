@@ -70,7 +70,7 @@ static const char *element_at(const struct printer *printer, int64_t offset)
     return (const char *)printer->t->storage->data + offset * (int64_t)fl_dtype_size(printer->t->meta->dtype);
 }
 
-/* ---- which elements are shown ---- */
+/* ---- the elements that are shown ---- */
 
 /* Position after i on this axis, skipping the middle. */
 static int64_t next_shown(const struct printer *printer, int axis, int64_t i)

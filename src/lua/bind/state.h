@@ -20,7 +20,7 @@ int fl_lua_protected_call(lua_State *L, int nargs, int nresults);
 /* Pushes a place for a text that the core allocates: NULL at first, and freed with the value on the stack. */
 char **fl_lua_new_text(lua_State *L);
 
-/* ---- Ctrl-C, and ranks that query where the script is (interrupt.c) ---- */
+/* ---- Ctrl-C, and ranks that query the line of the script (interrupt.c) ---- */
 
 /* A protected call begins: Ctrl-C stops it with "interrupted!"; what the call before met is forgotten. */
 void fl_lua_interrupt_begin(lua_State *L);

@@ -106,7 +106,7 @@ local function opener(tokens, i)
     end
 end
 
--- ---- what is known of a value ----
+-- ---- facts of a value ----
 --
 -- A table with one of: value, the value itself; tensor = true, some tensor; object, the class of some object. nil:
 -- nothing is known.
@@ -281,7 +281,7 @@ function suffixed(tokens, i)
     return field_of(known, token.text), first
 end
 
--- ---- what is offered ----
+-- ---- completions ----
 
 -- names[name] = true for the string keys that fit; methods: functions alone.
 local function gather_table(names, t, methods)

@@ -94,7 +94,7 @@ function Logistic.get_support() return constraints.simplex end
 function Logistic:get_loc() return self.base_dist.base_dist.loc end
 function Logistic:get_scale() return self.base_dist.base_dist.scale end
 
--- ---- GeneralizedPareto: what lies above a threshold ----
+-- ---- GeneralizedPareto: values above a threshold ----
 
 local Tail = D._class("GeneralizedPareto", nil, {loc = 0, scale = 0, concentration = 0})
 M.GeneralizedPareto = Tail

@@ -45,7 +45,7 @@ local function ask(self, name, to, kind, number, text, body)
     return messages.ask(name, to, head(kind, true, number, text), body)
 end
 
--- ---- where values lie ----
+-- ---- places of values ----
 
 -- The rows of each server: {server =, start =, count =}; of a key on one server, without rows.
 local function parts_of(self, entry)

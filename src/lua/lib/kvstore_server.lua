@@ -102,7 +102,7 @@ local function look_at_workers(self)
     end
 end
 
--- ---- what workers ask for ----
+-- ---- requests of workers ----
 
 local function body_of(from, shape, dtype)
     local body = flow.empty(shape, {dtype = dtype})

@@ -172,7 +172,7 @@ function Store._begin() end
 function Store._made() end
 function Store._tell() end
 
--- ---- what a push does ----
+-- ---- the effect of a push ----
 
 local function call_updater(self, update)
     local stored = update.entry.stored

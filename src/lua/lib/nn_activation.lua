@@ -49,7 +49,7 @@ end
 ---Softmax over the channels of images [n, channels, height, width], or of one image without n.
 classes.Softmax2d = define("Softmax2d", "", "x: tensor", function(_, x) return flow.softmax(x, -3) end)
 
--- ---- what training changes ----
+-- ---- activations that depend on training ----
 
 -- Dropouts: `op(x, p, training)`; in place x takes the result.
 local function dropout(name, op)
@@ -70,7 +70,7 @@ classes.RReLU = define("RReLU", "lower: number = 0.125, upper: number = 0.333333
         return self.inplace and x:copy_(y) or y
     end, true)
 
--- ---- what has parameters ----
+-- ---- activations with parameters ----
 
 ---x where positive, else weight * x: one weight for all, or one for each channel.
 ---@class flow.nn.PReLU: flow.nn.Module

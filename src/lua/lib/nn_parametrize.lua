@@ -12,7 +12,7 @@ local module = require "flow.module"
 local Module, signatures = module.Module, module.signatures
 local M = {}
 
--- ---- what holds the originals ----
+-- ---- the holder of the originals ----
 
 local List = Module:extend("ParametrizationList")
 

@@ -44,7 +44,7 @@ local function state_of(self, param)
     return state
 end
 
--- ---- what one op can update ----
+-- ---- batches: the parameters that one op can update ----
 
 -- A batch has parameters that have a gradient, lie in one place and have counted alike: their states, and the lists of
 -- the op: parameters, their gradients (the word stands for those there are when the op runs), first kept tensors, ...

@@ -67,7 +67,7 @@ local function ranks_named(list)
     return (#list == 1 and math.type(list[1]) and "rank " or "ranks ") .. ranks_text(list)
 end
 
--- ---- regions: which rank holds what ----
+-- ---- regions: the holders of elements ----
 
 local function numel(holder)
     local n = 1

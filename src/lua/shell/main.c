@@ -257,7 +257,7 @@ static void set_arg(lua_State *L, char **argv, int argc, int script)
     lua_setglobal(L, "arg");
 }
 
-/* ---- where require searches ---- */
+/* ---- search paths of require ---- */
 
 /* The script's folder, "." for one without a folder; of a link, the folder of what it points to. */
 static void folder_of(char *folder, const char *script)

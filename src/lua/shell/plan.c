@@ -117,7 +117,7 @@ static int start(lua_State *L)
     return 2;
 }
 
-/* ---- what main calls ---- */
+/* ---- the functions that main calls ---- */
 
 /* Pushes a function of flow.plan. */
 static void push_function(lua_State *L, const char *name)

@@ -60,7 +60,7 @@ bool fl_editor_read(lua_State *L, const char *prompt, bool *cancelled);
 /* Adds a text, read in one input or several, as one entry to the history. */
 void fl_editor_remember(const char *text);
 
-/* ---- lines and what becomes of them (repl_ranks.c) ---- */
+/* ---- lines and their evaluation (repl_ranks.c) ---- */
 
 /* The ranks that evaluate a line: one alone ("@2 x"), or all of them; of "@* x" each rank's answer is shown. */
 enum { FL_AT_ALL = -1, FL_AT_EACH = -2 };

@@ -12,7 +12,7 @@
 ** bring everything to one rank first (2 and 4 ranks on one host: equal at 16 KiB, 2.5 times at 4 MiB). */
 enum { PAIR_BYTES = 32 << 10 };
 
-/* ---- what MPI can do ---- */
+/* ---- capabilities of MPI ---- */
 
 static int64_t sum_of(const int64_t *counts, int n)
 {
