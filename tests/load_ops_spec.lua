@@ -91,7 +91,7 @@ describe("flow.load_ops", function()
             w_check = "its check returned -3, which is no status, and gave no message",
         }
         for name, words in pairs(cases) do
-            pcall(x.sum, x, 9) -- what was said before is not said again
+            pcall(x.sum, x, 9) -- an earlier message is not repeated
             fails(name .. ": " .. words, x[name], x)
         end
         fails("the disk is full", x.w_said, x)

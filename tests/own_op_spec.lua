@@ -325,7 +325,7 @@ describe("flow.testing.check_op", function()
     end)
 end)
 
--- What a script raises that is no text.
+-- Values raised by a script that are no text.
 local raised = {
     table = {code = 7}, number = 42, boolean = true, ["function"] = print, ["nil"] = nil,
     speaks = setmetatable({}, {__tostring = function() return "what it says" end}),

@@ -190,7 +190,7 @@ static void begin_and_fail(void *context, void *const *data, flow_handle *handle
     flow_done(handle, FLOW_ERR_COMM, "the peer hung up");
 }
 
-/* What a task returns; where it is not NULL it gives the message, too. */
+/* The result of a task, and its message, unless NULL. */
 struct outcome {
     flow_status status;
     const char *message;

@@ -22,7 +22,7 @@ enum {
 };
 
 struct failure {
-    uint64_t number; /* how many there were */
+    uint64_t number; /* of the thread's failures, from 1 */
     char message[MESSAGE_SIZE];
 };
 
@@ -134,7 +134,7 @@ fl_status fl_fail_outside(fl_status status, uint64_t before, const char *name, c
         return worded
             ? fl_fail_prefix(FL_ERR_STATE, "%s: %s returned %d, which is no status: ", name, what, status)
             : fl_fail(FL_ERR_STATE, "%s: %s returned %d, which is no status, and gave no message", name, what, status);
-    if (status == FL_ERR_INTERRUPTED) /* which the core words; the script goes on */
+    if (status == FL_ERR_INTERRUPTED) /* a status of the core's own waits; the script goes on */
         return fl_fail(FL_ERR_STATE, "%s: %s was interrupted and gave no message", name, what);
     return fl_fail(status, "%s: %s failed with status %d (%s) and gave no message", name, what, status, words[status]);
 }

@@ -37,7 +37,7 @@ FL_EXPORT fl_status fl_fail(fl_status code, const char *format, ...) __attribute
 /* Message of this thread's last failure; never NULL. */
 FL_EXPORT const char *fl_message(void);
 
-/* How many times this thread has failed. fl_fail_prefix words the last failure again, and is none itself. */
+/* Number of failures of this thread. fl_fail_prefix changes the message of the last one, and counts as none. */
 uint64_t fl_failures(void);
 
 /* The status that a function from outside has returned, a kernel or a task; `before`: fl_failures() before the call.

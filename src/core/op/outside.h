@@ -1,8 +1,8 @@
 /*
 ** outside.h -- calling the hooks of ops, of which some may come from shared objects (ops/library.h).
 **
-** Such a hook may fail without a message, or return a number that is no status: it gets words here. What built-in ops
-** return is not looked at.
+** Such a hook may fail without a message, or return a number that is no status: it gets a message here. Results of
+** built-in ops are not checked.
 */
 #ifndef FL_OUTSIDE_H
 #define FL_OUTSIDE_H

@@ -1,8 +1,8 @@
 /*
 ** caught.c -- errors of Lua functions that the core calls: they become errors of the core, which fl_lua_error raises.
 **
-** A status carries a text and no value. What a script raised that is no text lies in the registry of its state until
-** the failure it has become is raised, and reaches the script's pcall as it was.
+** A status carries a text and no value. A raised value that is no text lies in the registry of its state until the
+** failure made of it is raised, and reaches the script's pcall unchanged.
 */
 #include "errors.h"
 

@@ -43,7 +43,7 @@ __attribute__((noreturn)) int fl_lua_error_of(lua_State *L, fl_status status, co
 fl_status fl_lua_caught(lua_State *L, fl_status status);
 /* Pushes the value that the core's last failure was made of; false, and nothing: it was made of a text. */
 bool fl_lua_push_caught(lua_State *L);
-/* The text of the error on top of the stack, valid while it stays there: its __tostring, or its type. Never empty;
+/* The text of the error on top of the stack, valid while it stays there: its __tostring, or a description. Never empty;
 ** raises nothing. In any state, on any thread. */
 const char *fl_lua_error_text(lua_State *L);
 
