@@ -145,22 +145,9 @@ static fl_status check_task(const flow_task *task)
     return check_tensors(task->writes, task->write_count, "writes", true);
 }
 
-static bool holds(fl_var *const *list, int count, const fl_var *var)
+static void list_vars(fl_var **out, flow_tensor *const *tensors, int count)
 {
-    for (int i = 0; i < count; i++)
-        if (list[i] == var) return true;
-    return false;
-}
-
-/* The variables of the tensors, each once, that are not among `others`. */
-static int collect(fl_var **out, flow_tensor *const *tensors, int count, fl_var *const *others, int other_count)
-{
-    int n = 0;
-    for (int i = 0; i < count; i++) {
-        fl_var *var = &fl_api_in(tensors[i])->storage->var;
-        if (!holds(out, n, var) && !holds(others, other_count, var)) out[n++] = var;
-    }
-    return n;
+    for (int i = 0; i < count; i++) out[i] = &fl_api_in(tensors[i])->storage->var;
 }
 
 /* The payload, whose reads are set later; freed by run_task. */
@@ -180,9 +167,11 @@ static struct payload *new_payload(const flow_task *task)
 /* vars: room for all variables. They are the engine's while it pushes; the lane may have freed the payload by then. */
 static fl_status push(const flow_task *task, fl_var **vars)
 {
-    int lane, write_count = collect(vars, task->writes, task->write_count, NULL, 0);
+    int lane, write_count = task->write_count, read_count = task->read_count;
     fl_var **reads = vars + write_count;
-    int read_count = collect(reads, task->reads, task->read_count, vars, write_count);
+    list_vars(vars, task->writes, write_count);
+    list_vars(reads, task->reads, read_count);
+    fl_vars_once(reads, &read_count, vars, &write_count);
     FL_TRY(lane_for(&lane, task));
     struct payload *p = new_payload(task);
     if (!p) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", task->name);

@@ -184,18 +184,9 @@ static int check_tensors(lua_State *L, fl_tensor **out, const char *name, bool w
     return count;
 }
 
-/* A variable is in one list, once. */
-static int list_vars(fl_var **out, fl_tensor *const *tensors, int count, fl_var *const *others, int other_count)
+static void list_vars(fl_var **out, fl_tensor *const *tensors, int count)
 {
-    int n = 0;
-    for (int i = 0; i < count; i++) {
-        fl_var *var = &tensors[i]->storage->var;
-        bool seen = false;
-        for (int k = 0; k < n; k++) seen |= out[k] == var;
-        for (int k = 0; k < other_count; k++) seen |= others[k] == var;
-        if (!seen) out[n++] = var;
-    }
-    return n;
+    for (int i = 0; i < count; i++) out[i] = &tensors[i]->storage->var;
 }
 
 static void fill_part(struct part *part, fl_tensor *tensor, bool writable)
@@ -219,8 +210,11 @@ static fl_status push_task(struct handle *handle, fl_tensor *const *reads, int r
                     .reads = read_vars,
                     .writes = write_vars};
     write_vars[0] = &handle->token->storage->var;
-    task.write_count = 1 + list_vars(write_vars + 1, writes, write_count, write_vars, 1);
-    task.read_count = list_vars(read_vars, reads, read_count, write_vars, task.write_count);
+    list_vars(write_vars + 1, writes, write_count);
+    list_vars(read_vars, reads, read_count);
+    task.write_count = 1 + write_count;
+    task.read_count = read_count;
+    fl_vars_once(read_vars, &task.read_count, write_vars, &task.write_count);
     if (lanes[0] < 0) FL_TRY(fl_engine_lanes_new(lanes, names, FL_PRIORITIES, 0));
     task.lane = lanes[fl_priority_place(priority)];
     return fl_engine_push(&task);
