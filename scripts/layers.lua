@@ -29,7 +29,7 @@ local sees = {
 local through_door = {"lua/bind", "lua/shell"}
 local door = {"script.h", "process.h", "tasks.h"}
 
--- Headers that few units may see, directly or through others: how many, and whose units must not.
+-- Headers that few units may see, directly or through others: the most units, and the folder whose units must not.
 local readers = {
     ["src/core/engine/engine.h"] = {most = 45},
     ["src/core/op/op.h"] = {not_in = "core/cpu"},

@@ -8,7 +8,7 @@ local flow = require "flow"
 
 local M = {}
 
--- BENCH_CLOCK=cpu: what this process has worked, whatever else runs on the machine.
+-- BENCH_CLOCK=cpu: the CPU time of this process, whatever else runs on the machine.
 local clock = os.getenv "BENCH_CLOCK" == "cpu" and os.clock or flow.progress.clock
 
 ---Median of a list of numbers, which is sorted; nil of an empty one.

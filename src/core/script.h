@@ -1,5 +1,5 @@
 /*
-** script.h -- the door of the core, first part: what a script computes with.
+** script.h -- the door of the core, first part: the headers for computations of scripts.
 **
 ** The Lua layer includes this header, process.h and tasks.h and nothing else of the core (`make layers` checks it),
 ** so these lists are all that a language on top of the core depends on.
@@ -16,7 +16,7 @@
 #include "autograd/function.h"
 /* Functions that run again for the values of their gradients. */
 #include "autograd/recompute.h"
-/* Programs: what a function ran, recorded and run again. */
+/* Programs: the kernels of a function, recorded and run again. */
 #include "program/program.h"
 /* The same in pieces, of functions that read values. */
 #include "program/pieces.h"

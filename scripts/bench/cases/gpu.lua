@@ -185,7 +185,7 @@ function ops.attention_backward(dtype, shape)
     return backward(f(), leaves)
 end
 
-function ops.embedding(dtype, shape) -- rows of the table, width, how many
+function ops.embedding(dtype, shape) -- rows of the table, width, number of indices
     local weight, at = randn({shape[1], shape[2]}, dtype), flow.randint(0, shape[1], {shape[3]}, {device = "cuda"})
     return loop(function() flow.embedding(at, weight) end)
 end

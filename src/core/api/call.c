@@ -352,7 +352,7 @@ static fl_status read_args(struct binding *binding, const flow_arg *args, int na
 
 /* ---- calling ---- */
 
-/* Moves results together where a body has left some out, as unique does; how many there are. */
+/* Moves results together if a body has left some out, as unique does; returns their number. */
 static inline int without_absent(fl_tensor **results, int nout)
 {
     int made = 0;

@@ -116,8 +116,8 @@ FLOW_API flow_status flow_empty(flow_tensor **out, const flow_spec *spec);
 FLOW_API flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *data);
 /* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, not
 ** negative, NULL: row-major; where positions share elements, no op writes in place. It must stay until release(context)
-** is called, once, when nothing uses it any more, by the thread that calls; NULL: the host knows. On an error nothing
-** is released. Values that ops write are there after flow_wait. */
+** is called, once, when nothing uses it any more, by the thread that calls; NULL: nothing is called. On an error
+** nothing is released. Values that ops write are there after flow_wait. */
 FLOW_API flow_status flow_borrow(flow_tensor **out, const flow_spec *spec, void *data, const int64_t *strides,
                                  void (*release)(void *context), void *context);
 
@@ -193,8 +193,8 @@ typedef struct flow_arg {
 ** pass one. Ops that make tensors take dtype, device, placement, sbp (texts, as in flow_spec) and
 ** requires_grad by name.
 ** "out" names a tensor of the result's shape, dtype and SBP that it is written into; nothing is recorded for gradients.
-** count: how many results are wanted, at most as many as the op has with these arguments: "unique" has counts only
-** where return_counts is true, and they come right after the values where return_inverse is not.
+** count: number of results that are wanted, at most as many as the op has with these arguments: "unique" has counts
+** only where return_counts is true, and they come right after the values where return_inverse is not.
 **
 **     flow_call(&y, 1, "sum", FLOW_ARGS(flow_of(x), flow_named("axis", flow_int(0)))) */
 FLOW_API flow_status flow_call(flow_tensor **out, int count, const char *op, const flow_arg *args, int nargs);
@@ -345,7 +345,7 @@ typedef enum flow_part { FLOW_INPUTS, FLOW_WEIGHTS, FLOW_OUTPUTS } flow_part;
 /* A program that p:save(path) of a script wrote, with its weights on this device (NULL: the CPU). It is checked; what
 ** p:backward() gave is not read, but results have gradients, as those of ops. Every rank calls it. */
 FLOW_API flow_status flow_program_open(flow_program **out, const char *path, const char *device);
-/* Inputs in the file's order, of the shapes that it was made for. nout: how many results are wanted. */
+/* Inputs in the file's order, of the shapes that it was made for. nout: number of results that are wanted. */
 FLOW_API flow_status flow_program_run(flow_tensor **out, int nout, const flow_program *program,
                                       flow_tensor *const *inputs, int count);
 FLOW_API const char *flow_program_name(const flow_program *program, flow_part part, int index); /* NULL past the last */
@@ -365,7 +365,7 @@ FLOW_API flow_status flow_from_dlpack(flow_tensor **out, void *managed);
 FLOW_API flow_status flow_to_dlpack(void **out, flow_tensor *tensor);
 
 /* The same in the layout before version 1, a DLManagedTensor, which JAX, NumPy before 2.1 and PyTorch before 2.8 speak.
-** It cannot say that memory is read-only: what is taken may be written. */
+** It cannot say that memory is read-only: memory that is taken may be written. */
 FLOW_API flow_status flow_from_dlpack_unversioned(flow_tensor **out, void *managed);
 FLOW_API flow_status flow_to_dlpack_unversioned(void **out, flow_tensor *tensor);
 

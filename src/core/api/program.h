@@ -6,7 +6,7 @@
 
 #include "api.h"
 
-/* A value: what a step or the program takes or makes. All texts are borrowed from the file. */
+/* A value: an operand or a result of a step or of the program. All texts are borrowed from the file. */
 typedef struct fl_program_value {
     const char *name;
     fl_dtype dtype;

@@ -198,7 +198,7 @@ static fl_status region_gradient(fl_grad *g, fl_node *node, fl_status (*inner)(f
     fl_tensor_unref(copy);
     fl_tensor_unref(part);
     fl_tensor_unref(g->gin[0]);
-    g->gin[0] = whole; /* without a use where the base as it was needs no gradient: what that takes was not saved */
+    g->gin[0] = whole; /* without a use where the base as it was needs no gradient: its operands were not saved */
     return status;
 }
 

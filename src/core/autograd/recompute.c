@@ -79,7 +79,7 @@ void fl_recompute_unref(fl_recompute *recompute)
     free(recompute);
 }
 
-/* An entry for what was recorded; node: what it is to fill, or NULL. */
+/* An entry for a recorded node; node: the one that it is to fill, or NULL. */
 static fl_status add_entry(fl_recompute *recompute, const fl_node *recorded, fl_node *node, int64_t place)
 {
     bool results = recorded->region;

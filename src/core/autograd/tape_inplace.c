@@ -1,5 +1,5 @@
 /*
-** tape_inplace.c -- ops that write a tensor in place: what may be written, and whose history changes.
+** tape_inplace.c -- ops that write a tensor in place: the tensors that may be written, and the histories that change.
 **
 ** A write to a view rewrites the history of its base. Views of that base catch up when they are next used.
 */
@@ -56,7 +56,7 @@ fl_status fl_tape_check_inplace(fl_tensor **before, const fl_op *op, fl_tensor *
     return rewrites(in, nin) ? keep_value(before, op, target, in, nin) : FL_OK;
 }
 
-/* The base's history becomes: what it was, with the region that `view` names replaced by the op's result. */
+/* The base's history becomes the old one with the region that `view` names replaced by the op's result. */
 static fl_status rewrite_base(fl_node *node, fl_tensor *view)
 {
     fl_autograd *a = view->autograd;

@@ -2,7 +2,7 @@
 ** vjp.c -- gradients written as expressions in ops: "g * y", "out * (g - sum(g * out, axis, true))".
 **
 ** Each string is parsed once into a small tree. Evaluating it dispatches ops, so gradients run on every
-** device, box themselves and can be differentiated again; what a string mentions is what the tape saves.
+** device, box themselves and can be differentiated again; the tape saves the values that a string mentions.
 ** `expand_to`, `reshape_to`, `sum_to` and `unreduce` take the shape of an input from its meta, so that the
 ** input itself need not be saved.
 **

@@ -50,7 +50,8 @@ typedef struct fl_vjp_code {
     uint32_t saves_in[FL_MAX_PARAMS], saves_out[FL_MAX_PARAMS]; /* operands and results that each of them mentions */
 } fl_vjp_code;
 
-/* The vjp strings of an op, the text of a body. The caller frees *out. Error: what cannot be read, with its place. */
+/* The vjp strings of an op, the text of a body. The caller frees *out. Error: the part that cannot be read, with its
+** place. */
 fl_status fl_vjp_parse(fl_vjp_code **out, const fl_op *op);
 fl_status fl_vjp_parse_body(fl_vjp_code **out, const fl_body_text *body);
 

@@ -3,7 +3,7 @@
 **
 ** A parser of one function per precedence: sum, product, unary, primary. The operands and results that a text mentions
 ** are noted on the way: the tape saves them. After an error the parser stands at the end of the text and
-** goes on with terms that nobody evaluates.
+** goes on with terms that are not evaluated.
 */
 #include "vjp_code.h"
 #include "base/locale.h"

@@ -197,8 +197,8 @@ static fl_status compile_shared(fl_move *move, const struct geometry *geometry)
     return find_pushes(move, geometry);
 }
 
-/* B -> P and S -> P: what this rank keeps, within the identity. Of S every rank keeps its own region, of B the first
-** rank keeps all. */
+/* B -> P and S -> P: the elements that this rank keeps, within the identity. Of S every rank keeps its own region, of B
+** the first rank keeps all. */
 static fl_status compile_fill(fl_move *move, const struct geometry *geometry)
 {
     fl_window target, own;

@@ -40,7 +40,7 @@ static fl_box_kind kind_of(fl_sbp from, fl_sbp to)
 /* Part of n that a rank does not hold, at most: it may hold the smallest part. */
 static int64_t missing(int64_t n, int parts) { return n - n / parts; }
 
-/* The most any rank receives when one split axis becomes another; size: what the group holds. */
+/* The most any rank receives when one split axis becomes another; size: of the group's tensor. */
 static int64_t all_to_all_elements(const int64_t *size, int64_t numel, int from_axis, int to_axis, int parts)
 {
     int64_t most = 0;

@@ -61,7 +61,7 @@ static inline int64_t fl_attention_packed_size(int64_t keys, int64_t width)
 }
 
 /* The kernels of attention_rows, attention_backward, attention_dropout and attention_mask on staged operands, which
-** op/attention.h names. attention: what all heads share. The first two use the team. */
+** op/attention.h names. attention: the common part of all heads. The first two use the team. */
 fl_status fl_cpu_attention(const fl_stage *stage, const fl_attention *attention);
 fl_status fl_cpu_attention_backward(const fl_stage *stage, const fl_attention *attention);
 /* The dropout factors themselves, [..., queries, keys]. */

@@ -45,7 +45,7 @@ static struct job job_of(fl_dtype dtype, const fl_conv *conv)
     return j;
 }
 
-/* The room of a thread, filled with zeros: what images are put between stays so. */
+/* The room of a thread, filled with zeros: the borders around images stay so. */
 static char *room_open(struct job *job)
 {
     size_t bytes = (size_t)(fl_conv_volume(job->padded_size) * job->item + OVER_THE_END * job->window.stride[2]);

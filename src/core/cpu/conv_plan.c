@@ -22,7 +22,7 @@ enum { MAX_AXES = 12 };
 enum { QUERY_SRC = 129, QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS, QUERY_DST, QUERY_DIFF_DST };
 enum { AT_SRC = 1, AT_DST = 17, AT_WEIGHTS = 33, AT_DIFF_SRC = 129, AT_DIFF_DST = 145, AT_DIFF_WEIGHTS = 161 };
 
-/* By fl_conv_sum and side: what it is called. */
+/* Names by fl_conv_sum and side. */
 static const int QUERY[3][FL_CONV_SIDES] = {{QUERY_SRC, QUERY_WEIGHTS, QUERY_DST},
                                             {QUERY_DIFF_SRC, QUERY_WEIGHTS, QUERY_DIFF_DST},
                                             {QUERY_SRC, QUERY_DIFF_WEIGHTS, QUERY_DIFF_DST}};
@@ -138,7 +138,7 @@ struct description {
     void *at;
 };
 
-/* strides NULL: as the library likes best. */
+/* strides NULL: the library chooses the layout. */
 static bool describe(struct description *d, int axes, const int64_t *sizes, const int64_t *strides)
 {
     d->at = version_3 ? NULL : d->room;

@@ -10,7 +10,7 @@
 typedef struct fl_conv_part {
     fl_conv conv; /* the whole; its `images` count does not matter */
     int64_t images, in, out;
-    int64_t sum, bias; /* fl_conv_sum; whether there is a bias */
+    int64_t sum, bias; /* fl_conv_sum; 1: there is a bias */
 } fl_conv_part;
 
 /* An operand: how it lies in the caller's memory and in the library's layout. bytes: of the latter, 0 where they are

@@ -1,5 +1,5 @@
 /*
-** elementwise.h -- rows of op/elementwise.def as the CPU sees them: one loop per row and compute type.
+** elementwise.h -- rows of op/elementwise.def on the CPU: one loop per row and compute type.
 **
 ** Loops of float16 and bfloat16 compute in float and round. Above the base level a row has them where it is cheap and
 ** takes no look at several elements; otherwise the driver converts to float and back, with the same bits.

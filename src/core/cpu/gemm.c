@@ -57,7 +57,7 @@ static const struct onednn *onednn(void)
     return &found;
 }
 
-/* BLAS's way to say how a matrix lies: rows contiguous, or columns contiguous (transposed). false: neither. */
+/* The layout of a matrix in terms of BLAS: rows contiguous, or columns contiguous (transposed). false: neither. */
 static bool blas_layout(bool *transposed, int64_t *ld, int64_t rows, int64_t cols, int64_t row, int64_t col)
 {
     if (rows == 1) row = cols;

@@ -28,7 +28,7 @@ struct fl_matrices {
     int m, n, k; /* the matrices are m x n; k: columns of a second operand or result */
     const void *in[FL_MATRICES_OPERANDS];
     void *out[FL_MATRICES_OPERANDS];
-    int choice; /* of the routine: which driver, which half, how much is returned */
+    int choice; /* of the routine: the driver, the half, the amount that is returned */
     bool left, unit, unchecked;
     double atol, rtol;
     const fl_lapack *lapack; /* set by fl_matrices_run, and what follows */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { STRETCH = 8192, VISIT_NS = 10 }; /* elements of one unit of work; what one takes beside them */
+enum { STRETCH = 8192, VISIT_NS = 10 }; /* elements of one unit of work; the overhead of one */
 
 /* ---- all tensors of a call, as stretches ---- */
 

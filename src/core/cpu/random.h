@@ -1,5 +1,5 @@
 /*
-** random.h -- random elements: what element i becomes depends only on the kernel's seed and counter and on its logical
+** random.h -- random elements: element i depends only on the kernel's seed and counter and on its logical
 ** index, so ranks that hold parts of a tensor draw what the whole has.
 */
 #ifndef FL_CPU_RANDOM_H

@@ -15,7 +15,7 @@ typedef struct fl_recurrent {
     const int64_t *lengths;
     const void *weight, *packed; /* packed: the weight in panels, set by recurrent.c */
     const void *x, *bias, *h0, *c0;
-    void *y, *cells, *gates; /* gates: NULL where nobody needs them */
+    void *y, *cells, *gates; /* gates: NULL if they are not needed */
     /* backward; y_in, cells_in and gates_in are forward's results, first is c0 or h0 */
     const void *dy, *dcells, *dgates, *y_in, *cells_in, *gates_in, *first;
     void *dx, *dh0, *more;

@@ -379,7 +379,7 @@ static inline __attribute__((always_inline)) void plan_tasks(struct run_state *s
     state->segments = (state->units + state->segment_units - 1) / state->segment_units;
 }
 
-/* One result of a short run, as whole_body computes it: what a loss is summed up by. */
+/* One result of a short run, as whole_body computes it: it sums a loss. */
 static void reduce_run(const struct run_state *state, int64_t n)
 {
     const struct layout *l = state->l;

@@ -1,5 +1,5 @@
 /*
-** reduce.h -- reductions on the CPU: what is folded, and the loops of one level.
+** reduce.h -- reductions on the CPU: their description, and the loops of one level.
 **
 ** Elements are folded in the type they are converted through (copy.h: int64, float, double). Integers fold into int64
 ** totals, floats into double totals: float lanes only ever hold one block of FL_REDUCE_BLOCK elements. Lanes, blocks

@@ -8,7 +8,7 @@
 #include "simd.h"
 
 enum { DEPTH = 512, COLUMNS = 1024 };               /* DEPTH: as in gemm.lv.c, where sums begin anew */
-enum { COLUMN_DEPTH = 4096, GROUP = 4, AHEAD = 8 }; /* of columns of B: the same; how many are read at a time */
+enum { COLUMN_DEPTH = 4096, GROUP = 4, AHEAD = 8 }; /* of columns of B: the same; number read at a time */
 enum { FETCHED_FROM = 256 << 10 };                  /* bytes of a matrix that does not stay in the L2 */
 
 #define T float

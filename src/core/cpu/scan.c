@@ -202,7 +202,7 @@ static void choose_loops(struct scan_job *job)
     job->fold = &FL_BY_LEVEL(fl_reduce_loops)->fold[job->through][FL_FOLD_SUM];
 }
 
-/* The axis becomes the line, the others say where lines are. */
+/* The axis becomes the line, the others the positions of lines. */
 static void arrange_axes(struct scan_job *job, const fl_view *out, const fl_view *in, int axis, bool backwards)
 {
     fl_layout *l = &job->lines;

@@ -14,7 +14,7 @@ struct write_job {
     char *out;
     const char *src, *positions;
     fl_layout lines;       /* without the axis */
-    fl_axis along;         /* the axis of the index; its position says how far out moves */
+    fl_axis along;         /* the axis of the index; the stride of out is per position */
     int64_t first, held;   /* positions that this part of x holds */
     int64_t place;         /* bytes from one to the next */
     int64_t beside, tiles; /* lines of a unit, units of one row of lines */

@@ -1,5 +1,5 @@
 /*
-** select.h -- elements of rows by rank: what would be at some places if the row were sorted.
+** select.h -- elements of rows by rank: those at some places of the sorted row.
 */
 #ifndef FL_CPU_SELECT_H
 #define FL_CPU_SELECT_H

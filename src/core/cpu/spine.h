@@ -60,7 +60,7 @@ typedef struct fl_spine_op {
     double low, high;
 } fl_spine_op;
 
-/* Applies the list to elements 0 <= i < n of the operands; what is stored may lie where operands do. ops[0] is
+/* Applies the list to elements 0 <= i < n of the operands; results may overwrite operands. ops[0] is
 ** like FL_SPINE_NEXT, but its operand is what FL_SPINE_END stores. */
 typedef void (*fl_spine_loop)(char *const *places, int64_t n, const fl_spine_op *ops);
 

@@ -1,5 +1,5 @@
 /*
-** tiles.c -- lists of elementwise steps: how they are built, the walk of a thread.
+** tiles.c -- lists of elementwise steps: their construction, the walk of a thread.
 */
 #include "tiles_plan.h"
 #include "convert.h"

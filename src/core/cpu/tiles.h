@@ -116,7 +116,7 @@ void fl_tiles_store(fl_tiles *tiles, int slot, void *data);
 ** elements; rows that are shorter come several at once. */
 void fl_tiles_consume(fl_tiles *tiles, int slot, int64_t row, fl_tiles_sink sink, void *context);
 
-/* Carries all steps out; what the loops found wrong (fl_ew_complaint), 0: nothing. */
+/* Carries all steps out; returns the errors of the loops (fl_ew_complaint), 0: none. */
 int fl_tiles_run(fl_tiles *tiles);
 
 #endif

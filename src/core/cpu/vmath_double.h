@@ -376,7 +376,7 @@ FL_VMATH_BESSEL_I(i1e, 1, (0.5 * (double)x), 1)
 /* ---- remainders with the sign of x: |x| <= 2^28 |y| (float), 2^52 |y| (double), so that quotients are whole numbers
 ** ---- */
 
-/* The quotient may be one too large or too small; what is left is exact all the same. */
+/* The quotient may be one too large or too small; the remainder is exact all the same. */
 FL_VMATH double fl_rest_of(double a, double b)
 {
     double rest = fl_fma_f64(-__builtin_trunc(a / b), b, a);

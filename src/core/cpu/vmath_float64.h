@@ -274,7 +274,7 @@ FL_VMATH double fl_erfc_ratio_f64(double t)
     return fl_fma_f64(q, t, p);
 }
 
-/* erfc(x) (1 + 2 x) and e^(-x^2), both over 2^k, 1/2 <= x <= 28; what x^2 loses is brought back in */
+/* erfc(x) (1 + 2 x) and e^(-x^2), both over 2^k, 1/2 <= x <= 28; the rounding error of x^2 is added */
 FL_VMATH double fl_erfc_parts_f64(double *power, int64_t *k, double x)
 {
     double s = x * x, high = fl_double_of_bits(fl_double_bits(x) & (int64_t)0xfffffffff8000000u);

@@ -247,7 +247,7 @@ static bool fits(fl_image_box box, int height, int width)
     return box.x >= 0 && box.y >= 0 && box.x + box.width <= width && box.y + box.height <= height;
 }
 
-/* A resize, and the crop of its result if one follows that lies inside. *done: how many steps that were. */
+/* A resize, and the crop of its result if one follows that lies inside. *done: number of these steps. */
 static fl_status decode_resized(fl_augmenter *a, const fl_augment *augment, fl_image_file *file,
                                 const fl_augment_draw *draw, int *done)
 {

@@ -40,7 +40,7 @@ typedef struct fl_augment {
     bool exact; /* JPEG files are decoded at their full size, also where they become much smaller */
 } fl_augment;
 
-/* "resize" and so on: the kind; -1: there is none. count: how many values it has. */
+/* "resize" and so on: the kind; -1: there is none. count: number of its values. */
 int fl_augment_kind_of(const char *name, int *count);
 
 /* Sizes of the result for an image of any size; false: they depend on it. */

@@ -22,7 +22,7 @@ typedef struct fl_record_set {
     int refs;           /* atomic */
     fl_records **files; /* owned */
     int file_count;
-    int64_t *starts;         /* owned, [file_count + 1]: how many records come before each file */
+    int64_t *starts;         /* owned, [file_count + 1]: number of records before each file */
     fl_record_schema schema; /* of all files */
     fl_record_options options;
     int64_t first, count; /* of the items: the part begins with record `first` of all files */

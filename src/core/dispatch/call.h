@@ -1,5 +1,5 @@
 /*
-** call.h -- one call of an op on its way: what dispatch.c, inplace.c, into.c, body.c, note.c and run.c share.
+** call.h -- one call of an op on its way: shared by dispatch.c, inplace.c, into.c, body.c, note.c and run.c.
 */
 #ifndef FL_CALL_H
 #define FL_CALL_H
@@ -63,7 +63,7 @@ bool fl_call_overwrites(const fl_call *call);
 /* After a kernel that ran on the caller: versions of what it wrote, and poison when it failed half way. */
 void fl_call_note_writes(const fl_call *call, fl_status status);
 
-/* dispatch.c: boxes the inputs whose SBP differs; what was boxed is owned by call->tensors. */
+/* dispatch.c: boxes the inputs whose SBP differs; the boxed tensors are owned by call->tensors. */
 fl_status fl_call_box(fl_call *call);
 void fl_call_release_boxed(fl_call *call);
 
@@ -103,7 +103,7 @@ static inline void fl_call_note(const fl_call *call, bool watched)
 }
 
 /* Runs an op written by the host (op->compute) on this rank's parts of the operands, boxed as planned, and makes of its
-** results those of the plan. as_ops: what matters are the ops that it calls. */
+** results those of the plan. as_ops: only the ops that it calls are noted. */
 fl_status fl_call_compute(const fl_plan *plan, fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs,
                           bool as_ops);
 

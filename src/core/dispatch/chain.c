@@ -328,7 +328,7 @@ static void set_step(fl_chain_value *value, const fl_chain_call *call, fl_view *
     op->draw(&value->draw, &kernel);
 }
 
-/* The operands as values of the chain, in[k] being operand k; what they are computed from. */
+/* The operands as values of the chain, in[k] being operand k; adds the values they are computed from. */
 static uint64_t add_operands(fl_chain *chain, const fl_chain_call *call, fl_view *views, uint8_t *in)
 {
     uint64_t needs = 0;

@@ -1,5 +1,5 @@
 /*
-** chain.h -- elementwise results that are computed when somebody needs their memory, many in one pass.
+** chain.h -- elementwise results that are computed when their memory is needed, many in one pass.
 **
 ** A result of enough elements is not computed at once: its op becomes a step of a chain. Reading, boxing, writing over
 ** an operand or waiting computes it, together with its operands, tile by tile (cpu/tiles.h). A result that is never

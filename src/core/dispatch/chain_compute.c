@@ -105,7 +105,7 @@ static void value_done(fl_chain *chain, int i)
     for (int a = chain->ndim - 1; a >= 0; a--) v->stride[a] = stride, stride *= chain->size[a];
 }
 
-/* The result gets the block of the value that it is written over; what reads that reads it there. */
+/* The result gets the block of the value that it is written over; readers of that value read it there. */
 static void come_home(fl_chain *chain, fl_chain_value *value)
 {
     fl_storage *home = value->home;

@@ -125,7 +125,7 @@ void fl_call_release_boxed(fl_call *call)
 
 /* ---- dispatch ---- */
 
-/* The result is computed later, if anybody needs it. */
+/* The result is computed later, if it is needed. */
 static __attribute__((noinline)) bool defer(fl_call *call)
 {
     int read = call->op->flags & FL_OP_RANDOM ? 0 : call->nin; /* draws do not depend on operands */
@@ -145,7 +145,7 @@ static fl_status leave_unset(fl_call *call)
     return FL_OK;
 }
 
-/* The results are allocated and computed, now or when somebody needs them. */
+/* The results are allocated and computed, now or when they are needed. */
 static inline __attribute__((always_inline)) fl_status compute(fl_call *call)
 {
     if (FL_UNLIKELY(call->plan->defers) && defer(call)) return FL_OK;

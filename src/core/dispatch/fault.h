@@ -14,7 +14,7 @@
 /* True if FLOW_FAULT is set: every op then calls fl_fault_op before it allocates or communicates. */
 FL_OWN extern bool fl_fault_armed;
 
-/* Reads FLOW_FAULT; an error says what is wrong with it. */
+/* Reads FLOW_FAULT; fails if it is wrong. */
 fl_status fl_fault_init(void);
 
 /* Counts one op, which would give results of these metas. True: the fault has decided it, *status says how; when that

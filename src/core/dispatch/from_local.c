@@ -301,7 +301,7 @@ static fl_status from_local_again(fl_tensor **out, fl_tensor *x, const fl_attrs 
     return fl_global_from_part(out, x, &logical, attrs->placement, attrs->nd_sbp);
 }
 
-/* in[0]: what the rank gave; in[1]: its part of the balanced split, where that is another. */
+/* in[0]: the rank's own tensor; in[1]: its part of the balanced split, where that is another. */
 static fl_status body_from_local(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     char have[FL_META_TEXT], want[FL_SHAPE_TEXT];

@@ -49,7 +49,7 @@ static bool copies_the_last(const fl_call *call)
     return call->op->flags & FL_OP_OVERWRITES && call->nin == 2 && call->tensors[1] == last_copied;
 }
 
-/* The value is computed later, if anybody needs it. */
+/* The value is computed later, if it is needed. */
 static bool defer_writing(fl_call *call, fl_tensor *target)
 {
     fl_chain_call chained = {call->plan, call->attrs, call->in, call->tensors, call->nin};
@@ -167,7 +167,7 @@ static fl_status fail_copy(const fl_op *op, fl_status status)
     return fl_fail(status, "%s_: %s", fl_op_public_name(op), message + sizeof copy - 1);
 }
 
-/* An op written in other ops: what its body gives is copied. Its gradient may need what the target was. */
+/* An op written in other ops: the result of its body is copied. Its gradient may need what the target was. */
 static __attribute__((noinline)) fl_status write_by_body(fl_tensor **out, const fl_op *op, const fl_operand *in,
                                                          int nin, const fl_attrs *attrs)
 {

@@ -1,5 +1,5 @@
 /*
-** planned.h -- ops of a script that is planned (fl_world_plan): what is computed, and what is only inferred.
+** planned.h -- ops of a script that is planned (fl_world_plan): some are computed, others only inferred.
 **
 ** Data stay data: tensors that a script reads from files or writes down, and what it makes of these on the CPU, have
 ** values, so that sizes that depend on them are right. All else is on FL_META: tensors over ranks or on a device,

@@ -15,7 +15,7 @@ fl_draw_note *fl_draws_noted;
 bool fl_trace_lacked_flat;
 
 static bool flat;
-static bool inside; /* an op runs: what it dispatches is its own */
+static bool inside; /* an op runs: the ops that it dispatches are its own */
 static bool opened; /* the op that runs is reported as the ops of its body */
 static uint64_t draws;
 

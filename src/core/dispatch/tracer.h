@@ -14,7 +14,7 @@
 enum { FL_DRAWS_NOTED = 32 };
 typedef struct fl_draw_note {
     fl_generator at[FL_DRAWS_NOTED];
-    int count; /* may be larger: what is past the end was not kept */
+    int count; /* may be larger: draws past the end were not kept */
 } fl_draw_note;
 
 /* Receives the draws of fl_dispatch_draw; NULL: they are not noted. */

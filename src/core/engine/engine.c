@@ -447,7 +447,7 @@ static void before_fork(void)
     wait_lanes(false);
 }
 
-/* The child has no lane threads: what was queued is forgotten, what it pushes runs on the caller. */
+/* The child has no lane threads: queued tasks are dropped, those that it pushes run on the caller. */
 static void in_child(void)
 {
     for (int i = 0; i < fl_lane_count; i++) {

@@ -54,7 +54,7 @@ fl_status fl_engine_wait_var(fl_var *var);
 ** poisoned. */
 void fl_engine_wait_idle(fl_var *var);
 
-/* ---- values that are computed when somebody needs them ---- */
+/* ---- values that are computed when they are needed ---- */
 
 /* The lane of stamps that no executor completes: `write` says that the value is not computed yet, a read that values
 ** not computed yet are computed from this one. Both complete when fl_var_computer is called with them, which whoever

@@ -48,7 +48,7 @@ typedef struct fl_csv {
     char **names;  /* owned; NULL: the file has no header */
     uint8_t *seen; /* owned: of each column in the first records */
     int64_t rows;
-    int64_t header_line;  /* of the record that says how many columns there are */
+    int64_t header_line;  /* of the record that gives the number of columns */
     fl_csv_piece *pieces; /* owned */
     int64_t piece_count, piece_room;
 } fl_csv;

@@ -1,5 +1,5 @@
 /*
-** csv_open.c -- opening a table: where its records lie, how it is written, what its columns are called (see csv.h).
+** csv_open.c -- opening a table: the places of its records, its notation, the names of its columns (see csv.h).
 */
 #include "csv.h"
 

@@ -144,7 +144,7 @@ static bool store_missing(const struct work *w, const fl_csv_column *column, int
     return true;
 }
 
-/* A cell as its column has it; what does not fit is noted, or an error where the type is not ours to choose. */
+/* A cell as its column has it; one that does not fit is noted, or an error where the type is not ours to choose. */
 static bool store_cell(const struct work *w, fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
 {
     const fl_csv_dialect *d = &w->job->csv->dialect;

@@ -1,5 +1,5 @@
 /*
-** image_internal.h -- what a format gives to image.c: how its header and its pixels are read.
+** image_internal.h -- the interface of a format to image.c: readers of its header and of its pixels.
 */
 #ifndef FL_IMAGE_INTERNAL_H
 #define FL_IMAGE_INTERNAL_H

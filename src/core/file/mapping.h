@@ -24,7 +24,7 @@ typedef struct fl_mapping {
 /* Maps a regular file for reading. who: the first word of the message. */
 fl_status fl_mapping_open(fl_mapping *out, const char *who, const char *path);
 
-/* Maps an open file for reading and writing; what is written does not go to the file, and fd may be closed. */
+/* Maps an open file for reading and writing; writes do not change the file, and fd may be closed. */
 fl_status fl_mapping_open_copy(fl_mapping *out, int fd, int64_t size, const char *who, const char *path);
 
 /* From now on the variable is lost with the file (fl_var_lose). Both are borrowed until fl_mapping_close. */

@@ -223,7 +223,7 @@ static void read_rows(struct png *png, fl_pixels *out, fl_image_box box)
     if (end == png->file.stored_height) lib.png_read_end(png->png, NULL);
 }
 
-/* Of a damaged image: what has come of its rows. */
+/* Of a damaged image: the rows read so far. */
 static void take_damaged(struct png *png, fl_pixels *out, fl_image_box box)
 {
     if (png->passes > 1)

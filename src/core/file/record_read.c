@@ -382,7 +382,7 @@ static fl_status tail_read(fl_records *records)
 
 /* ---- without an index ---- */
 
-/* Notes the places of a chunk's records; what cannot be found stays 0. Sound ones have a part in the schema. */
+/* Notes the places of a chunk's records; those not found stay 0. Sound ones have a part in the schema. */
 static fl_status chunk_walk(fl_records *records, const record_chunk_head *chunk, int64_t place, int64_t limit)
 {
     record_head head;

@@ -1,6 +1,6 @@
 /*
 ** record_write.c -- writer of record files (see record.h): a chunk is put together in memory and written when it is
-** full; what stays in memory besides is the place of every record, for the index.
+** full; memory also holds the place of every record, for the index.
 */
 #include "record_layout.h"
 #include "replace.h"

@@ -15,7 +15,7 @@ enum { PACKED = 1 << 16, MOST = 1 << 30 /* bytes of one request */ };
 struct fl_stream {
     fl_stream_part part;
     char *who, *path;
-    int64_t at, end; /* of the file: what is read next */
+    int64_t at, end; /* of the file: the next byte to read */
     int64_t given;   /* bytes to the caller */
     uint32_t crc;    /* of these */
     bool finished;   /* the compressed data has ended, and its checksum is right */

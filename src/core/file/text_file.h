@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 typedef struct fl_text_file {
-    char *who, *path; /* owned: how messages begin */
+    char *who, *path; /* owned: the beginning of messages */
     int64_t bytes;    /* without the mark at the beginning that says it is UTF-8 */
     /* the reader's own */
     struct fl_stream *stream;

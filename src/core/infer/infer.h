@@ -38,7 +38,7 @@ typedef struct fl_plan {
     bool on_host;                   /* a device's operands, of an op that only the CPU has a kernel for */
     bool runs;                      /* there is something to compute here: this rank holds a part, not on FL_META */
     const fl_meta **in;             /* owned: metas the inputs must have (NULL for numbers and absent ones) */
-    fl_box_plan **boxings;          /* owned: how each input becomes that, as it was priced; NULL: it is that */
+    fl_box_plan **boxings;          /* owned: the plan to it from each input, as it was priced; NULL: none is needed */
     const fl_meta *out[FL_MAX_OUT]; /* owned */
     fl_history *history;            /* NULL: no other rank takes part in the op */
     uint64_t content;               /* names the key on all ranks alike */

@@ -57,7 +57,7 @@ typedef struct fl_device {
     ** new graph, else over the old recording. Ops that cannot be recorded fail. Until graph_end ops alone
     ** are called, whose operands stay where they are. NULL: the device has no graphs. */
     fl_status (*graph_begin)(fl_device_graph **graph, int index);
-    /* keep false: what was recorded is dropped, as after an error, and the graph cannot be launched. */
+    /* keep false: the recording is dropped, as after an error, and the graph cannot be launched. */
     fl_status (*graph_end)(fl_device_graph *graph, bool keep);
     fl_status (*graph_launch)(fl_device_graph *graph); /* issued to the compute queue, which was entered */
     void (*graph_drop)(fl_device_graph *graph);        /* NULL is fine; launches under way go on */

@@ -8,7 +8,7 @@ enum { FL_COMPRESS_RESIDUAL, FL_COMPRESS_CODES }; /* operands of compress_2bit_ 
 enum { FL_COMPRESS_THRESHOLD };
 enum { FL_EXPAND_COUNT, FL_EXPAND_THRESHOLD, FL_EXPAND_DTYPE };
 
-/* Two bits of an int32 per element, the first in the lowest: what is taken from it. */
+/* Two bits of an int32 per element, the first in the lowest: the change of it. */
 enum { FL_2BIT_NONE, FL_2BIT_PLUS, FL_2BIT_MINUS, FL_2BIT_NAN, FL_2BIT_ELEMENTS = 16 };
 
 #endif

@@ -220,7 +220,7 @@ struct fl_op {
     int groups;
     uint32_t saves_in, saves_out; /* inputs and outputs that a `grad` function needs; derived for `vjp` strings */
     fl_status (*infer)(fl_infer *infer);
-    /* at every call: what value attributes and data allow (index ranges); may be NULL */
+    /* at every call: checks attributes and data (index ranges); may be NULL */
     fl_status (*check)(const fl_operand *in, int nin, const fl_attrs *attrs);
     void (*sbp)(fl_sigs *sigs); /* NULL: all-B only */
     fl_kernel_fn cpu;

@@ -1,10 +1,10 @@
 /*
-** running.h -- running products, extremes and sums of exponentials: what the kernels of the CPU and of devices share.
+** running.h -- running products, extremes and sums of exponentials: shared by the kernels of the CPU and of devices.
 */
 #ifndef FL_OP_RUNNING_H
 #define FL_OP_RUNNING_H
 
-/* op->variant: what a result is made of the element and the result before it. */
+/* op->variant: the function that makes a result of the element and the result before it. */
 typedef enum fl_running {
     FL_RUNNING_PRODUCT,
     FL_RUNNING_LARGEST, /* with positions, the last of equal ones; NaN is the largest, and the smallest */

@@ -3,7 +3,7 @@
 ** all devices.
 **
 ** Sizes are (rows, columns) of pooling and (depth, rows, columns) of convolutions. Tap t of the window at position o
-** lies at o * stride - padding + t * dilation of its axis; what lies outside the axis is padding.
+** lies at o * stride - padding + t * dilation of its axis; positions outside the axis are padding.
 */
 #ifndef FL_WINDOW_GEOMETRY_H
 #define FL_WINDOW_GEOMETRY_H

@@ -1,8 +1,8 @@
 /*
 ** batch_norm.c -- normalisation of channels: batch_norm, instance_norm, group_norm, and rms_norm of rows.
 **
-** x [n, channels, ...]: what is normalised together has mean 0 and variance 1. The statistics are reductions, which are
-** right however x is split over ranks; everything is computed in float32 where x has 16 bits.
+** x [n, channels, ...]: elements normalised together have mean 0 and variance 1. The statistics are reductions, which
+** are right however x is split over ranks; everything is computed in float32 where x has 16 bits.
 */
 #include "reduce.h"
 

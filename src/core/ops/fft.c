@@ -1,5 +1,5 @@
 /*
-** fft.c -- Fourier transforms along one axis: what flow.fft is made of.
+** fft.c -- Fourier transforms along one axis: the ops of flow.fft.
 **
 ** A complex tensor has a trailing axis of size 2: real and imaginary parts. `axis` and `length` count complex numbers.
 ** A transform is linear. The gradient of one that cuts its lines is one that fills them up, so three ops are closed

@@ -14,7 +14,7 @@
 typedef fl_status (*fl_worker)(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
                                const fl_attrs *attrs);
 
-/* A partial sum is added up before the copy: what is written replaces whole values. */
+/* A partial sum is added up before the copy, which replaces whole values. */
 static inline fl_status fl_work_on_copy(fl_tensor **out, const char *who, fl_worker work, const fl_operand *in,
                                         const fl_attrs *attrs)
 {

@@ -57,7 +57,7 @@ static fl_status check_chunks(const fl_infer *infer)
     return fl_require_shape(infer, LINEAR_CE_WEIGHT, "weight", &(fl_shape){1, {matrix->dims[0]}});
 }
 
-/* A gradient that nobody wants is an empty vector. */
+/* A gradient that is not needed is an empty vector. */
 static void infer_gradients(fl_infer *infer, int first)
 {
     for (int i = 0; i < GRADIENTS; i++) {

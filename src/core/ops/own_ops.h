@@ -1,5 +1,5 @@
 /*
-** own_ops.h -- for ops of one's own in C: what a shared object that flow.load_ops opens may include and call.
+** own_ops.h -- for ops of one's own in C: the interface for shared objects that flow.load_ops opens.
 **
 ** It defines descriptors with FL_OP as src/core/ops does, and once FL_OPS_LIBRARY. An op it does not define itself is
 ** found by fl_op_find("mul"). A kernel for GPUs is a function in op->on_device that issues launches to

@@ -1,5 +1,5 @@
 /*
-** random.c -- random ops: what element i becomes depends only on seed, op counter and its logical index.
+** random.c -- random ops: element i of a result depends only on seed, op counter and its logical index.
 **
 ** The kernels (cpu/random.c) walk a rank's part by logical indices, so any window of any SBP draws the values the whole
 ** tensor has.

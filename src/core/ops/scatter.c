@@ -264,7 +264,7 @@ static fl_tensor *spread_number(fl_expr *expr, const fl_tensor *x, fl_tensor *in
     return EXPR_CALL(expr, NULL, mul, fl_of(ones), *number);
 }
 
-/* scatter with `reduce`: what scatter_add and scatter_reduce do. */
+/* scatter with `reduce`: calls scatter_add or scatter_reduce. */
 static fl_status combine_elements(fl_tensor **out, const char *who, fl_tensor *x, const fl_operand *in,
                                   const fl_attrs *attrs)
 {

@@ -249,7 +249,7 @@ static fl_tensor *counts_at(fl_expr *expr, fl_tensor *positions, int64_t size)
                      fl_of(positions));
 }
 
-/* The smallest and the largest of a list, which has elements, as the host knows them. */
+/* The smallest and the largest of a list, which has elements, as numbers of the host. */
 static fl_status range_of(int64_t range[2], fl_tensor *x)
 {
     fl_tensor *host;

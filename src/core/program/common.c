@@ -10,7 +10,7 @@
 
 struct common {
     fl_program *program;
-    int *writes, *written; /* by slot: how often in all, and so far */
+    int *writes, *written; /* by slot: number in all, and so far */
     bool *kept;            /* by slot: a result, or a gradient that is left */
     int *same_as;          /* by slot: the one with its value, mostly itself */
     uint64_t *keys;        /* by step: op and operands with the number of writes to them; 0: not looked at */

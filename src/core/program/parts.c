@@ -14,7 +14,7 @@ enum { PARTS = 32 };
 
 struct parts {
     fl_program *program;
-    int *made, *uses;  /* by slot: the only step that writes it, -1: none, -2: several; how often it is named */
+    int *made, *uses;  /* by slot: the only step that writes it, -1: none, -2: several; number of its uses */
     int count;         /* of one value: */
     int padded[PARTS]; /* the steps that put zeros around a part */
     int added[PARTS];  /* those that add it to the others; of the first one -1 */

@@ -16,7 +16,7 @@ typedef struct fl_piece_value {
     int8_t device_index;
     bool moved_view, requires_grad, has_node;
     int64_t offset, strides[FL_MAX_NDIM];
-    fl_view_link *link;   /* owned; how it is a view for backward, or NULL */
+    fl_view_link *link;   /* owned; the link of a view for backward, or NULL */
     int view_of;          /* then: the value that it is one of; -1: view_base */
     fl_tensor *view_base; /* owned */
 } fl_piece_value;
@@ -48,7 +48,7 @@ typedef struct fl_piece {
     fl_piece_call *calls;
     int call_count, call_room;
     fl_piece_value *values;
-    int first, value_count, value_room; /* first: how many values the path had before */
+    int first, value_count, value_room; /* first: number of values that the path had before */
     fl_program *program;                /* NULL: of the root */
     int *inputs, *results;              /* owned; values */
     int input_count, result_count;

@@ -1,5 +1,5 @@
 /*
-** piece_record.c -- a piece is recorded: what a call takes and gives becomes values, what it changes is noted.
+** piece_record.c -- a piece is recorded: arguments and results of a call become values, its changes are noted.
 */
 #include "piece_run.h"
 
@@ -53,7 +53,7 @@ static fl_status number_of_taken(int *out, fl_tensor *tensor)
     if (*out >= 0) return FL_OK;
     const int base = base_find(tensor);
     if (base >= 0 && !fl_piece_value_of(fl_piece_now.recorded, base)->outside)
-        fl_piece_now.unfit = true; /* made by who knows what */
+        fl_piece_now.unfit = true; /* of unknown origin */
     *out = fl_piece_now.count;
     return add_value(tensor, true, base >= 0 ? base : fl_piece_now.count);
 }

@@ -37,7 +37,7 @@ bool fl_pieces_is_vain(const fl_pieces *pieces);
 ** call of another function is answered already: *answers. */
 fl_status fl_pieces_begin(bool *answers, fl_pieces *pieces, fl_tensor *const *args, const fl_pieces_host *host);
 
-/* After begin answered and the function returned, or failed: what was put off is done. */
+/* After begin answered and the function returned, or failed: runs the deferred ops. */
 fl_status fl_pieces_end(bool failed);
 
 bool fl_pieces_is_running(void);

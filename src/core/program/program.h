@@ -42,8 +42,8 @@ int64_t fl_program_length(void);
 /* At this place of every run the host is called with `id`. */
 fl_status fl_program_mark_host(int id);
 
-/* Ends the recording; results: what a run gives, tensors that the caller holds. *held: the error is that something else
-** still holds a tensor that was made meanwhile; garbage must have been collected. */
+/* Ends the recording; results: of a run, tensors that the caller holds. *held: the error is that something else still
+** holds a tensor that was made meanwhile; garbage must have been collected. */
 fl_status fl_program_end(fl_program **out, bool *held, fl_tensor *const *results, int count);
 
 /* The same where the results are all that is held: a piece of a function (pieces.h). */

@@ -26,7 +26,7 @@ typedef struct fl_slot_use {
 
 typedef struct fl_slot {
     fl_slot_role role;
-    bool read, written; /* by some step; read: what it holds before the run */
+    bool read, written; /* by some step; read: its value from before the run */
     bool moved;         /* taken or made by boxing, or a result: of its own */
     bool unmade;        /* a result that no step writes: empty */
     int index;          /* of the argument; of the leaf in fl_program.leaves */
@@ -34,7 +34,7 @@ typedef struct fl_slot {
     int first, last; /* the steps that use it */
     size_t bytes;
     int64_t at;          /* SHARED: bytes from the block's start */
-    fl_var var;          /* SHARED, on a device: orders the steps, and knows what errors the value depends on */
+    fl_var var;          /* SHARED, on a device: orders the steps, and has the checks that the value depends on */
     fl_tensor *tensor;   /* INPUT, GRADIENT, OWN: during a run; BOUND: held */
     const fl_meta *meta; /* owned; of the tensor that it was made as */
     const char *data;    /* that the places of `uses` were set for */

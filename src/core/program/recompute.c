@@ -295,7 +295,7 @@ static void find_fixed(const struct recompute *r)
         if (p->leaves[i].changes && p->leaves[i].after.slot >= 0) r->fixed[p->leaves[i].after.slot] = true;
 }
 
-/* Each step at most once: what a copy makes is not looked at. */
+/* Each step at most once: results of copies are not looked at. */
 static fl_status lower_peak(const struct recompute *r)
 {
     for (int count = 0; count < r->steps; count++) {

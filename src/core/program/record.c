@@ -1,5 +1,5 @@
 /*
-** record.c -- a program is recorded: what dispatch and boxing run becomes steps.
+** record.c -- a program is recorded: kernels that dispatch and boxing run become steps.
 */
 #include "recording.h"
 

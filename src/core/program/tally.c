@@ -104,7 +104,7 @@ static void note_op(const fl_call *call)
 
 /* ---- moves ---- */
 
-/* The ranks that work with this one in the step: how many, and whether they are on several hosts. */
+/* The ranks that work with this one in the step: their number, and true if they are on several hosts. */
 static void look_at_group(fl_tally_move *move, const fl_box_step *step, const fl_placement *from)
 {
     const fl_placement *p = step->placement;

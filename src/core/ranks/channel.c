@@ -210,7 +210,7 @@ fl_status fl_channel_leave(fl_channel *channel)
     return wait_for_all(channel, has_not_left, FL_WAIT_DATA);
 }
 
-/* Read in the order in which fl_group_meet does not write it; what changed meanwhile is no wait. */
+/* Read in the order in which fl_group_meet does not write it; a record that changed meanwhile is no wait. */
 void fl_channel_standing(fl_standing *out, int rank)
 {
     const fl_journal *j = &fl_shared_head_of(rank)->journal;

@@ -44,7 +44,7 @@ typedef struct fl_device_comm {
                             fl_dtype dtype); /* count: of one member */
     fl_status (*reduce_scatter)(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype,
                                 fl_reduce reduce);
-    /* All at once; what member a sends to b, b receives from a. */
+    /* All at once; b receives from a as many as a sends to b. */
     fl_status (*exchange)(void *handle, const fl_segment *sent, int sent_count, const fl_segment *received,
                           int received_count);
     /* n elements of every one of ins put together, in their order; as fl_combine_fn. out is none of them. */

@@ -12,7 +12,7 @@
 
 /* The entry of a member in the first meeting and in the second. */
 struct hashes {
-    uint64_t first, count, total; /* position in the trail of hashes[0]; how many; of the whole trail */
+    uint64_t first, count, total; /* position in the trail of hashes[0]; their number; of the whole trail */
     uint64_t at[FL_HISTORY_RECENT];
 };
 _Static_assert(sizeof(struct hashes) <= FL_EAGER_BYTES, "goes along with an entry");

@@ -113,7 +113,7 @@ static bool says_the_same(int rank)
     return j && state_of(j) == FL_RANK_FAILED && strcmp(j->message, fl_journal_own->message) == 0;
 }
 
-/* "all ranks", "ranks 0, 2", "rank 2": who fails with this rank's words. */
+/* "all ranks", "ranks 0, 2", "rank 2": those that fail with this rank's message. */
 static void name_ranks(char *head)
 {
     int size = fl_world_get()->started, count = 1, added = 0, n;

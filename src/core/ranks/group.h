@@ -24,9 +24,9 @@ typedef struct fl_group {
     void *handle;               /* the transport's own (a communicator) */
     struct fl_channel *channel; /* channel.h's own; NULL unless local */
     struct fl_entry *entries;   /* owned; met across hosts: `count` entries */
-    unsigned char *data;        /* owned; what came with them, FL_EAGER_BYTES each */
+    unsigned char *data;        /* owned; the data of the entries, FL_EAGER_BYTES each */
     fl_mark *mark;              /* the last meeting of all its members; NULL: not looked up yet, or there is none */
-    struct fl_device_group *devices; /* owned; how the devices of the members communicate (device_group.h) */
+    struct fl_device_group *devices; /* owned; communication between devices of the members (device_group.h) */
     struct fl_group *next;
     int ranks[]; /* world ranks, in the order of the placement */
 } fl_group;

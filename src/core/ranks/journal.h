@@ -34,7 +34,7 @@ typedef struct fl_journal {
         ** others may take any time */
         channel;
     uint64_t stuck;     /* atomic; its last meeting that it found to be in a deadlock */
-    char message[1024]; /* when failed: what follows "rank 2": ": train.lua:31: attempt to ..." */
+    char message[1024]; /* when failed: the text after "rank 2": ": train.lua:31: attempt to ..." */
 } fl_journal;
 
 /* This rank's, never NULL (a private one when there is no arena). */

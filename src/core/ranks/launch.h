@@ -24,7 +24,7 @@ typedef struct fl_transport {
 typedef fl_status (*fl_transport_entry)(fl_transport *out);
 
 /* True if this process belongs to a job of a launcher, as a rank or as a program that a rank started. *ranks (may be
-** NULL): how many ranks the launcher started; 0 if only the transport can find out. */
+** NULL): number of ranks that the launcher started; 0 if only the transport can find out. */
 bool fl_launched(int *ranks);
 
 /* The process that started this rank: mpirun, or its daemon on another host. */

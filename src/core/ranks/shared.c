@@ -59,7 +59,7 @@ int fl_shared_me(void) { return own.world_size ? own.rank : -1; }
 
 /* ---- starting and ending ---- */
 
-/* Tells programs apart: what is shared, and how far code and data lie from each other. */
+/* A number that differs between programs: sizes of shared structures, and the distance between code and data. */
 static uint64_t shared_layout(void)
 {
     uint64_t distance = (uint64_t)((intptr_t)fl_shared_create - (intptr_t)&fl_journal_own);

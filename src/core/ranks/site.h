@@ -22,7 +22,7 @@ typedef struct fl_collective {
     char where[FL_WHERE_TEXT]; /* "train.lua:41"; not part of the fingerprint */
 } fl_collective;
 
-/* Equal on members that enter the same collective. tag: what else must be equal, see fl_entry. */
+/* Equal on members that enter the same collective. tag: a hash of all else that must be equal, see fl_entry. */
 uint64_t fl_fingerprint(const fl_collective *collective, uint64_t tag);
 
 /* "all-reduce of float32[8, 6], P -> B" */

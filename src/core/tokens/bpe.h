@@ -32,7 +32,7 @@ typedef struct fl_bpe {
 void fl_bpe_free(fl_bpe *bpe);
 
 /* Room for `count` merges in all; then each merge. Both tokens and their concatenation (without the prefix of the right
-** one) are in the vocabulary, or FL_ERR_IO says what is missing. The last of two merges of a pair holds. */
+** one) are in the vocabulary, or FL_ERR_IO names the one that is missing. The last of two merges of a pair holds. */
 fl_status fl_bpe_reserve(fl_bpe *bpe, size_t count);
 fl_status fl_bpe_merge(fl_bpe *bpe, const char *left, size_t left_size, const char *right, size_t right_size);
 

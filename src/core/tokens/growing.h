@@ -1,5 +1,5 @@
 /*
-** growing.h -- bytes and numbers that grow: what the steps of a tokenizer hand to each other.
+** growing.h -- bytes and numbers that grow: passed between the steps of a tokenizer.
 */
 #ifndef FL_GROWING_H
 #define FL_GROWING_H

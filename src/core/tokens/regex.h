@@ -35,7 +35,7 @@ enum {
     FL_CHAR_SPACE = 4,       /* White_Space */
     FL_CHAR_PUNCTUATION = 8, /* \p{P} */
     FL_CHAR_WORD = 16,       /* FL_REGEX_WORD */
-    FL_CHAR_SYMBOL = 32      /* of ASCII: what is printed and none of these */
+    FL_CHAR_SYMBOL = 32      /* of ASCII: printed and none of these */
 };
 
 /* Opens what fl_char_class needs. */

@@ -46,7 +46,7 @@ fl_status fl_world_set(int size, int rank);
 ** wrong afterwards: see fl_world_set_dry (dispatch/dry_world.h). */
 fl_status fl_world_pretend(int size, int rank);
 
-/* Pretends the same of a world in which scripts are planned: what is placed on ranks or on a device is on FL_META. */
+/* Pretends the same of a world in which scripts are planned: tensors placed on ranks or on a device are on FL_META. */
 fl_status fl_world_plan(int size, int rank);
 
 /* From now on the last `count` ranks take part in no collective, and the others are the world. Every rank of the world

@@ -1,5 +1,5 @@
 /*
-** sbp.h -- SBPs: how the ranks of a placement hold a tensor, one for each axis of the hierarchy.
+** sbp.h -- SBPs: the distribution of a tensor over the ranks of a placement, one for each axis of the hierarchy.
 **
 ** An fl_sbp is one byte and an fl_nd_sbp eight, so they are compared and hashed as integers.
 */

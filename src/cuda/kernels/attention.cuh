@@ -19,7 +19,7 @@
 
 /* ---- plans ---- */
 
-/* TILES: times 16 rows per warp. STAGES: how many tiles of columns are in shared memory. */
+/* TILES: times 16 rows per warp. STAGES: number of tiles of columns in shared memory. */
 template<typename T_, int WIDTH_, int TILES_, int COLS_, int STAGES_>
 struct plan {
     typedef T_ T;

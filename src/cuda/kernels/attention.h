@@ -33,7 +33,7 @@ typedef struct attention {
     int64_t mask_col;
     mask_kind masked;
     bool causal, wide;                      /* wide: rows are longer than a tile (set by the launch) */
-    double scale, keep;                     /* keep: what weights that are not dropped are multiplied by */
+    double scale, keep;                     /* keep: factor of weights that are not dropped */
     uint32_t threshold;                     /* words below it drop; 0: nothing is dropped */
     const int64_t *key;                     /* seed and counter */
     char *out, *lse, *delta, *dq, *dk, *dv; /* contiguous; lse and delta in the type of scores */

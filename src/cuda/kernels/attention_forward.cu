@@ -46,7 +46,7 @@ __device__ static inline void finish_scores(scores<P> &s, const attention &a, co
             }
 }
 
-/* Scores become weights e^(s - top); what was summed before shrinks to the new top. */
+/* Scores become weights e^(s - top); the sums so far are scaled to the new top. */
 template<typename P>
 __device__ static inline void weigh(scores<P> &s, sums<P> &o, running<P> &r)
 {

@@ -15,7 +15,7 @@
 
 enum { WARPS = 4, THREADS = 32 * WARPS, KEYS = 64, UNIT = 8 }; /* UNIT: halves in 16 bytes */
 
-/* TILES: times 16 queries per warp. BLOCKS: how many share a multiprocessor. */
+/* TILES: times 16 queries per warp. BLOCKS: number that share a multiprocessor. */
 template<typename T_, int WIDTH_, int TILES_>
 struct shape {
     typedef T_ T;

@@ -9,7 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <stddef.h>
 
-/* A status: SUCCESS, or thousands that say what kind of failure it is. */
+/* A status: SUCCESS, or a code whose thousands are the kind of failure. */
 enum { FL_CUDNN_SUCCESS = 0, FL_CUDNN_KINDS = 1000, FL_CUDNN_BAD_PARAM = 2, FL_CUDNN_NOT_SUPPORTED = 3 };
 
 enum { FL_CUDNN_FLOAT32 = 0, FL_CUDNN_FLOAT64 = 1, FL_CUDNN_FLOAT16 = 2, FL_CUDNN_BFLOAT16 = 9 };

@@ -34,7 +34,7 @@ typedef struct fl_solver {
     cublasHandle_t blas;
     syevjInfo_t eigen_jacobi; /* of batches of small matrices: values are sorted */
     gesvdjInfo_t svd_jacobi;
-    int *info, *found, *ignored; /* per matrix: the library's code, ours; for codes that nobody reads. Device, owned */
+    int *info, *found, *ignored; /* per matrix: the library's code, ours; for codes that are not read. Device, owned */
 } fl_solver;
 
 /* The libraries' functions for T; open from fl_solver_open on. */

@@ -1,7 +1,7 @@
 /*
-** fused.h -- elementwise steps as one kernel: what such a kernel is, its source, its arguments.
+** fused.h -- elementwise steps as one kernel: its description, its source, its arguments.
 **
-** A shape of steps (fl_fused_shape) is all that the text of a kernel depends on: rows, dtypes, how operands lie.
+** A shape of steps (fl_fused_shape) is all that the text of a kernel depends on: rows, dtypes, layouts of operands.
 ** Numbers, addresses, sizes and strides are arguments, so one kernel serves all computations of a shape.
 */
 #ifndef FL_CUDA_FUSED_H

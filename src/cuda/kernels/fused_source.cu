@@ -1,7 +1,7 @@
 /*
 ** fused_source.cu -- the text of kernels that are compiled at run time, from the rows' own expressions.
 **
-** The shape says what is written; arguments are numbered in the order of slots and steps, here and in
+** The shape decides the text; arguments are numbered in the order of slots and steps, here and in
 ** fl_fused_arguments_of alike: strides of the patterns, then what slots have, then the attributes of steps.
 */
 #include "elementwise.h"

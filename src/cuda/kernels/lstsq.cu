@@ -1,5 +1,5 @@
 /*
-** lstsq.cu -- least squares: X = A^+ B, by singular values whatever the driver, which says what counts as full rank.
+** lstsq.cu -- least squares: X = A^+ B, by singular values whatever the driver, which decides what counts as full rank.
 */
 #include "copies.h"
 #include "cusolver.h"

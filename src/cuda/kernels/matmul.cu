@@ -3,7 +3,7 @@
 ** batched product.
 **
 ** Operands are multiplied where they lie: a transpose is a stride, a broadcast a step of 0, batch axes that y does not
-** have are rows of one large product. cuBLASLt multiplies floats; what it cannot read is copied first.
+** have are rows of one large product. cuBLASLt multiplies floats; operands that it cannot read are copied first.
 */
 #include "gemm.h"
 #include "operand.h"

@@ -200,7 +200,7 @@ __device__ static inline void note_beyond(uint32_t (&beyond)[3], uint32_t bits, 
     for (int e = 0; e < 3; e++) beyond[e] |= (bits >> e & 1) << bit;
 }
 
-/* Threads of a multiprocessor: what registers suffice for. */
+/* Threads of a multiprocessor: as many as the registers suffice for. */
 static constexpr int resident_threads(int unit) { return unit == 16 ? 512 : unit == 8 ? 768 : 1024; }
 
 /* The units of a tile as elements of another type. */

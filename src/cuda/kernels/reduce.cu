@@ -120,7 +120,7 @@ static fl_status launch_all(fl_kernel *kernel)
 
 /* ---- extremes ---- */
 
-/* The total of nothing: what any element of the dtype beats. */
+/* The total of nothing: any element of the dtype wins over it. */
 template<typename X>
 static X least_of(fl_dtype dtype, bool smallest, bool absolute)
 {

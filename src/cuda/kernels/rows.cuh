@@ -1,5 +1,5 @@
 /*
-** rows.cuh -- kernels over rows: how operands are brought into that form, how threads are given rows, and maps.
+** rows.cuh -- kernels over rows: the staging of operands, the distribution of rows to threads, and maps.
 **
 ** A row that fits is held in registers by a group of threads (some lanes, a warp, or a block) and read once. Longer
 ** rows, and those along an axis that is not the last, are reduced first (reduce.cuh) and then mapped with what that

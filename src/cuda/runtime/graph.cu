@@ -1,5 +1,5 @@
 /*
-** graph.cu -- CUDA graphs: what ops issue is recorded once and launched by one call.
+** graph.cu -- CUDA graphs: the launches of ops are recorded once and repeated by one call.
 **
 ** A stream that runs nothing is captured, one per device: the compute queue goes on meanwhile, so events of it may be
 ** recorded and queried as ever, also by other threads. Temporary memory that ops take while they are recorded stays
@@ -33,7 +33,7 @@ typedef struct cell {
 } cell;
 
 typedef struct graph {
-    fl_device_graph shown; /* first; renewed: how many cells there are */
+    fl_device_graph shown; /* first; renewed: number of cells */
     int device;
     cudaGraphExec_t exec; /* NULL: nothing was recorded yet */
     block *blocks;

@@ -38,7 +38,7 @@ static launch *unused;
 
 __global__ void __launch_bounds__(REPORTS) clear_records(fl_cuda_fault *records)
 {
-    records[threadIdx.x] = {LLONG_MAX, 0, 0, &records[REPORTS].lock}; /* the flag that nobody reads */
+    records[threadIdx.x] = {LLONG_MAX, 0, 0, &records[REPORTS].lock}; /* a flag that is not read */
 }
 
 /* out: where the address of the launch's memory is. */

@@ -35,7 +35,7 @@ bool fl_lua_is_callable(lua_State *L, int index);
 const char *fl_lua_stray_key(lua_State *L, int index);
 #define FL_STRAY_KEY "is a list, but has the key '%s'; put options in a separate table"
 
-/* An error when more than `most` arguments are given (nil at the end is none). usage: how the function is called. */
+/* An error when more than `most` arguments are given (nil at the end is none). usage: of the function. */
 void fl_lua_check_count(lua_State *L, int most, const char *who, const char *usage);
 
 /* An error unless the value at index is a table and each of its keys is one of `names` (NULL-terminated). */

@@ -23,7 +23,7 @@ static int check_axis(lua_State *L, const fl_array *a, int index)
     return (int)(axis < 0 ? axis + ndim : axis);
 }
 
-/* The numbers from argument 2 on, or those of a list there; how many. */
+/* The numbers from argument 2 on, or those of a list there; returns their number. */
 static int check_numbers(lua_State *L, int64_t *out)
 {
     bool list = lua_istable(L, 2);
@@ -40,7 +40,7 @@ static int check_numbers(lua_State *L, int64_t *out)
 
 /* ---- shapes ---- */
 
-/* One size may be -1: what the others leave. */
+/* One size may be -1: it follows from the others. */
 static void complete_sizes(lua_State *L, int64_t *dims, int ndim, int64_t numel)
 {
     int64_t others = 1;

@@ -315,7 +315,7 @@ static int program_changed(lua_State *L)
 
 enum { MOST_FIELDS = 84 }; /* a C function has 255 upvalues */
 
-/* Upvalues: how many fields; of each its table, key and value. */
+/* Upvalues: number of fields; of each its table, key and value. */
 static int are_unchanged(lua_State *L)
 {
     const int count = (int)lua_tointeger(L, lua_upvalueindex(1));
@@ -330,7 +330,7 @@ static int are_unchanged(lua_State *L)
     return 1;
 }
 
-/* fields(table, key, table, key, ...): a function that tells whether these fields are as they are now. */
+/* fields(table, key, table, key, ...): a function that returns true while these fields are as they are now. */
 static int program_fields(lua_State *L)
 {
     const int count = lua_gettop(L) / 2;
@@ -362,7 +362,7 @@ static int has_same_entries(lua_State *L)
     return 1;
 }
 
-/* entries(list): a function that tells whether the list has the entries that it has now. */
+/* entries(list): a function that returns true while the list has the entries that it has now. */
 static int program_entries(lua_State *L)
 {
     luaL_checktype(L, 1, LUA_TTABLE);

@@ -279,7 +279,7 @@ void fl_captured_make_state(void) { makes_state = true; }
 
 /* ---- recording ---- */
 
-/* One recording: what the function gets, and what it gives. */
+/* One recording: the arguments of the function, and its results. */
 struct recording {
     fl_captured_version *version;
     int first;                             /* index of the arguments */
@@ -560,7 +560,7 @@ int fl_captured_record(lua_State *L, int self, fl_captured *captured, int first,
     lua_newtable(L);
     int boxes = lua_gettop(L);
     push_arguments(L, &recording, count);
-    int copies = lua_gettop(L) - count + 1; /* kept below the call: what is written goes back */
+    int copies = lua_gettop(L) - count + 1; /* kept below the call: written ones are copied back */
     lua_pushcfunction(L, run_protected);
     int template = lua_gettop(L);
     lua_pushlightuserdata(L, &recording);

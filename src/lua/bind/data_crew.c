@@ -87,7 +87,7 @@ static void push_item(lua_State *L, const fl_crew_item *item)
     if (item->given) fl_row_set_arrays(L, -1, item->given);
 }
 
-/* Pushes the arguments in the list at index; how many. */
+/* Pushes the arguments in the list at index; returns their number. */
 static int push_list(lua_State *L, int list)
 {
     int count = (int)lua_rawlen(L, list);

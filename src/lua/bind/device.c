@@ -90,7 +90,7 @@ static int flow_spec(lua_State *L)
     return 1;
 }
 
-/* flow.device_count("cuda"): what is missing is no error here */
+/* flow.device_count("cuda"): a missing part is no error here */
 static int flow_device_count(lua_State *L)
 {
     fl_lua_check_count(L, 1, "device_count", "device_count(type)");

@@ -1,7 +1,7 @@
 /*
 ** dlpack.c -- memory shared with other libraries: flow.from_dlpack, x:__dlpack().
 **
-** __dlpack returns a capsule: a userdata around the pointer, which releases it if nobody takes it.
+** __dlpack returns a capsule: a userdata around the pointer, which releases it unless it was taken.
 */
 #include "arguments.h"
 #include "members.h"

@@ -25,7 +25,7 @@ struct event {
             char name[128], where[128]; /* the op, or what the script called ("backward"); script line */
         } entry;
         struct {
-            const fl_meta *meta, *to; /* owned; to: what it is boxed to, NULL when it stays as it is */
+            const fl_meta *meta, *to; /* owned; to: the meta after boxing, NULL when it stays as it is */
             fl_box_plan *plan;        /* owned; with `to` */
             bool expected;            /* the boxing of an op's input that was not yet carried out */
         } tensor;                     /* INPUT, OUTPUT */
@@ -49,7 +49,7 @@ struct event {
 static struct record {
     struct event *events;
     int count, capacity, op; /* op: where the last op begins */
-    bool truncated;          /* out of memory: what is there is still good */
+    bool truncated;          /* out of memory: the entries so far are valid */
 } record;
 
 static void record_clear(void)
@@ -159,7 +159,7 @@ static void note_number(const fl_operand *operand)
     uselocale(before);
 }
 
-/* plan: how it becomes `wanted`; NULL: it stays as it is. */
+/* plan: from it to `wanted`; NULL: it stays as it is. */
 static void note_input(const fl_operand *operand, const fl_meta *wanted, const fl_box_plan *plan)
 {
     if (operand->kind != FL_TENSOR) {
@@ -412,7 +412,7 @@ static void append_entry(lua_State *L, const struct event *event)
     }
 }
 
-/* A pass belongs to no entry: what it computes was called before. */
+/* A pass belongs to no entry: its ops were called before. */
 static void append_pass(lua_State *L, const struct event *event)
 {
     lua_settop(L, REPORT);

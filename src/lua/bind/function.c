@@ -154,7 +154,7 @@ static int record(lua_State *L)
     return nout;
 }
 
-/* _version(x): how often the elements of x were written, to see whether a function did */
+/* _version(x): the number of writes to x, to see if a function wrote it */
 static int version(lua_State *L)
 {
     fl_tensor *x = fl_lua_check_tensor(L, 1, "_version", "x");

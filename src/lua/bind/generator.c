@@ -41,7 +41,7 @@ static int generator_new(lua_State *L)
     return 1;
 }
 
-/* flow.default_generator(): what random ops draw from outside with_generator */
+/* flow.default_generator(): the generator of random ops outside of with_generator */
 static int generator_default(lua_State *L)
 {
     fl_lua_check_count(L, 0, "default_generator", "default_generator()");

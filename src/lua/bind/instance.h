@@ -1,5 +1,5 @@
 /*
-** instance.h -- the module in one lua_State: what belongs to the state and ends with it.
+** instance.h -- the module in one lua_State: data that belong to the state and end with it.
 **
 ** A process has any number of states, one after the other and several at once, all on one thread of the system. The
 ** core's settings (gradients recorded, the generator, ...) are those of the state whose code runs. Every function that
@@ -49,7 +49,7 @@ typedef struct fl_lua_waiting {
     uintptr_t value[FL_SETTINGS]; /* in force */
 } fl_lua_waiting;
 
-/* op_call.c: what the functions of ops call. */
+/* op_call.c: the calls of functions of ops. */
 typedef struct fl_lua_calls fl_lua_calls;
 void fl_lua_calls_free(fl_lua_calls *calls);
 

@@ -1,5 +1,5 @@
 /*
-** io.c -- flow._io: what the Lua modules need of the system.
+** io.c -- flow._io: functions of the system for the Lua modules.
 **
 ** IDX files, text as numbers, folders, the clock and the terminal; checkpoint.c adds files of tensors, json.c JSON,
 ** data_readers.c NumPy's files.

@@ -45,7 +45,7 @@ void fl_lua_open_help(lua_State *L, int flow);                 /* help.c: flow._
 void fl_lua_open_io(lua_State *L, int flow);        /* io.c: flow._io, files and the system for the Lua modules */
 void fl_lua_open_checkpoint(lua_State *L, int io);  /* checkpoint.c: flow._io's files of tensors */
 void fl_lua_open_json(lua_State *L, int io);        /* json.c: flow._io's reader of JSON */
-void fl_lua_open_loader(lua_State *L, int io);      /* data_loader.c: what the loader needs of the engine */
+void fl_lua_open_loader(lua_State *L, int io);      /* data_loader.c: functions for the loader */
 void fl_lua_open_pack(lua_State *L, int io);        /* data_pack.c: flow._io's writer of record files */
 void fl_lua_open_records(lua_State *L, int io);     /* data_records.c: flow._io's record files */
 void fl_lua_open_readers(lua_State *L, int io);     /* data_readers.c: flow._io's readers of other programs' files */
@@ -54,7 +54,7 @@ void fl_lua_open_images(lua_State *L, int io);      /* data_images.c: images, an
 void fl_lua_open_csv(lua_State *L, int io);         /* data_csv.c: flow._io's reader of tables of text */
 void fl_lua_open_device(lua_State *L, int flow);    /* device.c: flow.with_device, spec, set_default_dtype */
 void fl_lua_open_generator(lua_State *L, int flow); /* generator.c: flow.generator, with_generator */
-void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: what flow.explain records */
+void fl_lua_open_explain(lua_State *L, int flow);   /* explain.c: the records of flow.explain */
 void fl_lua_open_capture(lua_State *L, int flow);   /* capture.c: flow.capture, and what the Lua modules tell it */
 void fl_lua_open_trace(lua_State *L, int flow);     /* trace.c: flow._trace, ops as scripts called them */
 void fl_lua_open_plan(lua_State *L, int flow);      /* plan.c: flow._plan, the costs of a planned script */

@@ -20,7 +20,7 @@ bool fl_lua_push_flow(lua_State *L);
 /* ---- embedded modules (modules.c) ---- */
 
 typedef struct fl_lua_module {
-    const char *name;            /* "nn": what require "flow.nn" finds; NULL ends the table */
+    const char *name;            /* "nn": found by require "flow.nn"; NULL ends the table */
     const unsigned char *packed; /* its source, by zlib */
     size_t packed_size, source_size;
     const unsigned char *code; /* compiled by the Lua of the program */

@@ -87,13 +87,13 @@ static void copy_samples(lua_State *L, fl_own_op *op)
     lua_pop(L, 1);
 }
 
-/* g, g1 to g4: what gradients as text call the gradients of the results. */
+/* g, g1 to g4: names of the results' gradients in gradients as text. */
 static bool is_gradient_name(const char *name)
 {
     return name[0] == 'g' && (!name[1] || (name[1] >= '1' && name[1] <= '4' && !name[2]));
 }
 
-/* Checks a signature: what an op of a script cannot have. */
+/* Fails if a signature has a part that ops of scripts cannot have. */
 static void check_signature(lua_State *L, fl_signature *s, const char *sig)
 {
     FL_CHECK(L, fl_signature_parse(s, sig));

@@ -1,5 +1,5 @@
 /*
-** plan.c -- flow._plan: what a stretch of a planned script costs this rank, as tables (flow.plan makes the report).
+** plan.c -- flow._plan: the cost of a stretch of a planned script on this rank, as tables (flow.plan makes the report).
 */
 #include "arguments.h"
 #include "members.h"
@@ -30,7 +30,7 @@ static int plan_begin(lua_State *L)
     return 0;
 }
 
-/* tag(tensor, tag): what its memory holds; of a tensor with values nothing happens */
+/* tag(tensor, tag): the contents of its memory; of a tensor with values nothing happens */
 static int plan_tag(lua_State *L)
 {
     fl_tensor *tensor = fl_lua_to_tensor(L, 1);

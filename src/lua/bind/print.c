@@ -264,7 +264,7 @@ static void fill_neutral(fl_tensor *tensor, size_t item)
         p[(i + 1) * (int64_t)item - 1] = (char)0x80;
 }
 
-/* The meta of the shown elements: both ends of an axis; what is split over ranks is now a sum over them. */
+/* The meta of the shown elements: both ends of an axis; axes split over ranks are now sums over them. */
 static fl_status packed_meta(const fl_meta **out, const fl_meta *meta)
 {
     const fl_placement *host;

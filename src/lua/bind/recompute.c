@@ -190,7 +190,7 @@ static void call_first(lua_State *L, struct call *call)
     FL_CHECK(L, ended);
 }
 
-/* flow.checkpoint(f, ...): what f returns */
+/* flow.checkpoint(f, ...): the results of f */
 static int flow_checkpoint(lua_State *L)
 {
     int count = lua_gettop(L) - 1;

@@ -165,7 +165,7 @@ int fl_lua_scope_call(lua_State *L)
 
 /* ---- coroutines ---- */
 
-/* This thread, at index, runs from here on; what ran until now waits. */
+/* This thread, at index, runs from here on; the one before waits. */
 static void begin(lua_State *L, fl_lua_waiting *waiting, lua_State *thread, int index)
 {
     fl_lua_instance *in = fl_lua_running;

@@ -1,5 +1,5 @@
 /*
-** source.h -- sources of items as Lua values: what a dataset in Lua hands to a binding that makes batches.
+** source.h -- sources of items as Lua values: a dataset in Lua passes them to a binding that makes batches.
 */
 #ifndef FL_LUA_SOURCE_H
 #define FL_LUA_SOURCE_H

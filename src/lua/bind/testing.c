@@ -1,5 +1,5 @@
 /*
-** testing.c -- flow._testing: what the generic specs read of the registry and of other ranks.
+** testing.c -- flow._testing: functions for specs: the registry, and parts of other ranks.
 */
 #include "core/process.h"
 #include "arguments.h"

@@ -1,5 +1,5 @@
 /*
-** where.c -- the line of the user's script that runs now: what errors, queued ops and other ranks name.
+** where.c -- the line of the user's script that runs now, for errors, queued ops and other ranks.
 */
 #include "errors.h"
 

@@ -1,7 +1,7 @@
 -- data_augment.lua -- steps that change images: made for a list, or used on a tensor.
 --
 -- Each function makes a step, which data.augment and data.images take in a list: data.resize(224). With a tensor as its
--- first argument it runs the step at once: data.resize(x, 224). A step is a table: the name by which the core knows it,
+-- first argument it runs the step at once: data.resize(x, 224). A step is a table: its name in the core,
 -- its values, and with `random` what it draws.
 
 local flow = require "flow"

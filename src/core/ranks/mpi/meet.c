@@ -186,8 +186,8 @@ static fl_status post_packets(fl_group *group, fl_mpi_group *mpi_group, const fl
     return FL_OK;
 }
 
-/* Reads the packets that have come; *left: how many have not. A packet of a meeting that failed before all groups were
-** reset is dropped. */
+/* Reads the packets that have come; *left: number of those that have not. A packet of a meeting that failed before all
+** groups were reset is dropped. */
 static fl_status read_packets(fl_group *group, fl_mpi_group *mpi_group, int *left)
 {
     *left = 0;

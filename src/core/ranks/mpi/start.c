@@ -102,7 +102,7 @@ static const fl_comm comm = {
     .finish = finish,
 };
 
-/* MPI as the host has begun it, or begun now; *level: how many threads may call it. */
+/* MPI as the host has begun it, or begun now; *level: the level of thread support. */
 static fl_status begin(int *level, const void *host_comm)
 {
     int already = 0, over = 0;
