@@ -222,7 +222,7 @@ refuses("arguments", {
     {"set_num_threads: n must be 1 to 4096, got 0", function() flow.set_num_threads(0) end},
 })
 
--- Functions of C that read a fixed number of arguments: {the message's name, how it is called, f, arguments}; one more is an error.
+-- Functions of C that read a fixed number of arguments: {the message's name, the call, f, arguments}; one more is an error.
 describe("one argument too many is refused by", function()
     local g = flow.generator(1)
     for _, case in ipairs {

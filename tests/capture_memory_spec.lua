@@ -1,5 +1,5 @@
 -- capture_memory_spec.lua -- arguments of a captured function that lie in the memory of one another, or of a tensor that it
--- reaches by itself: values are those of the function, or an error says what to pass.
+-- reaches by itself: values are those of the function, or an error names the argument to pass.
 local flow = require "flow"
 local support = require "tests.support"
 

@@ -1,4 +1,4 @@
--- capture_replay_spec.lua -- captured functions when they are called again: what they give, what they list, their passes.
+-- capture_replay_spec.lua -- captured functions when they are called again: their results, their lists, their passes.
 local flow = require "flow"
 local nn = flow.nn
 local support = require "tests.support"

@@ -1,4 +1,4 @@
--- capture_spec.lua -- flow.capture: replays give the bits of the function, whatever it is; what cannot be captured says so.
+-- capture_spec.lua -- flow.capture: replays give the bits of the function; functions that cannot be captured raise an error.
 local flow = require "flow"
 local nn = flow.nn
 local support = require "tests.support"
@@ -8,7 +8,7 @@ local capture, error_of, same_bits = flow.capture, support.error_of, support.sam
 describe("every op", function()
     local tensors_of, fill, copies = support.tensors_of, support.fill, support.copies
 
-    -- Those whose results depend on values in a way that no list of kernels can: what they are called with.
+    -- Arguments of ops whose results depend on values in a way that no list of kernels can.
     local refused = {}
     for name in ("nonzero index index_put masked_select unique unique_consecutive bincount repeat_interleave"):gmatch "%S+" do refused[name] = true end
 

@@ -1,4 +1,4 @@
--- data_csv_spec.lua -- tables of text: how they are written, what their columns hold, what is wrong in them.
+-- data_csv_spec.lua -- tables of text: their notations, the types of columns, errors.
 local flow = require "flow"
 local process = require "tests.process"
 local support = require "tests.support"

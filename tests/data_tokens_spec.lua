@@ -311,7 +311,7 @@ describe("a pattern", function()
     end)
 
     it("has Oniguruma's word characters, and single words end by those of Unicode", function()
-        local function left(step)           -- of ², a joiner, é and a comma: what is not taken away
+        local function left(step)           -- the characters of ², a joiner, é and a comma that remain
             local root = json.decode(process.read(here .. "bytes.json"))
             root.pre_tokenizer.pretokenizers[1] = step
             local tokenizer = data.tokenizer(write("class.json", json.encode(root)))

@@ -1,4 +1,4 @@
--- kvstore_spec.lua -- stores of one process: what keys hold after init and push, updaters and optimizers, files, messages.
+-- kvstore_spec.lua -- stores of one process: values after init and push, updaters and optimizers, files, messages.
 -- tests/ranks/kvstore_spec.lua has stores of several workers.
 local flow = require "flow"
 local support = require "tests.support"

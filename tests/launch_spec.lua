@@ -1,4 +1,4 @@
--- launch_spec.lua -- flowlua --ranks N: what every rank sees, what reaches mpirun's caller, what goes wrong.
+-- launch_spec.lua -- flowlua --ranks N: the environment of every rank, the results for mpirun's caller, errors.
 local process = require "tests.process"
 
 local flowlua, with_ranks = process.flowlua, process.it_with_ranks

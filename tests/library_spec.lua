@@ -5,7 +5,7 @@ local build = process.build
 local usable = build == "build" and process.has "cc" and process.exists(build .. "/libflow.so")
 local function needs(what) return usable and (not what or process.has(what)) end
 
--- Compiles a program with the flags and returns its path; what the compiler says is an error.
+-- Compiles a program with the flags and returns its path; any output of the compiler is an error.
 local folder = process.folder()
 local count = 0
 local function compile(source, flags, compiler)

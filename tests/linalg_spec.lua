@@ -1,4 +1,4 @@
--- linalg_spec.lua -- flow.linalg: what the factors multiply back to, shapes of batches and of nothing, whole messages.
+-- linalg_spec.lua -- flow.linalg: the products of factors, shapes of batches and of nothing, whole messages.
 -- Gradients and SBPs are proven in registry_spec, values against PyTorch by make test-peer.
 local flow = require "flow"
 local process = require "tests.process"

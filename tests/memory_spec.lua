@@ -1,4 +1,4 @@
--- memory_spec.lua -- bytes: what a process needs at most, what it gives back, what it says about it, what happens when there is
+-- memory_spec.lua -- bytes: the peak of a process, the memory it gives back, its statistics, the effects when there is
 -- no more. Everything that measures a process runs in one of its own.
 local flow = require "flow"
 local support = require "tests.support"

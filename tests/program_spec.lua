@@ -1,5 +1,5 @@
 -- program_spec.lua -- flow.trace: programs give the bits of what was traced, also after they were saved and read again,
--- differentiated or inferred for other shapes; what cannot be traced or read says so.
+-- differentiated or inferred for other shapes; errors of functions and files that cannot be traced or read.
 local flow = require "flow"
 local json = require "flow.json"
 local nn = flow.nn

@@ -28,7 +28,7 @@ function M.description(f)
     return text .. padded(f.name, 8)
 end
 
--- o: what lies: magic, crc, bytes, number, fields, list, more (bytes at the end).
+-- o: wrong values: magic, crc, bytes, number, fields, list, more (bytes at the end).
 function M.record(fields, number, o)
     o = o or {}
     local descriptions, values = {}, {}

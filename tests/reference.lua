@@ -240,7 +240,7 @@ local function agree(got, want, allowed)
 end
 
 -- Fails unless `got` is the tensor of that dtype with these elements. ulps: how many numbers of the dtype an element may be away
--- (0: the same bits, up to NaN); slack: what it may be off besides, a number or a function of the element's position.
+-- (0: the same bits, up to NaN); slack: a further tolerance, a number or a function of the element's position.
 function M.check(got, want, dtype, ulps, what, slack)
     if got.dtype ~= dtype then error(("%s: dtype is %s, expected %s"):format(what, got.dtype, dtype), 2) end
     local shape, expected = table.concat(got.shape, ", "), table.concat(want.shape, ", ")

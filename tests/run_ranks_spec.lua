@@ -1,4 +1,4 @@
--- run_ranks_spec.lua -- the runner of the multi-rank specs: what it says, and that it always ends, when ranks fail, hang or
+-- run_ranks_spec.lua -- the runner of the multi-rank specs: its report, and that it always ends, when ranks fail, hang or
 -- die. The specs that do so are in ranks/trouble/.
 local process = require "tests.process"
 

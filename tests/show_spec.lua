@@ -1,4 +1,4 @@
--- flow.show: who holds what, in a dry world of four ranks (and of 256).
+-- flow.show: the holders of elements, in a dry world of four ranks (and of 256).
 local flow = require "flow"
 
 -- The output of flow.show on a terminal of that width in that locale.

@@ -251,7 +251,7 @@ describe("train.lua", function()
         assert.matches("other.st is not a checkpoint of this script\n$", output)
     end)
 
-    -- {what is done to a checkpoint's table, the line that the script ends with}: what a file says is not believed.
+    -- {a change of a checkpoint's table, the last line of the script}: values of a file are checked.
     it("refuses a checkpoint of another form, in one line", function()
         train("--steps 2 --checkpoint @/p.st")
         local bad = folder .. "/bad.st"

@@ -2,7 +2,7 @@
 ** test_boxing.c -- boxing plans, and the steps that need no peer.
 **
 ** Every pair of nd-SBPs is planned on 1-D, 2-D and 3-D hierarchies with sizes that do not divide, and each
-** plan is checked step by step against the windows of all ranks: what a rank has after a step was held by
+** plan is checked step by step against the windows of all ranks: elements of a rank after a step were held by
 ** the ranks it talks to, and no rank receives more than the step says.
 */
 #include "core/boxing/boxing.h"

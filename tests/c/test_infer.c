@@ -252,7 +252,7 @@ static void matrix_products(void)
     drop_tensors();
 }
 
-/* Past three axes only part of the tree is searched; what needs no boxing is found all the same. */
+/* Past three axes only part of the tree is searched; a signature without boxing is found all the same. */
 static void deep_hierarchies(void)
 {
     const fl_placement *p = PLACE(2, 1, 2, 2, 2);
@@ -330,7 +330,7 @@ static void in_place(void)
     drop_tensors();
 }
 
-/* An op over lists decides for every position on its own; what it updates keeps its SBP. */
+/* An op over lists decides for every position on its own; updated tensors keep their SBP. */
 static void lists(void)
 {
     const fl_placement *p = PLACE(4);
@@ -538,7 +538,7 @@ static void a_million_plans(void)
     CHECK(fl_meta_count() == 0);
 }
 
-/* The world's change empties the cache, because plans say what this rank holds. */
+/* The world's change empties the cache, because plans depend on this rank's parts. */
 static void world_change(void)
 {
     plan_for_size(3);

@@ -1,4 +1,4 @@
--- data_loader_spec.lua -- batches that are copied to the GPU ahead of time: what the CPU's are.
+-- data_loader_spec.lua -- batches that are copied to the GPU ahead of time: equal to the CPU's.
 local flow = require "flow"
 local cuda = require "tests.cuda.support"
 local data = flow.data

@@ -1,4 +1,4 @@
--- graph_spec.lua -- captured functions on the GPU: what replays launch as graphs gives the bits of eager code, whatever moves; errors
+-- graph_spec.lua -- captured functions on the GPU: replays launched as graphs give the bits of eager code, whatever moves; errors
 -- that kernels find in their data are told.
 local flow = require "flow"
 local support = require "tests.support"
@@ -24,7 +24,7 @@ local function same(want, got, what)
 end
 
 describe("training", function()
-    -- Losses and parameters of some steps; what the last one launched.
+    -- Losses and parameters of some steps; the launches of the last one.
     local function train(captures, o)
         flow.manual_seed(3)
         local net = nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.GELU(), o.dropout and nn.Dropout(0.3) or nn.Identity(),

@@ -17,7 +17,7 @@ end
 
 local arguments, map_tensors = support.arguments, support.map_tensors
 
--- The op as a function of its arguments; what it writes is a copy.
+-- The op as a function of its arguments; it writes copies.
 local function caller(op)
     local writes = op.mutates or op.name:sub(-1) == "_"
     return function(args)
@@ -30,7 +30,7 @@ local function fresh(args, writes)
     return writes and map_tensors(args, function(t) return t:clone() end) or args
 end
 
--- Arguments of an op without tensors, for a device; nil: they say where it is.
+-- Arguments of an op without tensors, for a device; nil: they name one already.
 local function placed(args, device)
     local options, n = support.options_of(args)
     if not options then return end

@@ -23,7 +23,7 @@ function M.it(name, body)
     else process.it_unless(M.obstacle, name, body) end
 end
 
--- it(), where there is a real one: what takes its memory or its speed.
+-- it(), on a real one: specs that need its memory or its speed.
 function M.it_real(name, body)
     process.it_unless(M.emulated and "needs a GPU that is not emulated" or M.obstacle, name, body)
 end

@@ -103,7 +103,7 @@ __global__ void pass_on(int *out, bool meets)
     values[threadIdx.x] = 0;
 }
 
-/* Two groups of asynchronous copies; how many of them are waited for. */
+/* Two groups of asynchronous copies; groups: number of them that are waited for. */
 __global__ void copy_twice(int *out, const int *from, int groups)
 {
     __shared__ __align__(16) int values[8];

@@ -47,7 +47,7 @@
 #define __constant__ static
 #define __grid_constant__
 
-/* Of functions that are part of the emulation: what they access is not looked at. */
+/* Of functions that are part of the emulation: their accesses are not checked. */
 #define FL_EMULATED_UNSEEN __attribute__((no_sanitize("thread")))
 
 /* ---- the place of a thread ---- */

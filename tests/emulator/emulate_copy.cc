@@ -33,7 +33,7 @@ static void fill_device(void *data, int value, size_t bytes)
     memset(data, value, bytes);
 }
 
-/* New memory has its pattern (NaN, -1) in the order of the stream: what another stream wrote before is lost. */
+/* New memory has its pattern (NaN, -1) in the order of the stream: earlier writes of another stream are lost. */
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t s)
 {
     LOCKED;

@@ -1,5 +1,5 @@
 /*
-** emulate_graph.cc -- graphs: what is issued to a stream while it is captured is noted, and done at each launch.
+** emulate_graph.cc -- graphs: work issued to a stream while it is captured is noted, and done at each launch.
 **
 ** Captured are launches, copies between memory that the GPU reaches, and memsets, of one stream. All else that is asked
 ** of a captured stream ends the process, and so does what CUDA forbids the thread meanwhile: to allocate, to wait, to

@@ -1,5 +1,5 @@
 /*
-** emulate_memory.cc -- the memory of emulated GPUs: who touches what is not theirs ends the process with a message.
+** emulate_memory.cc -- the memory of emulated GPUs: an access from the wrong side ends the process with a message.
 **
 ** Each block ends where its last page ends, as far as its alignment allows, between two pages without access rights;
 ** what its pages hold besides has a pattern that is looked at when the block is freed (with AddressSanitizer it is

@@ -1,5 +1,5 @@
 /*
-** emulate_stream.cc -- streams and events: what was issued, in which order it may run, and when it does.
+** emulate_stream.cc -- streams and events: the work issued, the orders in which it may run, and its execution.
 */
 #include "emulate_parts.h"
 

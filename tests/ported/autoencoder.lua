@@ -1,4 +1,4 @@
--- autoencoder.lua -- a denoising autoencoder of convolutions, in float32: what was masked is restored.
+-- autoencoder.lua -- a denoising autoencoder of convolutions, in float32: masked pixels are restored.
 local flow = require "flow"
 local fill = require "tests.ported.fill"
 local nn, optim = flow.nn, flow.optim

@@ -1,4 +1,4 @@
--- bigram.lua -- makemore's bigrams: how often a letter follows another, counted and then learned by one layer.
+-- bigram.lua -- makemore's bigrams: the frequency of a letter after another, counted and then learned by one layer.
 local flow = require "flow"
 local fill = require "tests.ported.fill"
 

@@ -33,7 +33,7 @@ return function(capture)
     local optimizer = optim.Adam(model:parameters(), {lr = 1e-2})
     local x, y = fill.values({24, 8}, 1, 4), fill.values({24, 8}, 2, 2)
     local losses, balances = {}, {}
-    local step = capture(function()                     -- not strict: how many tokens an expert has is read
+    local step = capture(function()                     -- not strict: the number of an expert's tokens is read
         local out, balance = model(x)
         local loss = flow.mse_loss(out, y) + 0.1 * balance
         optimizer:zero_grad()

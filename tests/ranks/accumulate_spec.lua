@@ -151,7 +151,7 @@ end)
 describe("all ranks add alike", function()
     local rows = ranks.world + 1 -- the first rank has two, the others one each
 
-    -- A collective tells whether the ranks ran the same ops.
+    -- A collective fails unless the ranks ran the same ops.
     local function meet(x) return x:to_global{sbp = "B"}:sum():item() end
 
     local function check_added(loss, w, want)

@@ -61,7 +61,7 @@ describe("ranks that carry out different ops between two collectives", function(
     if world == 1 then return end
     local last = world - 1
 
-    -- {what the last rank does differently, of x: float32[5, 4] S(0); what the first rank's op is, what the last one's}
+    -- {the different call of the last rank, of x: float32[5, 4] S(0); the first rank's op, the last one's}
     local cases = {
         {function(x, odd) return odd and x:mean(0) or x:sum(0) end, "sum of float32[5, 4] S(0)", "mean of float32[5, 4] S(0)"},
         {function(x, odd) return (x * (odd and 3 or 2)):sum(0) end, "mul of float32[5, 4] S(0)", "mul of float32[5, 4] S(0) with other arguments"},

@@ -1,5 +1,5 @@
 -- transport.lua SIZE... -- every kind of collective, dtype and reduction over all ranks, against the same computed here.
--- Run by tests/launch_spec.lua, through MPI and in shared memory; an error says what differs.
+-- Run by tests/launch_spec.lua, through MPI and in shared memory; an error names the difference.
 local flow = require "flow"
 local all = flow.placement.all "cpu"
 local me, world = flow.rank(), flow.world_size()

@@ -207,7 +207,7 @@ static void begin_forward(struct forward *call)
     fl_tensor_made = note_made;
 }
 
-/* Whoever listened meanwhile has replaced note_made: what was made then is not known, and is copied. */
+/* Another listener may replace note_made for a time: tensors made then are not known, and are copied. */
 static void end_forward(struct forward *call)
 {
     if (fl_tensor_made == note_made) fl_tensor_made = call->made_before;

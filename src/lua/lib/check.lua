@@ -229,7 +229,7 @@ end
 
 local function always() return true end
 
--- Types by name: what messages say is expected, and the test.
+-- Types by name: the expected value in messages, and the test.
 local types = {
     any = {"anything", always},
     tensor = {"a tensor", M.is_tensor},

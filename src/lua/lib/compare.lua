@@ -94,7 +94,7 @@ local function as_tensor(value)
 end
 
 ---An error unless `actual` has the shape and dtype of `expected` and every element is within atol + rtol |expected|.
----Without tolerances those of the dtype. equal_nan: NaN is as expected where NaN is. what: what messages call it.
+---Without tolerances those of the dtype. equal_nan: NaN is as expected where NaN is. what: its name in messages.
 ---@param actual any a tensor or a number
 ---@param expected any
 ---@param opts {rtol: number, atol: number, equal_nan: boolean, what: string}?

@@ -1,5 +1,5 @@
--- cuda.lua -- flow.cuda: what scripts ask torch.cuda for. A GPU is named by its number or as "cuda:1"; without a name
--- it is the first one that this rank uses.
+-- cuda.lua -- flow.cuda: functions under the names of torch.cuda. A GPU is named by its number or as "cuda:1"; without
+-- a name it is the first one that this rank uses.
 
 local flow = require "flow"
 local check = require "flow.check"

@@ -83,7 +83,7 @@ local function collated(loader, items, numbers)
     return batch
 end
 
--- The batch without its rows: what a rank has that holds none of them.
+-- The batch without its rows: that of a rank that holds none of them.
 local function without_rows(fields)
     for key, value in next, fields do
         if check.is_tensor(value) then fields[key] = value:narrow(0, 0, 0) else fields[key] = {} end

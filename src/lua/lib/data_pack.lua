@@ -197,7 +197,7 @@ local EXTENSIONS = {"jpg", "jpeg", "png"}
 ---dataset, a list of items, or a function that gives the next item and nil at the end. An item is a table of tensors,
 ---numbers, strings and booleans, with names or as a list; all have the same fields. The file takes its name when it is
 ---complete: an error leaves what was there before. workers: threads that read the files of a folder, default one per
----core; metadata: what records(path).metadata gives; extensions: of the files of a folder that are packed; total: how
+---core; metadata: read back by records(path).metadata; extensions: of the files of a folder that are packed; total: how
 ---many items a function gives, for the progress bar; progress: show one, by default on a terminal.
 ---@param source any
 ---@param path string

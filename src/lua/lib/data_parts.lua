@@ -24,7 +24,7 @@ local function check_positions(positions)
     end
 end
 
--- A dataset of `count` items; place_of(positions, pass) says where in another one those at some positions are.
+-- A dataset of `count` items; place_of(positions, pass) gives the place of positions in another one.
 local function redirected(dataset, count, place_of, at_once)
     local self = {_at_once = at_once}
     if has(dataset, "batch") then
@@ -57,7 +57,7 @@ function parts.subset(dataset, positions)
         has(dataset, "batch") and dataset._at_once)
 end
 
--- Whole sizes from sizes, or from shares that add up to 1: what rounding leaves goes to the first ones.
+-- Whole sizes from sizes, or from shares that add up to 1: the rest of rounding goes to the first ones.
 local function sizes_of(sizes, total)
     local sum, whole, list = 0, true, {}
     for i, size in ipairs(sizes) do

@@ -244,7 +244,7 @@ function M.set_default_validate_args(value) default_validate = value end
 local Distribution = {name = "Distribution", has_rsample = false, has_enumerate_support = false}
 M.Distribution = Distribution
 
--- A field that is no method: what get_name gives.
+-- A field that is no method: the result of get_name.
 local function index_of(class)
     return function(self, key)
         local value = class[key]
@@ -293,7 +293,7 @@ function M._class(name, parent, params)
     end})
 end
 
--- Reads a tensor of bools; what has no values passes.
+-- Reads a tensor of bools; one without values passes.
 local function all_true(x)
     return x.device == "meta" or x:numel() == 0 or x:all():item()
 end

@@ -8,7 +8,7 @@ local shapes, constraints = D._shapes, D.constraints
 
 local M = {}
 
--- A class of categories along the last axis of probs or logits. event: whether they are the event's axis.
+-- A class of categories along the last axis of probs or logits. event: true if that is the event's axis.
 local function by_categories(name, parent, event)
     local class = D._class(name, parent, {probs = 1, logits = 1})
     function class:init(probs, logits, validate_args)

@@ -10,7 +10,7 @@ local TINY = 1.1754943508222875e-38
 
 local M = {}
 
--- Sums over i < p of f(x - i / 2): what the gamma function of matrices and its derivative are made of.
+-- Sums over i < p of f(x - i / 2), for the gamma function of matrices and its derivative.
 local function ladder(f, x, p)
     local sum = f(x)
     for i = 1, p - 1 do sum = sum + f(x - i / 2) end

@@ -137,7 +137,7 @@ end
 ---x in the dtype of other.
 function M.type_as(x, other) return x:to(other.dtype) end
 
--- A tensor from anything; what is one already stays itself where dtype and device fit.
+-- A tensor from anything; a tensor whose dtype and device fit is returned itself.
 local function as_tensor(data, opts)
     if not flow.is_tensor(data) then return flow.tensor(data, opts) end
     return next(opts) and data:to(opts) or data

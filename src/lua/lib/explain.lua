@@ -36,7 +36,7 @@ local M = {}
 ---An op, or a boxing outside an op (to_global, the gradient of a leaf): then op is "to_global".
 ---@class flow.explain.Entry
 ---@field op string
----@field by string? of a boxing outside any op: what the script called ("to_global", "backward")
+---@field by string? of a boxing outside any op: the function that the script called ("to_global", "backward")
 ---@field line string of the script
 ---@field inputs {text: string, boxed_to: string?, bytes: integer, steps: string?}[]
 ---@field outputs string[]

@@ -42,7 +42,7 @@ local function check_length(who, n)
     return n
 end
 
--- The factor of a transform of length n; `inverse`: by its name, which says where "backward" divides.
+-- The factor of a transform of length n; `inverse`: of an inverse transform, which "backward" divides.
 local function scale_of(norm, n, inverse)
     if norm == "ortho" then return 1 / math.sqrt(n) end
     return (norm == "forward") ~= inverse and 1 / n or 1

@@ -73,7 +73,7 @@ local function stacked(results, axis, level)
     return flow.stack(list, axis or 0)
 end
 
--- Calls f for each item in turn: how random numbers of the items are related.
+-- Calls f for each item in turn; randomness: the relation of the items' random numbers.
 local function each_item(size, randomness, run)
     local generator = flow.default_generator()
     local before = generator:state()

@@ -125,7 +125,7 @@ end
 ---A function of tensors with a gradient of its own: flow.autograd_function{forward = f, backward = b}.
 ---forward(ctx, ...) returns its results and is not recorded; backward(ctx, gradients of the results...) returns the
 ---gradient of each argument of forward, nil for none. ctx:save(x, y) in forward keeps tensors, ctx.saved holds them in
----backward, where ctx.needs[i] tells whether argument i needs a gradient; other fields of ctx are the script's.
+---backward, where ctx.needs[i] is true if argument i needs a gradient; other fields of ctx are the script's.
 ---Gradients of gradients flow through backward where that is made of ops.
 ---@param forward function
 ---@param backward function

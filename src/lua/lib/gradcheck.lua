@@ -104,7 +104,7 @@ end
 
 ---An error unless the gradients of f(inputs...) are what central differences give; true. Inputs are float64; integers
 ---and numbers among them are handed over as they are. order 2: gradients of the gradients as well. most: so many
----elements of an input are moved. what: what messages call f.
+---elements of an input are moved. what: the name of f in messages.
 ---@param f function
 ---@param inputs any a tensor or a list
 ---@param opts {eps: number, tolerance: number, order: integer, most: integer, what: string}?

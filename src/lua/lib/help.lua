@@ -122,7 +122,7 @@ local function is_module_class(x)
         and type(x.init) == "function"
 end
 
--- A class of modules: how it is made, its comment, its arguments.
+-- A class of modules: its constructor, its comment, its arguments.
 local function print_module_class(class)
     local init, usage = check.original(class.init)
     local info = debug.getinfo(init, "S")

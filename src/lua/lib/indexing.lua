@@ -132,7 +132,7 @@ local function pairs_of(who, indices)
     return given
 end
 
--- x[indices] += values: what has several values gets all of them.
+-- x[indices] += values: an element with several values gets all of them.
 local function accumulate_at(x, list, values)
     local flat, is_view = merge(x, list[1].axis, list[#list].axis)
     local positions = merged_positions(x, list)

@@ -158,7 +158,7 @@ function Async:_meet(what)
     ask(self, "kvstore barrier", self.servers[1], "B", 0, what or "barrier")
 end
 
--- Every worker says what it has made; the values are worker 0's.
+-- Every worker sends a description of its keys; the values are worker 0's.
 function Async:_made(list)
     self:_meet("init of " .. values.describe(list))
 end

@@ -1,4 +1,4 @@
--- kvstore_optimizer.lua -- the optimizer of a store: how it is given, its steps, and its state in files.
+-- kvstore_optimizer.lua -- the optimizer of a store: its arguments, its steps, and its state in files.
 --
 -- One optimizer has all keys (`shared`), or a function has made one for each key. The list of parameters of an
 -- optimizer is that of the keys that are updated; its states belong to the tensors and stay.

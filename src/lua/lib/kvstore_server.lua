@@ -163,7 +163,7 @@ function handlers.R(self, from, text, _, bytes)
     return "", self.store.entries[values.key(text)].stored:index_select(0, index):contiguous()
 end
 
--- Nothing: what was sent before has been done.
+-- Nothing: earlier messages have been processed.
 function handlers.F() return "" end
 
 function handlers.B(self, from, text)

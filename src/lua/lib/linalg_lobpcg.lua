@@ -70,7 +70,7 @@ local function newton(A, B, E, X)
     return E - change:select(1, m), (rows - change:narrow(1, 0, m)).mT
 end
 
--- The start of one problem: what is given, or random vectors.
+-- The start of one problem: the given vectors, or random ones.
 local function start_of(A, given, n)
     return given or flow.randn({A:size(-1), n}, flow.nn.like(A, {dtype = A.dtype}))
 end
@@ -128,7 +128,7 @@ local M = {}
 ---@param A table tensor [..., m, m]
 ---@param k integer? default: the columns of X, or 1
 ---@param opts {B: any, X: any, n: integer, iK: any, niter: integer, tol: number, largest: boolean, method: string}
----X: the vectors to begin with, or n of them at random; iK: what residuals are multiplied by, near the inverse of A;
+---X: the vectors to begin with, or n of them at random; iK: preconditioner of residuals, near the inverse of A;
 ---niter: the most steps, default 1000, -1: any number; tol: of the residual by the size of A; largest = false: the
 ---smallest, from the lowest up; method: both are computed with an orthonormal basis
 function M.lobpcg(A, k, opts)

@@ -57,7 +57,7 @@ local function class_name(self)
 end
 M.class_name = class_name
 
--- "1" for 1: what a list of modules is not indexed by.
+-- "1" for 1: no index of a list of modules.
 local function is_number_in_text(self, key)
     return self.is_list and type(key) == "string" and key:find("^[+-]?%d+$") ~= nil
 end

@@ -17,7 +17,7 @@ local function copy_tensor(t)
     return copy
 end
 
--- The copy of a value; what is used twice is used twice by the copy.
+-- The copy of a value; parts used twice are used twice by the copy.
 local function copy_value(value, seen)
     if seen[value] ~= nil then return seen[value] end
     if check.is_tensor(value) then
@@ -75,7 +75,7 @@ end
 
 local SIZES = {float64 = 8, int64 = 8, float32 = 4, int32 = 4, float16 = 2, bfloat16 = 2, int16 = 2}
 
--- The tensors of a module's own, each once: how many elements, how many bytes.
+-- The number of elements and of bytes of a module's own tensors, each counted once.
 local function own_size(module, seen)
     local count, bytes = 0, 0
     for key, kind in pairs(module[class.KINDS]) do

@@ -1,4 +1,4 @@
--- nested.lua -- values that are tensors or nested tables of them: what is in them, and the same with others in place.
+-- nested.lua -- values that are tensors or nested tables of them: their tensors, and the same with others in place.
 
 local check = require "flow.check"
 

@@ -1,4 +1,4 @@
--- nn.lua -- layers, losses and initialisers; what a module is lies in module.lua. Classes in files of their own are
+-- nn.lua -- layers, losses and initialisers; modules are defined in module.lua. Classes in files of their own are
 -- listed at the end: such a file is loaded at the first use of one of its classes.
 
 local flow = require "flow"

@@ -140,7 +140,7 @@ local function attended(scores, v, dtype)
 end
 
 ---softmax(score_mod(query key^T scale)) value over [batch, heads, length, width]. score_mod(score, b, h, q_idx, kv_idx)
----gives new scores; what block_mask leaves out does not count.
+---gives new scores; pairs that block_mask leaves out do not count.
 ---@param query table tensor
 ---@param key table tensor
 ---@param value table tensor

@@ -99,7 +99,7 @@ function F.embedding(input, weight, padding_idx, max_norm, norm_type)
     return flow.where(input:eq(padding_idx):unsqueeze(-1), rows:detach(), rows)
 end
 
--- The bag of every index: how many offsets are not behind it, less one.
+-- The bag of every index: the number of offsets that are not behind it, less one.
 local function bags_of(input, offsets, count)
     local first = offsets:narrow(0, 0, count):to("int64")
     local starts = flow.zeros({#input + 1}, flow.nn.like(input, {dtype = "int64"}))     -- a last bag may be empty

@@ -116,7 +116,7 @@ end
 
 ---Products of groups of matrices, as experts have them: rows of mat_a [m, k] with mat_b [groups, k, n], mat_a
 ---[groups, m, k] with columns of mat_b [k, n], or, of two matrices, parts of the axis that is summed over: [groups, m,
----n]. offs has the end of each group; what lies behind the last counts as 0. Without offs both have a group axis.
+---n]. offs has the end of each group; rows behind the last count as 0. Without offs both have a group axis.
 ---@param mat_a table tensor
 ---@param mat_b table tensor
 ---@param o {offs: any, out_dtype: string}

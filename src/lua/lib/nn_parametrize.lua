@@ -31,7 +31,7 @@ end
 local All = Module:extend("Parametrizations")
 
 local handles = setmetatable({}, {__mode = "k"})        -- by list: of its two hooks
-local kept                                              -- by list, while `cached` holds: what was computed
+local kept                                              -- by list, while `cached` holds: the computed tensor
 
 local function list_of(net, name)
     local all = module.fields(net).parametrizations

@@ -305,7 +305,7 @@ local function step(self, name, kind, x, hx)
 end
 
 -- A class of cells; kind_of(cell) names the kind for the op. usage: parameters of init beside those all have;
--- extra(cell, text): what their printed form adds.
+-- extra(cell, text): the addition to their printed form.
 local function cell_class(name, kind_of, usage, extra)
     local class = Module:extend(name)
 

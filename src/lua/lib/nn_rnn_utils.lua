@@ -11,7 +11,7 @@ local M = {}
 ---Sequences of several lengths, packed.
 ---@class flow.nn.PackedSequence
 ---@field data any [elements, ...]
----@field batch_sizes any int64: how many sequences have each step
+---@field batch_sizes any int64: number of sequences that have each step
 ---@field sorted_indices any? int64: which sequence of the batch each row is; nil: they were sorted
 ---@field unsorted_indices any? int64: which row each sequence of the batch is
 ---@field lengths integer[] of the rows, sorted

@@ -152,7 +152,7 @@ function M.cut_over(x, nd_sbp, hierarchy)
     return list
 end
 
--- The whole from its parts; eps: how far replicas may differ.
+-- The whole from its parts; eps: the largest difference of replicas.
 function M.join(list, sbp, eps)
     local axis = sbp:match("^S%((%d+)%)$")
     if axis then return flow.cat(list, tonumber(axis)) end

@@ -209,8 +209,8 @@ local function are_equal(a, b)
     return true
 end
 
--- A function that tells whether the group is updated by the ops and in the batches that it has now. Options with which
--- no step is possible do not tell: the step says why.
+-- A function that returns true while the group is updated by the ops and in the batches that it has now. Options with
+-- which no step is possible do not tell: the step says why.
 local function group_guard(self, group, batches, watch)
     local is_possible, ways = pcall(ways_of, self, group)
     if not is_possible then return function() return false end end
@@ -249,7 +249,7 @@ local function guard_groups(self, guards)
     end)
 end
 
--- A function that tells whether the group has the parameters and the options that it has now.
+-- A function that returns true while the group has the parameters and the options that it has now.
 local function options_guard(group)
     local now, entries = {}, {program.entries(group.params)}
     for key, value in pairs(group) do

@@ -50,7 +50,7 @@ function M.tensor_list(who, params)
     return list
 end
 
----Lists of parameters. Frozen ones may be among them: what has no gradient is left alone.
+---Lists of parameters. Frozen ones may be among them: one without a gradient is left alone.
 function M.parameter_list(who, params)
     local list = M.tensor_list(who, params)
     for i, p in ipairs(list) do
@@ -77,7 +77,7 @@ local bounds = {
     t0 = {0, math.huge}, trust_coefficient = {0, math.huge},
 }
 
--- Options of Rprop that are two numbers: how a step shrinks and grows, and its bounds.
+-- Options of Rprop that are two numbers: the factors of a step, and its bounds.
 local pairs_of = {etas = {0, 1, 1, math.huge}, step_sizes = {0, math.huge, 0, math.huge}}
 
 local function check_pairs(who, group)
@@ -112,7 +112,7 @@ end
 -- PyTorch's ways to run a step, which are one here: a step is always fused, and may be captured.
 local ways = {foreach = true, fused = true, capturable = true}
 
--- The options without them; what cannot be had is refused.
+-- The options without them; unsupported ones are refused.
 local function without_ways(who, options)
     local result = {}
     for key, value in pairs(options or {}) do
@@ -126,7 +126,7 @@ local function without_ways(who, options)
     return result
 end
 
----Appends the group that a table {params = ..., lr = ...} describes; what it leaves out is the optimizer's.
+---Appends the group that a table {params = ..., lr = ...} describes; missing options are the optimizer's.
 function M.append(self, item)
     local own, seen = {}, {}
     for key, value in pairs(item) do

@@ -160,7 +160,7 @@ end
 
 -- ---- making them ----
 
----A class of schedulers. fields: what its state has of its own, name -> kind.
+---A class of schedulers. fields: the own fields of its state, name -> kind.
 function M.define(name, fields)
     local class = {_name = name, _fields = fields, __tostring = LRScheduler.__tostring}
     for key, kind in pairs(common) do fields[key] = kind end

@@ -1,4 +1,4 @@
--- plan.lua -- flowlua --plan N script.lua: what a step of the script costs on N ranks.
+-- plan.lua -- flowlua --plan N script.lua: the cost of a step of the script on N ranks.
 --
 -- The program starts itself for rank 0, and once more for each other kind of rank: ranks of one kind have parts of the
 -- same sizes of all tensors. In such a process the script runs on tensors without memory (src/core/dispatch/planned.h),

@@ -1,7 +1,7 @@
 -- plan_machine.lua -- the ranks that a plan is made for: what one of them computes, reads and sends in a second, and
 -- what it holds.
 --
--- A file of --machine is Lua that returns such a table; what it leaves out is the default's. Its only global is math.
+-- A file of --machine is Lua that returns such a table; missing fields are the default's. Its only global is math.
 
 local check = require "flow.check"
 

@@ -44,7 +44,7 @@ end
 
 -- ---- time ----
 
----Seconds of one call: what it takes to compute, and to read and write.
+---Seconds of one call: for its computation, and for its reads and writes.
 function M.op_seconds(op, machine)
     return op.flops / (machine.flops[op.dtype] or machine.flops.float32), op.bytes / machine.memory
 end

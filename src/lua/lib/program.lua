@@ -160,7 +160,7 @@ end
 
 local function device_type(t) return t.is_global and t.placement.type or t.device:match("^%a+") end
 
--- The options of a step: what was traced on the meta device is made where the program runs.
+-- The options of a step: a tensor traced on the meta device is made where the program runs.
 local function options_of(step, place)
     local options = {}
     for name, value in pairs(step.options) do options[name] = value end
@@ -186,7 +186,7 @@ local function run_step(step, slots, drawn, place)
     for i, value in ipairs(step.outputs) do slots[value] = outputs[i] end
 end
 
----Calls the ops of a program. each(i, step, call, slots): what runs step i by call(); default: nothing but the call.
+---Calls the ops of a program. each(i, step, call, slots): runs step i by call(); default: nothing but the call.
 ---@return any[] results
 function M.execute(program, given, each)
     local slots, drawn, place = {}, {}, nil
@@ -221,7 +221,7 @@ local function described(t)
     return M.type_text {dtype = t.dtype, shape = t.shape, sbp = t.is_global and t.sbp or nil}
 end
 
----An error unless these are inputs for the program. who: what messages begin with, "profile: " or "".
+---An error unless these are inputs for the program. who: the beginning of messages, "profile: " or "".
 function M.check_given(program, given, count, who)
     if count ~= #program.inputs then
         check.fail("%sa program of %d input%s was called with %d argument%s", who, #program.inputs,

@@ -56,7 +56,7 @@ local function connect(from, to)
     to.above[#to.above + 1], from.below[#from.below + 1] = from, to
 end
 
--- The lines of a step's box: what it makes, of which shape, with which weights, numbers and attributes.
+-- The lines of a step's box: its result and shape, its weights, numbers and attributes.
 local function step_lines(p, step, weights)
     local out, extra = p.values[step.outputs[1]], {}
     for k = 1, step.n do

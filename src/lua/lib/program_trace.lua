@@ -69,7 +69,7 @@ local function operand_of(job, event, i)
     if not flow.is_tensor(given) then return {number = given} end
     local value = find(job, given)
     if not value and event.overwrites and i == 1 then value = add_empty(job, given) end
-    if not value then           -- a weight of a model that has no values: name_all finds its name, or says what it is
+    if not value then           -- a weight of a model without values: name_all finds its name or fails
         value = new_value(job, given)
         job.weights[#job.weights + 1] = {value = value, tensor = given, op = event.op, line = event.line}
     end

@@ -35,7 +35,7 @@ Bar.__index = Bar
 
 ---@param total integer steps in all
 ---@param o {start: integer, lines: integer, width: integer, unit: string}? steps done before; plain lines in all;
----columns of a bar (default: the terminal's; 0: plain lines); what is counted (default: step)
+---columns of a bar (default: the terminal's; 0: plain lines); the unit (default: step)
 function progress.bar(total, o)
     local width = o.width or io_.terminal_width() or 0
     return setmetatable({
@@ -134,7 +134,7 @@ check.methods(Bar, "bar", {
 })
 local checked = Bar.update
 
--- Runs in every step: what is plainly right needs no more.
+-- Runs in every step: usual arguments return at once.
 function Bar:update(...)
     local step, text = ...
     local plain = select("#", ...) == 2 and math.type(step) == "integer" and type(text) == "function"

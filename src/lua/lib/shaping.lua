@@ -179,7 +179,7 @@ function M.pairs(x)
     end, x, -1
 end
 
----The positions of true elements, one tensor for each axis: what where(condition) gives.
+---The positions of true elements, one tensor for each axis: as where(condition).
 function M.positions(condition)
     return M.unbind((condition.ndim == 0 and condition:reshape(1) or condition):nonzero(), 1)
 end

@@ -11,7 +11,7 @@
 --                └────────┴────────┘
 --         at most 12 elements, 48 bytes on a rank
 --
--- Nothing is communicated: what any rank holds follows from shape, placement and SBP.
+-- Nothing is communicated: the part of any rank follows from shape, placement and SBP.
 
 local flow = require "flow"
 local check = require "flow.check"

@@ -80,7 +80,7 @@ local function bessel(x)
     return sum
 end
 
----Kaiser's window, made of a Bessel function; beta: how narrow it is.
+---Kaiser's window, made of a Bessel function; beta: larger is narrower.
 ---@param window_length integer
 ---@param periodic boolean?
 ---@param beta number?

@@ -1,4 +1,4 @@
--- testing.lua -- flow.testing: what scripts check their results with.
+-- testing.lua -- flow.testing: checks of results for scripts.
 
 local check = require "flow.check"
 local compare = require "flow.compare"

@@ -142,7 +142,7 @@ static void probe_gpu(lua_State *L)
     if (d->comm) probe_device_comm(d);
 }
 
-/* The output of two ranks, started as a user would start them; *seconds: how long that took. */
+/* The output of two ranks, started as a user would start them; *seconds: the time that took. */
 static bool ask_two_ranks(char *answer, size_t size, double *seconds)
 {
     char self[FL_PLUGIN_PATH], command[FL_PLUGIN_PATH + 128];

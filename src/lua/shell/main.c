@@ -388,7 +388,7 @@ static bool is_stdin(char **argv, int script)
     return strcmp(argv[script], "-") == 0 && strcmp(argv[script - 1], "--") != 0;
 }
 
-/* Pushes the script's arguments: what `arg` holds by now, for -e and LUA_INIT may have changed it. */
+/* Pushes the script's arguments: the entries of `arg`, which -e and LUA_INIT may have changed. */
 static int push_arguments(lua_State *L)
 {
     if (lua_getglobal(L, "arg") != LUA_TTABLE) luaL_error(L, "'arg' is not a table");

@@ -304,7 +304,7 @@ static int text_of_values(lua_State *L)
     return 1;
 }
 
-/* Runs the text on the stack; what is left there is the answer or the error. */
+/* Runs the text on the stack; leaves the answer or the error there. */
 static fl_outcome run_text(lua_State *L, const fl_line *line)
 {
     bool more;

@@ -137,7 +137,7 @@ static void finish_output(void)
 
 /* ---- starting and stopping ---- */
 
-/* The only rank of a launcher is its child; what that starts has other input. */
+/* The only rank of a launcher is its child; processes that it starts have other input. */
 static bool alone_on_terminal(void)
 {
     if (isatty(STDIN_FILENO)) return true;
