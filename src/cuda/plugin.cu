@@ -12,6 +12,7 @@
 
 extern "C" {
 #include "core/base/plugin.h"
+#include "core/op/op.h"
 FL_PLUGIN
 }
 

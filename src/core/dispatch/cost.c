@@ -40,6 +40,7 @@ static fl_status flops_of(int64_t *flops, const fl_call *call)
     fl_kernel kernel = {.op = call->op,
                         .name = call->op->name,
                         .row = call->op->row,
+                        .variant = call->op->variant,
                         .attrs = call->attrs,
                         .in = views,
                         .out = views + call->nin,

@@ -289,7 +289,8 @@ static inline bool run_flat(const fl_call *call)
 static fl_status run_fold(const fl_call *call)
 {
     fl_view in = {0}, out;
-    fl_kernel kernel = {call->op, call->op->name, call->op->row, call->attrs, &in, &out, 1, 1, 0, 0, NULL};
+    fl_kernel kernel = {.attrs = call->attrs, .in = &in, .out = &out, .nin = 1, .nout = 1};
+    fl_kernel_set_op(&kernel, call->op);
     fl_call_layout(&in, call->tensors[0]);
     view_of(&out, call->out[0]);
     fl_engine_direct_ops++;
@@ -321,9 +322,8 @@ fl_status fl_call_run_kernel(const fl_call *call)
         views = malloc(sizeof *views * (size_t)count);
         if (!views) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d operands", call->op->name, count);
     }
-    fl_kernel k = {
-        call->op, call->op->name, call->op->row, call->attrs, views, views + call->nin, call->nin, call->nout, 0, 0,
-        NULL};
+    fl_kernel k = {.attrs = call->attrs, .in = views, .out = views + call->nin, .nin = call->nin, .nout = call->nout};
+    fl_kernel_set_op(&k, call->op);
     fill_views(k.in, k.out, call);
     if (call->op->flags & FL_OP_RANDOM) {
         fl_generator g = fl_dispatch_draw(call->out[0]->meta);

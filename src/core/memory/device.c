@@ -4,6 +4,7 @@
 ** FLOW_CUDA_EMULATED (1, deferred): the plug-in whose kernels run on the CPU takes the place of the GPU's.
 */
 #include "device.h"
+#include "op/op.h"
 #include "base/plugin.h"
 #include "testing.h"
 

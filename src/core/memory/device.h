@@ -8,7 +8,7 @@
 #ifndef FL_DEVICE_H
 #define FL_DEVICE_H
 
-#include "op/op.h"
+#include "op/view.h"
 
 typedef struct fl_memory_stats {
     int64_t live_bytes, peak_bytes, cached_bytes, limbo_bytes, live_blocks, allocations, system_allocations;

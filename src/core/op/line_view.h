@@ -4,7 +4,7 @@
 #ifndef FL_LINE_VIEW_H
 #define FL_LINE_VIEW_H
 
-#include "op.h"
+#include "view.h"
 
 /* `v` points into the struct: it is not to be copied. */
 typedef struct fl_line_view {

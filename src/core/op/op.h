@@ -239,15 +239,24 @@ struct fl_op {
     const char *const *vjp;     /* gradient per operand as an expression in ops: "g * y" (vjp.c); NULL entry: none */
     const char *const *samples; /* Lua expressions giving argument lists for the generic tests, NULL-terminated */
     int row;                    /* elementwise rows: fl_ew_id of the .def table, 0 otherwise */
+    int variant;                /* the op within its family, if hooks or kernels serve several: an enum of the family */
     int seed_slot; /* the attribute with the seed of what the op draws again, its counter in the next; 0: none */
     /* the hidden op that a call with further arguments means, or with tensors in place of this one's numbers */
     const char *wider;
-    int variant; /* the op within its family, if hooks or kernels serve several: an enum of the family */
     /* Floating-point operations of the kernel on these parts, which may have no data; a product and a sum are two.
     ** NULL: one per element written, of FL_OP_FOLDS one per element of operand 0. */
     int64_t (*flops)(const fl_kernel *kernel);
     uint32_t picks; /* operands of which no more elements are read than the result has: tables of rows */
 };
+
+/* The kernel runs as that of `op`. */
+static inline void fl_kernel_set_op(fl_kernel *kernel, const fl_op *op)
+{
+    kernel->op = op;
+    kernel->name = op->name;
+    kernel->row = op->row;
+    kernel->variant = op->variant;
+}
 
 /* Defines and registers a descriptor: FL_OP(softmax) = { .name = "softmax", ... }; */
 #define FL_OP(ident)                                                                                         \

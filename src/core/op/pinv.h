@@ -4,7 +4,7 @@
 #ifndef FL_PINV_H
 #define FL_PINV_H
 
-#include "op.h"
+#include "view.h"
 
 enum { FL_PINV_ATOL, FL_PINV_RTOL };
 

@@ -4,7 +4,7 @@
 #ifndef FL_PRODUCT_H
 #define FL_PRODUCT_H
 
-#include "op.h"
+#include "view.h"
 
 /* Operands of products and of linear; results with an activation; attributes of linear_gelu_kept;
 ** approximate is the first one of gelu and linear_gelu too. */
@@ -39,9 +39,9 @@ static inline fl_product fl_product_of(int x_ndim, int y_ndim, bool ta, bool tb)
 enum { FL_PRODUCT_PLAIN, FL_PRODUCT_LINEAR, FL_PRODUCT_GEMM };
 enum { FL_GEMM_TRANSPOSES_X, FL_GEMM_TRANSPOSES_Y }; /* attributes of FL_PRODUCT_GEMM */
 
-static inline fl_product fl_product_for(const fl_op *op, const fl_attrs *attrs, int x_ndim, int y_ndim)
+static inline fl_product fl_product_for(int variant, const fl_attrs *attrs, int x_ndim, int y_ndim)
 {
-    bool gemm = op->variant == FL_PRODUCT_GEMM, linear = op->variant == FL_PRODUCT_LINEAR;
+    bool gemm = variant == FL_PRODUCT_GEMM, linear = variant == FL_PRODUCT_LINEAR;
     return fl_product_of(x_ndim, y_ndim, gemm && attrs->at[FL_GEMM_TRANSPOSES_X].integer,
                          linear || (gemm && attrs->at[FL_GEMM_TRANSPOSES_Y].integer));
 }

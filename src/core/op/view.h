@@ -131,9 +131,10 @@ struct fl_source {
 };
 
 typedef struct fl_kernel {
-    const fl_op *op;  /* for code above this layer: a kernel in cpu/ does not look into it */
+    const fl_op *op;  /* for code above this layer: no kernel of cpu/ or of a device looks into it */
     const char *name; /* op->name, for messages */
     int row;          /* op->row: fl_ew_id of an elementwise row, else 0 */
+    int variant;      /* op->variant: which op of its family */
     const fl_attrs *attrs;
     fl_view *in, *out;
     int nin, nout;

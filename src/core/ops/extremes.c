@@ -259,7 +259,7 @@ static fl_status run_arg(fl_kernel *kernel, bool largest)
 {
     uint32_t mask;
     fl_shape shape = fl_reduce_logical_shape(&kernel->in[0]);
-    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[FL_REDUCE_AXIS], &shape));
+    FL_TRY(axis_mask(&mask, kernel->name, &kernel->attrs->at[FL_REDUCE_AXIS], &shape));
     return fl_cpu_arg_reduce(kernel->nout == 2 ? &kernel->out[0] : NULL, &kernel->out[kernel->nout - 1], &kernel->in[0],
                              mask, largest);
 }
@@ -363,7 +363,7 @@ static fl_status cpu_arg_find(fl_kernel *kernel)
 {
     uint32_t mask;
     fl_shape shape = fl_reduce_logical_shape(&kernel->in[0]);
-    FL_TRY(axis_mask(&mask, kernel->op->name, &kernel->attrs->at[FL_REDUCE_AXIS], &shape));
+    FL_TRY(axis_mask(&mask, kernel->name, &kernel->attrs->at[FL_REDUCE_AXIS], &shape));
     return fl_cpu_arg_find(kernel, mask, kernel->attrs->at[FL_ARG_FIND_LARGEST].integer != 0);
 }
 

@@ -61,8 +61,7 @@ static fl_status kernel_fft(fl_kernel *kernel)
     fl_fft job;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_fft_fill(&job, kernel->name, (fl_fft_kind)kernel->op->variant, kernel->attrs->at, &kernel->in[0],
-                &kernel->out[0]);
+    fl_fft_fill(&job, kernel->name, (fl_fft_kind)kernel->variant, kernel->attrs->at, &kernel->in[0], &kernel->out[0]);
     job.dtype = s.dtype;
     job.in = s.in[0];
     job.out = s.out[0];

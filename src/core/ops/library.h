@@ -12,7 +12,7 @@
 typedef struct fl_ops_abi {
     int32_t number, op, infer, sigs, kernel, view, attrs, grad, dtypes;
 } fl_ops_abi;
-enum { FL_OPS_ABI_NUMBER = 3 };
+enum { FL_OPS_ABI_NUMBER = 4 };
 #define FL_OPS_ABI_NOW                                                                                                 \
     {                                                                                                                  \
         FL_OPS_ABI_NUMBER, (int32_t)sizeof(fl_op), (int32_t)sizeof(fl_infer), (int32_t)sizeof(fl_sigs),                \

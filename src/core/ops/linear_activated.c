@@ -30,7 +30,7 @@ static fl_status infer_gelu_kept(fl_infer *infer)
 /* An activation is not linear: partial sums are added up before it. */
 static void sbp_activated(fl_sigs *sigs, fl_body body)
 {
-    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[FL_PRODUCT_X].shape.ndim,
+    fl_product p = fl_product_for(sigs->op->variant, sigs->attrs, sigs->in[FL_PRODUCT_X].shape.ndim,
                                   sigs->in[FL_PRODUCT_Y].shape.ndim);
     fl_product_split(sigs, &p);
     if (sigs->in_logical[0].dims[p.xk] > 0) fl_product_sig(sigs, body, FL_S(p.xk), FL_S(p.yk), FL_B, FL_B);
@@ -85,7 +85,7 @@ static fl_status run_activated(fl_kernel *kernel, const fl_op *activation, const
     axes.one.activation = fl_cpu_elementwise_flat(activation->row, s.dtype);
     axes.one.attributes = attributes;
     axes.one.activated = s.out[0];
-    FL_TRY(fl_gemm_run_axes(&axes, s.dtype, kernel->op->name));
+    FL_TRY(fl_gemm_run_axes(&axes, s.dtype, kernel->name));
     return fl_stage_close(&s);
 }
 

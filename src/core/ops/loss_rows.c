@@ -98,10 +98,10 @@ static fl_status kernel_rows(fl_kernel *kernel)
     fl_stage s;
     fl_nll a;
     const fl_view *input = &kernel->in[FL_LOSS_INPUT];
-    bool of_scores = kernel->op->variant == FL_LOSS_OF_SCORES;
+    bool of_scores = kernel->variant == FL_LOSS_OF_SCORES;
     bool named = !of_scores && kernel->attrs->at[FL_NLL_NAMED_CROSS_ENTROPY].integer;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    FL_TRY(nll_open(&a, &s, input, FL_LOSS_TARGET, FL_LOSS_WEIGHT, fl_loss_name(kernel->op->variant, named)));
+    FL_TRY(nll_open(&a, &s, input, FL_LOSS_TARGET, FL_LOSS_WEIGHT, fl_loss_name(kernel->variant, named)));
     a.with_lse = of_scores;
     a.loss = s.out[FL_LOSS_ROWS];
     a.count = s.out[of_scores ? FL_SCORES_ROWS_COUNT : FL_LOGS_ROWS_COUNT];

@@ -30,7 +30,7 @@ fl_status fl_product_infer(fl_infer *infer)
     fl_shape_text(ty, y);
     if (x->ndim == 0 || y->ndim == 0)
         return fl_infer_fail(infer, FL_ERR_SHAPE, "takes tensors with axes, got %s and %s", tx, ty);
-    fl_product p = fl_product_for(infer->op, infer->attrs, x->ndim, y->ndim);
+    fl_product p = fl_product_for(infer->op->variant, infer->attrs, x->ndim, y->ndim);
     if (x->dims[p.xk] != y->dims[p.yk])
         return fl_infer_fail(infer, FL_ERR_SHAPE,
                              "%s and %s do not fit: axis %d of x has size %lld, axis %d of y has size %lld", tx, ty,
@@ -101,7 +101,7 @@ void fl_product_split(fl_sigs *sigs, const fl_product *product)
 ** rank. */
 static void sbp_product(fl_sigs *sigs)
 {
-    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[FL_PRODUCT_X].shape.ndim,
+    fl_product p = fl_product_for(sigs->op->variant, sigs->attrs, sigs->in[FL_PRODUCT_X].shape.ndim,
                                   sigs->in[FL_PRODUCT_Y].shape.ndim);
     bool bias = sigs->nin == 3 && sigs->in[FL_LINEAR_BIAS].kind == FL_TENSOR;
     fl_product_split(sigs, &p);
@@ -128,7 +128,7 @@ void fl_product_of_kernel(fl_gemm_axes *axes, const fl_stage *stage, void *resul
 {
     const fl_kernel *k = stage->k;
     const fl_view *x = &k->in[FL_PRODUCT_X], *y = &k->in[FL_PRODUCT_Y];
-    fl_product p = fl_product_for(k->op, k->attrs, x->ndim, y->ndim);
+    fl_product p = fl_product_for(k->variant, k->attrs, x->ndim, y->ndim);
     int64_t xs[FL_MAX_NDIM], ys[FL_MAX_NDIM];
     fl_stage_strides(xs, stage, FL_PRODUCT_X);
     fl_stage_strides(ys, stage, FL_PRODUCT_Y);
@@ -161,7 +161,7 @@ static fl_status run_half_row(bool *done, fl_kernel *kernel)
     fl_gemm_axes axes;
     if (!is_half(kernel->out[0].dtype)) return FL_OK;
     const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
-    fl_product p = fl_product_for(kernel->op, kernel->attrs, x->ndim, y->ndim);
+    fl_product p = fl_product_for(kernel->variant, kernel->attrs, x->ndim, y->ndim);
     int64_t columns = p.yn < 0 ? 1 : y->size[p.yn];
     int matrix = kernel->out[0].numel == columns ? FL_PRODUCT_Y : FL_PRODUCT_X;
     if (kernel->in[matrix].ndim != 2 || (matrix == FL_PRODUCT_X && columns != 1)) return FL_OK;
@@ -201,7 +201,7 @@ fl_status fl_product_run(fl_kernel *kernel, double beta)
     fl_product_of_kernel(&axes, &s, s.out[0]);
     axes.one.beta = beta;
     if (beta != 0) FL_TRY(fl_stage_load_result(&s, 0));
-    FL_TRY(fl_gemm_run_axes(&axes, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
+    FL_TRY(fl_gemm_run_axes(&axes, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->name));
     return fl_stage_close(&s);
 }
 
@@ -210,7 +210,7 @@ static fl_status kernel_product(fl_kernel *kernel) { return fl_product_run(kerne
 int64_t fl_product_flops(const fl_kernel *kernel)
 {
     const fl_view *x = &kernel->in[FL_PRODUCT_X], *y = &kernel->in[FL_PRODUCT_Y];
-    fl_product p = fl_product_for(kernel->op, kernel->attrs, x->ndim, y->ndim);
+    fl_product p = fl_product_for(kernel->variant, kernel->attrs, x->ndim, y->ndim);
     return 2 * kernel->out[0].numel * x->size[p.xk];
 }
 

@@ -67,7 +67,7 @@ static void sbp_trusted(fl_sigs *sigs) { split_alike(sigs, sigs->nin / sigs->op-
 
 static fl_status kernel_step(fl_kernel *kernel)
 {
-    fl_step_rule rule = (fl_step_rule)kernel->op->variant;
+    fl_step_rule rule = (fl_step_rule)kernel->variant;
     fl_step numbers = fl_step_of(rule, kernel->attrs->at);
     return fl_cpu_step(kernel, rule, &numbers);
 }
@@ -231,7 +231,7 @@ static fl_status infer_norms(fl_infer *infer)
 
 static fl_status kernel_norms(fl_kernel *kernel)
 {
-    fl_step_norm norm = (fl_step_norm)kernel->op->variant;
+    fl_step_norm norm = (fl_step_norm)kernel->variant;
     fl_step numbers = fl_step_of_norm(norm, kernel->attrs->at);
     return fl_cpu_step_norms(kernel, norm, &numbers);
 }

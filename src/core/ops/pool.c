@@ -228,7 +228,7 @@ static fl_status open_taps(const int32_t **taps, const fl_kernel *kernel)
     if (v->contiguous) return FL_OK;
     *taps = array.data = fl_scratch(TAPS_SCRATCH, sizeof **taps * (size_t)v->numel);
     if (!array.data)
-        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld taps", kernel->op->name, (long long)v->numel);
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld taps", kernel->name, (long long)v->numel);
     fl_shape_strides(strides, v->size, v->ndim);
     array.stride = strides;
     array.contiguous = true;

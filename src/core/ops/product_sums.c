@@ -60,7 +60,7 @@ static void sbp_contract(fl_sigs *sigs)
 ** partial operands are. Each rank adds its product to its part of the sum. */
 static void sbp_gemm_add(fl_sigs *sigs)
 {
-    fl_product p = fl_product_for(sigs->op, sigs->attrs, sigs->in[1].shape.ndim, sigs->in[2].shape.ndim);
+    fl_product p = fl_product_for(sigs->op->variant, sigs->attrs, sigs->in[1].shape.ndim, sigs->in[2].shape.ndim);
     FL_SIG(sigs, NULL, FL_S(0), FL_S(p.xm), FL_B, FL_S(0));
     FL_SIG(sigs, NULL, FL_S(1), FL_B, FL_S(p.yn), FL_S(1));
     FL_SIG(sigs, NULL, FL_PSUM, FL_S(p.xk), FL_S(p.yk), FL_PSUM);
@@ -108,7 +108,7 @@ static fl_status run_contract(fl_kernel *kernel, double beta)
                               .beta = beta}};
     b.one.c_row = b.one.n;
     if (beta != 0) FL_TRY(fl_stage_load_result(&s, 0));
-    FL_TRY(fl_gemm_run_axes(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->op->name));
+    FL_TRY(fl_gemm_run_axes(&b, fl_dtype_is_float(kernel->out[0].dtype) ? s.dtype : FL_INT64, kernel->name));
     return fl_stage_close(&s);
 }
 

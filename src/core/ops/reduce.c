@@ -66,8 +66,8 @@ fl_status fl_reduce_run(fl_kernel *kernel, fl_reduce_slots at, fl_reduce_job job
 {
     uint32_t mask;
     fl_shape shape = fl_reduce_logical_shape(&kernel->in[0]);
-    FL_TRY(fl_reduce_axes(&mask, kernel->op->name, &kernel->attrs->at[at.axis], &shape));
-    job.name = kernel->op->name;
+    FL_TRY(fl_reduce_axes(&mask, kernel->name, &kernel->attrs->at[at.axis], &shape));
+    job.name = kernel->name;
     job.logical_count = fl_reduce_count(&shape, mask);
     if (kernel->source) return reduce_source(kernel, mask, &job);
     return fl_cpu_reduce(&kernel->out[0], &kernel->in[0], mask, &job);

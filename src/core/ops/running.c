@@ -51,7 +51,7 @@ static fl_status kernel_running(fl_kernel *kernel)
     int axis = axis_of(kernel->attrs, x->ndim);
     if (x->numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
-    fl_running_job job = {.kind = (fl_running)kernel->op->variant,
+    fl_running_job job = {.kind = (fl_running)kernel->variant,
                           .dtype = fl_dtype_is_float(x->dtype) ? s.dtype : FL_INT64,
                           .outer = 1,
                           .n = x->ndim ? x->size[axis] : 1,

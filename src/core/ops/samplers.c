@@ -22,7 +22,7 @@ static fl_status kernel_fill(fl_kernel *kernel)
 {
     const fl_attrs *attrs = kernel->attrs;
     double second = attrs->count > FL_SAMPLER_SECOND ? attrs->at[FL_SAMPLER_SECOND].number : 0;
-    return fl_cpu_sample(kernel, (fl_sampler)kernel->op->variant, 0, attrs->at[FL_SAMPLER_FIRST].number, second,
+    return fl_cpu_sample(kernel, (fl_sampler)kernel->variant, 0, attrs->at[FL_SAMPLER_FIRST].number, second,
                          "has no such parameter");
 }
 

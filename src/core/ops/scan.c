@@ -31,7 +31,7 @@ static void sbp_cumsum(fl_sigs *sigs)
 static fl_status kernel_cumsum(fl_kernel *kernel)
 {
     return fl_cpu_scan("cumsum", &kernel->out[0], &kernel->in[0], axis_of(kernel->attrs, kernel->in[0].ndim),
-                       kernel->op->variant == FROM_LAST);
+                       kernel->variant == FROM_LAST);
 }
 
 static const char *const samples[] = {

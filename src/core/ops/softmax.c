@@ -41,7 +41,7 @@ static fl_status kernel_softmax(fl_kernel *kernel)
     uint32_t narrow = rows.inner == 1 ? fl_stage_narrow(kernel, 1u << 0 | FL_STAGE_RESULT(0)) : 0;
     FL_TRY(fl_stage_open(&s, kernel, narrow));
     FL_TRY(fl_cpu_softmax(narrow ? kernel->out[0].dtype : s.dtype, s.out[0], s.in[0], rows,
-                          kernel->op->variant == FL_SOFTMAX_LOGS));
+                          kernel->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
 
@@ -54,7 +54,7 @@ static fl_status kernel_backward(fl_kernel *kernel)
     uint32_t narrow = rows.inner == 1 ? fl_stage_narrow(kernel, all) : 0;
     FL_TRY(fl_stage_open(&s, kernel, narrow));
     FL_TRY(fl_cpu_softmax_backward(narrow ? kernel->out[0].dtype : s.dtype, s.out[0], s.in[FL_SOFTMAX_DY],
-                                   s.in[FL_SOFTMAX_Y], rows, kernel->op->variant == FL_SOFTMAX_LOGS));
+                                   s.in[FL_SOFTMAX_Y], rows, kernel->variant == FL_SOFTMAX_LOGS));
     return fl_stage_close(&s);
 }
 

@@ -93,7 +93,7 @@ static void sbp_unfold(fl_sigs *sigs)
 static fl_status kernel_unfold(fl_kernel *kernel)
 {
     fl_stage s;
-    bool folds = kernel->op->variant == KIND_FOLD;
+    bool folds = kernel->variant == KIND_FOLD;
     if (kernel->out[0].numel == 0) return FL_OK;
     FL_TRY(fl_stage_open(&s, kernel, 0));
     fl_conv c = fl_unfold_of(kernel->attrs, folds ? &kernel->out[0] : &kernel->in[0], folds);

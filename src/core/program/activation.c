@@ -76,8 +76,8 @@ static fl_status join(fl_program *program, fl_step *product, fl_step *activation
     if (!run) return FL_OK;
     if (op == FL_OP_REF(linear_relu)) join_relu(product, activation);
     else FL_TRY(join_gelu(program, product, activation));
-    product->op = product->kernel.op = op;
-    product->kernel.name = op->name;
+    product->op = op;
+    fl_kernel_set_op(&product->kernel, op);
     product->run = run;
     fl_step_forget(activation);
     return FL_OK;

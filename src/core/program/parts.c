@@ -143,9 +143,8 @@ static fl_status write_part(fl_program *program, fl_step *step, const fl_program
     step->kernel.in = views;
     step->kernel.out = &views[2];
     step->kernel.attrs = attrs;
-    step->op = step->kernel.op = op;
-    step->kernel.name = op->name;
-    step->kernel.row = op->row;
+    step->op = op;
+    fl_kernel_set_op(&step->kernel, op);
     return FL_OK;
 }
 

@@ -228,9 +228,8 @@ static fl_status make_gelu(fl_step *step, fl_program *program)
     attrs->at[FL_GELU_APPROXIMATE] = step->kernel.attrs->at[FL_GELU_APPROXIMATE];
     step->run = op->cpu;
     step->fuses = step->numel >= fl_infer_defers_from(false);
-    step->op = step->kernel.op = op;
-    step->kernel.name = op->name;
-    step->kernel.row = op->row;
+    step->op = op;
+    fl_kernel_set_op(&step->kernel, op);
     step->kernel.attrs = attrs;
     return FL_OK;
 }

@@ -164,7 +164,7 @@ static fl_status launch_rows(fl_kernel *kernel)
     int64_t *key = (int64_t *)kernel->out[FL_ATTENTION_KEY].data;
     FL_LAUNCH(keep_key, 1, 1, 0, key, fl_cuda_fresh<random_key>(fill_key, kernel));
     if (kernel->out[FL_ATTENTION_OUT].numel == 0 && kernel->out[FL_ATTENTION_LSE].numel == 0)
-        return fl_cuda_check(kernel->op->name);
+        return fl_cuda_check(kernel->name);
     o.k = kernel;
     o.dtype = dtype_of(kernel);
     attention a = attention_of(kernel, &kernel->in[FL_ATTENTION_Q], &kernel->in[FL_ATTENTION_K],

@@ -518,7 +518,7 @@ static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status 
     fl_cuda_operand_close(&o->bias);
     fl_cuda_operand_close(&o->b);
     fl_cuda_operand_close(&o->a);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 /* The rank that holds the first channels of the weight adds the bias. */
@@ -577,7 +577,7 @@ static fl_status launch_columns(fl_kernel *kernel, bool folds)
     if (status == FL_OK) status = fl_cuda_operand_store(&to, out, out->dtype);
     fl_cuda_operand_close(&to);
     fl_cuda_operand_close(&from);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 static fl_status launch_unfold(fl_kernel *kernel) { return launch_columns(kernel, false); }

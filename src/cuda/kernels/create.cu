@@ -77,7 +77,7 @@ static fl_status launch_arange(fl_kernel *kernel)
                       start->integer, step->integer);
         return FL_OK;
     });
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_linspace(fl_kernel *kernel)
@@ -94,7 +94,7 @@ static fl_status launch_linspace(fl_kernel *kernel)
                   out->start[0], start, stop, step, steps);
         return FL_OK;
     });
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 FL_CUDA_OP(arange, launch_arange);
@@ -200,7 +200,7 @@ static fl_status launch_half(fl_kernel *kernel, bool lower)
         if (packed) launch_triangle<T, 16 / sizeof(T)>(&l, out, in, t);
         else launch_triangle<T, 1>(&l, out, in, t);
     });
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_tril(fl_kernel *kernel) { return launch_half(kernel, true); }

@@ -331,7 +331,7 @@ static fl_status launch_fft(fl_kernel *kernel)
     FL_TRY(require_library(kernel->name));
     FL_TRY(fl_cuda_graph_refuse("a Fourier transform"));
     job.dtype = fl_dtype_compute(out->dtype);
-    fl_fft_fill(&job, kernel->name, (fl_fft_kind)kernel->op->variant, kernel->attrs->at, in, out);
+    fl_fft_fill(&job, kernel->name, (fl_fft_kind)kernel->variant, kernel->attrs->at, in, out);
     FL_TRY(fl_cuda_array_open(&x, in, job.dtype));
     fl_status status = fl_cuda_array_room(&y, out, job.dtype);
     if (status == FL_OK) {

@@ -180,7 +180,7 @@ static fl_status pick_into(fl_kernel *kernel, fl_layout *l, int x_at, int index_
         FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, (const int64_t *)p.view.data,
                   index->numel, along.limit, fault);
     fl_cuda_array_close(&p);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static void add_axis(fl_layout *l, int64_t size, int64_t first, int64_t second, int64_t third)
@@ -272,7 +272,7 @@ static fl_status launch_wrap(fl_kernel *kernel)
     if (!plain) FL_TRY(fl_cuda_copy_view(out, in));
     FL_LAUNCH(wrap, fl_blocks(out->numel, THREADS), THREADS, 0, at, plain ? (const int64_t *)in->data : at, out->numel,
               size, fault);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 FL_CUDA_OP(wrap_index, launch_wrap);
@@ -438,7 +438,7 @@ static fl_status write_rows(fl_kernel *kernel, const char *value, const int64_t 
     fl_status status = write_at(out, &positions.view, value, value_strides, same, axis, fault);
     fl_cuda_array_close(&positions);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_index_write(fl_kernel *kernel)

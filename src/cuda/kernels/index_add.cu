@@ -238,7 +238,7 @@ static fl_status too_large(const fl_kernel *kernel)
 {
     return fl_fail(FL_ERR_VALUE,
                    "%s: a GPU takes axes and indices of fewer than 2^31 elements here; use device \"cpu\"",
-                   kernel->op->name);
+                   kernel->name);
 }
 
 /* dy and positions are contiguous here. */
@@ -250,7 +250,7 @@ static fl_status add_slices(fl_kernel *kernel, const fl_view *dy, const fl_view 
     for (int a = axis + 1; a < out->ndim; a++) j.inner *= out->size[a];
     for (int a = 0; a < axis; a++) j.outer *= out->size[a];
     if (j.rows >= FL_CUDA_SORT_MOST) return too_large(kernel);
-    FL_TRY(fl_cuda_sort_open(&sort, kernel->op->name, j.count));
+    FL_TRY(fl_cuda_sort_open(&sort, kernel->name, j.count));
     if (j.count)
         FL_LAUNCH(row_keys, fl_blocks(j.count, THREADS), THREADS, 0, sort.keys, (const int64_t *)positions->data,
                   (uint32_t)j.count, out->start[axis], (uint32_t)j.rows);
@@ -273,7 +273,7 @@ static fl_status with_arrays(fl_kernel *kernel, F &&add)
     }
     fl_cuda_array_close(&dy);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_embedding_backward(fl_kernel *kernel)
@@ -431,7 +431,7 @@ static fl_status add_by_places(fl_kernel *kernel, const scatter *s)
         add_axis(&l, s->positions->size[a], step, step, a == s->axis ? 0 : s->strides[a], 0);
     }
     fl_layout_simplify(&l);
-    FL_TRY(fl_cuda_sort_open(&sort, kernel->op->name, j.count));
+    FL_TRY(fl_cuda_sort_open(&sort, kernel->name, j.count));
     fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
         fl_walk<3, FL_LAYOUT_AXES> walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
@@ -542,7 +542,7 @@ static fl_status launch_scatter_fold(fl_kernel *kernel)
     }
     fl_cuda_array_close(&src);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 FL_CUDA_OP(scatter_fold, launch_scatter_fold);

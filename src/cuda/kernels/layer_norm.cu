@@ -220,7 +220,7 @@ static fl_status launch_norm(fl_kernel *kernel)
     fl_rows_close(&rows);
     fl_rows_close(&weight);
     fl_rows_close(&bias);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 FL_CUDA_OP(layer_norm_rows, launch_norm);
@@ -467,7 +467,7 @@ static fl_status launch_gradient(fl_kernel *kernel)
         });
     for (int i = 0; i < OPERANDS; i++) fl_rows_close(&r[i]);
     fl_rows_close(&weight);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 FL_CUDA_OP(layer_norm_backward, launch_gradient);

@@ -148,7 +148,7 @@ static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o,
 {
     int axis = class_axis(view);
     label_words words = {};
-    snprintf(words.who, sizeof words.who, "%s", fl_loss_name(kernel->op->variant, named_cross_entropy));
+    snprintf(words.who, sizeof words.who, "%s", fl_loss_name(kernel->variant, named_cross_entropy));
     words.ndim = target->ndim;
     words.classes = view->logical[axis];
     for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];
@@ -240,7 +240,7 @@ static fl_status forward(fl_kernel *kernel, const operands *o)
 {
     nll_fold<T> fold = {};
     int64_t rows = o->shape.outer * o->shape.inner;
-    bool of_scores = kernel->op->variant == FL_LOSS_OF_SCORES;
+    bool of_scores = kernel->variant == FL_LOSS_OF_SCORES;
     bool named = !of_scores && kernel->attrs->at[FL_NLL_NAMED_CROSS_ENTROPY].integer;
     FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[FL_LOSS_INPUT], &kernel->in[FL_LOSS_TARGET], named));
     fold.x = (const T *)o->input.data;
@@ -263,7 +263,7 @@ static fl_status launch_forward(fl_kernel *kernel)
     if (status == FL_OK)
         status = fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) { return forward<decltype(like)>(kernel, &o); });
     operands_close(&o);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 FL_CUDA_OP(cross_entropy_rows, launch_forward);
@@ -331,7 +331,7 @@ static fl_status launch_backward(fl_kernel *kernel)
 {
     static const slots of_scores = {FL_SCORES_INPUT, FL_SCORES_TARGET, FL_SCORES_WEIGHT, FL_SCORES_DY, FL_SCORES_LSE},
                        of_logs = {-1, FL_LOGS_TARGET, FL_LOGS_WEIGHT, FL_LOGS_DY, -1};
-    bool scores = kernel->op->variant == FL_LOSS_OF_SCORES;
+    bool scores = kernel->variant == FL_LOSS_OF_SCORES;
     const slots *s = scores ? &of_scores : &of_logs;
     operands o;
     if (kernel->out[0].numel == 0) return FL_OK;
@@ -344,7 +344,7 @@ static fl_status launch_backward(fl_kernel *kernel)
                           : backward<T, 0>(kernel, &o, target, true);
         });
     operands_close(&o);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 FL_CUDA_OP(cross_entropy_backward, launch_backward);

@@ -145,7 +145,7 @@ static fl_status close_factors(factors *f, const fl_kernel *kernel, fl_status st
     fl_cuda_operand_close(&f->bias);
     fl_cuda_operand_close(&f->y);
     fl_cuda_operand_close(&f->x);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 /* The rank that holds the first k adds the bias. */
@@ -177,7 +177,7 @@ static fl_cuda_gemm gemm_of(const fl_kernel *kernel, const factors *f, const fl_
 
 static fl_status launch_activated(fl_kernel *kernel, fl_cuda_activation activation)
 {
-    fl_product p = fl_product_for(kernel->op, kernel->attrs, kernel->in[FL_PRODUCT_X].ndim,
+    fl_product p = fl_product_for(kernel->variant, kernel->attrs, kernel->in[FL_PRODUCT_X].ndim,
                                   kernel->in[FL_PRODUCT_Y].ndim);
     factors f = {};
     if (kernel->out[0].numel == 0) return FL_OK;

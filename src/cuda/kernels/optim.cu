@@ -337,7 +337,7 @@ static fl_status open_operand(pack *p, int index, int group, fl_dtype dtype)
     m->data[group] = v->data;
     if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
     fl_cuda_array *array = (fl_cuda_array *)malloc(sizeof *array);
-    if (!array) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", p->kernel->op->name);
+    if (!array) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", p->kernel->name);
     fl_status status = fl_cuda_array_open(array, v, dtype);
     if (status != FL_OK) {
         free(array);
@@ -368,7 +368,7 @@ static fl_status open_pack(pack *p, fl_kernel *kernel, int members, int groups, 
     p->members = members;
     p->groups = groups;
     p->list = (member *)calloc((size_t)members, sizeof *p->list);
-    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->op->name, members);
+    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->name, members);
     fl_status status = FL_OK;
     for (int i = 0; i < members && status == FL_OK; i++) status = open_member(p, i);
     if (status != FL_OK) close_pack(p);
@@ -435,7 +435,7 @@ static fl_status run_pack(fl_kernel *kernel, int members, int groups, bool sums,
     fl_status status = write_back(&p, written);
     close_pack(&p);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 /* ---- the ops ---- */
@@ -508,7 +508,7 @@ static fl_status launch_total(fl_kernel *kernel)
     }
     close_pack(&p);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 /* xs: the gradients, then for each of them the same 0-d norm. */
@@ -629,7 +629,7 @@ static fl_status launch_norms(fl_kernel *kernel, const fl_step &values)
     if (partial) fl_cuda_free(partial);
     close_pack(&p);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 #define X(name, groups, make)                                                                           \

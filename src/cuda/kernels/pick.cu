@@ -129,7 +129,7 @@ static fl_status pick(fl_kernel *kernel, bool smallest, const fl_view *values, c
                                                                      smallest, where};
         return fl_fold_axes<decltype(like)>(&kernel->in[0], line_mask(kernel), fold, true);
     }));
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_position(fl_kernel *kernel, bool smallest)

@@ -215,7 +215,7 @@ static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status 
     fl_cuda_operand_close(&o->out);
     fl_cuda_operand_close(&o->taps);
     fl_cuda_operand_close(&o->in);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 /* issue(an element of the op's dtype, the pooling, operands, blocks, elements of the result) */

@@ -286,7 +286,7 @@ static fl_status fill_result(fl_kernel *kernel, F &&fill)
     fl_status status = fl_cuda_array_store(out, &array);
     fl_cuda_array_close(&array);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 /* ---- floats ---- */
@@ -380,7 +380,7 @@ static fl_status launch_randperm(fl_kernel *kernel)
     fl_cuda_sort sort;
     if (out->numel == 0) return FL_OK;
     int64_t n = out->logical[0], start = 0;
-    FL_TRY(fl_cuda_sort_open(&sort, kernel->op->name, n));
+    FL_TRY(fl_cuda_sort_open(&sort, kernel->name, n));
     fl_view words = *out;
     words.data = sort.keys;
     words.size = &n;
@@ -396,7 +396,7 @@ static fl_status launch_randperm(fl_kernel *kernel)
     });
     fl_cuda_sort_close(&sort);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 FL_CUDA_OP(randperm, launch_randperm);

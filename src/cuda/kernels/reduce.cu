@@ -141,7 +141,7 @@ static fl_status extreme_over(fl_kernel *kernel, uint32_t mask, bool smallest)
 {
     FL_TRY(extreme(&kernel->in[0], mask, results_of(&kernel->out[0], &kernel->in[0], mask, FL_FINISH_NONE), smallest,
                    false));
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_amax(fl_kernel *kernel) { return extreme_over(kernel, axes_of(kernel, FL_REDUCE_AXIS), false); }
@@ -168,7 +168,7 @@ static fl_status variance(fl_kernel *kernel, fl_finish finish)
         fold.results = r;
         return fl_fold_axes<decltype(like)>(&kernel->in[0], mask, fold, false);
     }));
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_var(fl_kernel *kernel) { return variance(kernel, FL_FINISH_VARIANCE); }

@@ -77,7 +77,7 @@ static fl_status close_operands(fl_cuda_operand *in, fl_cuda_operand *out, const
     if (status == FL_OK) status = fl_cuda_operand_store(out, &kernel->out[0], kernel->out[0].dtype);
     fl_cuda_operand_close(out);
     fl_cuda_operand_close(in);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 static fl_status launch_resample(fl_kernel *kernel)

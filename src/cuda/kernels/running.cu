@@ -102,12 +102,12 @@ static fl_status launch_arrays(fl_kernel *kernel, const fl_cuda_array *x, const 
     int64_t *positions = kernel->nout == 2 ? (int64_t *)kernel->out[1].data : NULL;
     const void *by = factor ? factor->view.data : NULL;
     if (kernel->in[0].dtype == FL_INT64)
-        launch_kind<int64_t>(kernel->op->variant, (int64_t *)out, positions, (const int64_t *)x->view.data,
+        launch_kind<int64_t>(kernel->variant, (int64_t *)out, positions, (const int64_t *)x->view.data,
                              (const int64_t *)by, s);
     else
         return fl_cuda_by_float(kernel->in[0].dtype, [&](auto like) {
             typedef decltype(like) T;
-            launch_kind<T>(kernel->op->variant, (T *)out, positions, (const T *)x->view.data, (const T *)by, s);
+            launch_kind<T>(kernel->variant, (T *)out, positions, (const T *)x->view.data, (const T *)by, s);
             return fl_cuda_check(kernel->name);
         });
     return fl_cuda_check(kernel->name);

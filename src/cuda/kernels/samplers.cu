@@ -101,7 +101,7 @@ static fl_status fill_result(fl_kernel *kernel, F &&fill)
     fl_status status = fl_cuda_array_store(out, &array);
     fl_cuda_array_close(&array);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status draw_all(fl_kernel *kernel, const sample &s)
@@ -124,7 +124,7 @@ static fl_status launch_fill(fl_kernel *kernel)
     const fl_attrs *attrs = kernel->attrs;
     if (kernel->out[0].numel == 0) return FL_OK;
     sample s = {};
-    s.kind = (fl_sampler)kernel->op->variant;
+    s.kind = (fl_sampler)kernel->variant;
     s.seed = kernel->seed;
     s.counter = kernel->counter;
     s.fixed[0] = attrs->at[FL_SAMPLER_FIRST].number;
@@ -165,7 +165,7 @@ static fl_status launch_parameters(fl_kernel *kernel, fl_sampler kind, int opera
     s.kind = kind;
     s.seed = kernel->seed;
     s.counter = kernel->counter;
-    snprintf(text, sizeof text, "%s: %s", kernel->op->name, expected);
+    snprintf(text, sizeof text, "%s: %s", kernel->name, expected);
     FL_TRY(fl_cuda_fault_new(&s.fault, operands > 1 ? word_two : word_one, text, sizeof text));
     for (; opened < operands && status == FL_OK; opened++) {
         status = open_parameter(&arrays[opened], &kernel->in[opened], &kernel->out[0]);

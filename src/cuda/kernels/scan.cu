@@ -307,7 +307,7 @@ static fl_status launch(fl_kernel *kernel, bool backwards)
     });
     fl_cuda_array_close(&array);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_cumsum(fl_kernel *kernel) { return launch(kernel, false); }

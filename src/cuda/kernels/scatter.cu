@@ -166,7 +166,7 @@ static fl_status write_values(fl_kernel *kernel, const fl_view *src, const int64
     }
     fl_cuda_array_close(&positions);
     FL_TRY(status);
-    return fl_cuda_check(kernel->op->name);
+    return fl_cuda_check(kernel->name);
 }
 
 static fl_status launch_scatter_write(fl_kernel *kernel)

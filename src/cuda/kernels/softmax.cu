@@ -96,8 +96,7 @@ template<typename T>
 static fl_status softmax(fl_kernel *kernel, const fl_rows_of *x, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES>::PACKS };
-    bool logs = kernel->op->variant == FL_SOFTMAX_LOGS,
-         aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
+    bool logs = kernel->variant == FL_SOFTMAX_LOGS, aligned = (uintptr_t)x->data % 16 == 0 && x->stride % WIDTH == 0;
     fl_map_operands<T> m = {(T *)kernel->out[0].data, (const T *)x->data, NULL, x->stride, 0, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
     if (shape.inner > 1 || p.packs == 0) return softmax_in_two(m, x, logs);
@@ -117,7 +116,7 @@ static fl_status launch_softmax(fl_kernel *kernel)
     fl_status status = fl_cuda_by_float(kernel->out[0].dtype,
                                         [&](auto like) { return softmax<decltype(like)>(kernel, &x, shape); });
     fl_rows_close(&x);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 /* ---- backward ---- */
@@ -213,8 +212,7 @@ template<typename T>
 static fl_status backward(fl_kernel *kernel, const fl_rows_of *g, const fl_rows_of *y, fl_row_shape shape)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, MOST = fl_row_most<T, ROW_BYTES / 2>::PACKS };
-    bool logs = kernel->op->variant == FL_SOFTMAX_LOGS,
-         aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
+    bool logs = kernel->variant == FL_SOFTMAX_LOGS, aligned = (uintptr_t)y->data % 16 == 0 && y->stride % WIDTH == 0;
     fl_map_operands<T> m = {
         (T *)kernel->out[0].data, (const T *)g->data, (const T *)y->data, g->stride, y->stride, shape};
     fl_row_plan p = fl_row_plan_of(shape.outer, shape.n, WIDTH, MOST, aligned);
@@ -240,7 +238,7 @@ static fl_status launch_backward(fl_kernel *kernel)
         status = fl_cuda_by_float(dtype, [&](auto like) { return backward<decltype(like)>(kernel, &g, &y, shape); });
     fl_rows_close(&g);
     fl_rows_close(&y);
-    return status == FL_OK ? fl_cuda_check(kernel->op->name) : status;
+    return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
 FL_CUDA_OP(softmax, launch_softmax);

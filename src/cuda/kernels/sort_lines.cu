@@ -528,7 +528,7 @@ static fl_status sort_lines(fl_kernel *kernel, int axis, bool descending)
                         fl_line_length(&lines[1]),
                         0};
             if (descending) j.flip = (typename E::key)(~UINT64_C(0) >> (64 - 8 * sizeof(typename E::word)));
-            return sort_rows(kernel->op->name, j);
+            return sort_rows(kernel->name, j);
         });
     for (int i = 1; i < 3 && status == FL_OK; i++)
         status = fl_cuda_operand_store(&o[i], &lines[i].v, kernel->out[i - 1].dtype);

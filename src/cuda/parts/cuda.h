@@ -12,8 +12,8 @@
 #include "values.h"
 
 extern "C" {
-#include "core/memory/device.h"
-#include "core/op/op.h"
+#include "core/base/status.h"
+#include "core/op/view.h"
 }
 
 /* The queue of the op that is being issued. */

@@ -11,6 +11,7 @@
 #include "cuda/parts/cuda.h"
 extern "C" {
 #include "core/engine/engine.h"
+#include "core/memory/device.h"
 #include "core/memory/device_graph.h"
 }
 

@@ -2,7 +2,7 @@
 ** moves.cu -- the ops that only move values or fill: their kernels are the core's, over copies and fills of the device.
 */
 #include "core/op/create.h"
-#include "copies.h"
+#include "cuda/kernels/copies.h"
 
 extern "C" {
 #include "core/ops/ops.h"
