@@ -174,6 +174,12 @@ static void count_uses(slot_uses *uses, const fl_program *program, int from, int
         }
 }
 
+/* A variable that a graph writes, and the checks that its value depends on. */
+struct var_checks {
+    const fl_var *var;
+    unsigned checks;
+};
+
 static void graph_free(fl_graph *graph)
 {
     if (graph->made) graph->device->graph_drop(graph->made);
@@ -186,6 +192,7 @@ static void graph_free(fl_graph *graph)
     free(graph->reads);
     free(graph->writes);
     free(graph->write_checks);
+    free(graph->var_checks);
 }
 
 /* all: uses by all steps; inside: by those of the graph. */
@@ -201,8 +208,9 @@ static fl_status list_slots(fl_graph *graph, const fl_program *program, const sl
     graph->reads = malloc(most * sizeof *graph->reads);
     graph->writes = malloc(most * sizeof *graph->writes);
     graph->write_checks = malloc(most * sizeof *graph->write_checks);
+    graph->var_checks = malloc(most * sizeof *graph->var_checks);
     if (!graph->slots || !graph->read || !graph->written || !graph->checks || !graph->data || !graph->vars
-        || !graph->reads || !graph->writes || !graph->write_checks)
+        || !graph->reads || !graph->writes || !graph->write_checks || !graph->var_checks)
         return fl_program_out_of_memory();
     for (int i = 0; i < program->slot_count; i++) {
         bool is_inner = program->slots[i].role == FL_SLOT_SHARED && inside[i].count == all[i].count;
@@ -396,12 +404,29 @@ static void list_written(fl_graph *graph, bool read)
     fl_vars_once(graph->reads, &graph->read_count, graph->writes, &graph->write_count);
 }
 
-static unsigned checks_of(const fl_graph *graph, const fl_var *var)
+static int compare_vars(const void *a, const void *b)
 {
-    unsigned checks = 0;
+    const fl_var *x = ((const struct var_checks *)a)->var, *y = ((const struct var_checks *)b)->var;
+    return (x > y) - (x < y);
+}
+
+/* The checks of each variable that is written: those of all slots that lie in it. */
+static void list_checks(fl_graph *graph)
+{
+    struct var_checks *sorted = graph->var_checks;
+    size_t count = 0, last = 0;
     for (int i = 0; i < graph->slot_count; i++)
-        if (graph->written[i] && graph->vars[i] == var) checks |= graph->checks[i];
-    return checks;
+        if (graph->written[i]) sorted[count++] = (struct var_checks){graph->vars[i], graph->checks[i]};
+    qsort(sorted, count, sizeof *sorted, compare_vars);
+    for (size_t i = 1; i < count; i++) {
+        if (sorted[i].var == sorted[last].var) sorted[last].checks |= sorted[i].checks;
+        else sorted[++last] = sorted[i];
+    }
+    for (int i = 0; i < graph->write_count; i++) {
+        const struct var_checks key = {.var = graph->writes[i]};
+        const struct var_checks *found = bsearch(&key, sorted, last + 1, sizeof *sorted, compare_vars);
+        graph->write_checks[i] = found->checks;
+    }
 }
 
 /* A variable is in one of the lists, once; of those that are written, those that are read too come first. */
@@ -413,8 +438,7 @@ static void list_vars(fl_graph *graph)
     list_written(graph, true);
     graph->update_count = graph->write_count;
     list_written(graph, false);
-    for (int i = 0; i < graph->write_count && graph->made->report_count; i++)
-        graph->write_checks[i] = checks_of(graph, graph->writes[i]);
+    if (graph->made->report_count) list_checks(graph);
 }
 
 static void take_vars(fl_graph *graph, fl_program *program, bool recorded_now)

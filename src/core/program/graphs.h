@@ -26,6 +26,7 @@ typedef struct fl_graph {
     fl_var **vars; /* that reads and writes were made from */
     fl_var **reads, **writes;
     unsigned *write_checks;
+    struct var_checks *var_checks; /* room to find them */
     int read_count, write_count, update_count;
 } fl_graph;
 
