@@ -275,6 +275,7 @@ emulated: $(EMULATED) ## build the CUDA kernels for the CPU, for tests without a
 
 FORMATTER = clang-format-14
 FORMATTED := $(shell find src tests examples -regex '.*\.\(c\|h\|inc\|cu\|cuh\|cc\)' 2>/dev/null)
+TABLES := $(shell find src tests examples -name '*.def' 2>/dev/null)
 SCRIPTS := $(shell find src scripts tests examples -name '*.lua' 2>/dev/null)
 
 lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-format has it (clang-format 14), no tabs, no comment that is a question or begins like one
@@ -282,8 +283,8 @@ lint: layers ## the layers, luacheck over every Lua file, C and CUDA as .clang-f
 	@! grep -rnE --include='*.lua' --include='*.sh' --include='*.def' "$$(printf '\t')| $$" src scripts tests
 	command -v $(FORMATTER) >/dev/null || sh scripts/install.sh $(FORMATTER)
 	@$(FORMATTER) --dry-run -Werror $(FORMATTED)
-	@! awk 'length > 120 {print FILENAME ":" FNR ": longer than 120 columns"}' $(FORMATTED) | grep .
-	@awk -f scripts/questions.awk $(FORMATTED) $(SCRIPTS) $(shell find scripts tests -name '*.sh')
+	@! awk 'length > 120 {print FILENAME ":" FNR ": longer than 120 columns"}' $(FORMATTED) $(TABLES) | grep .
+	@awk -f scripts/questions.awk $(FORMATTED) $(TABLES) $(SCRIPTS) $(shell find scripts tests -name '*.sh')
 
 format: ## apply .clang-format
 	@$(FORMATTER) -i $(FORMATTED)
