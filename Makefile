@@ -114,7 +114,7 @@ TESTS_C := $(sort $(wildcard tests/c/*.c))
 TEST_BIN := $(TESTS_C:tests/c/%.c=$(OUT)/tests/%) $(OUT)/tests/test_states
 # The tests of threads and of shared memory, which is what ThreadSanitizer is for (run-san.sh).
 ifeq ($(CONFIG),tsan)
-TEST_BIN := $(addprefix $(OUT)/tests/test_,engine poison storage shared channel api pool)
+TEST_BIN := $(addprefix $(OUT)/tests/test_,engine poison storage shared channel api api_calls pool)
 endif
 
 all: $(OUT)/flowlua $(LIBRARIES) $(PLUGINS) ## build the interpreter and libflow (the default)

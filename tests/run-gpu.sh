@@ -40,7 +40,7 @@ for file in tests/cuda/*_spec.lua; do
 done
 # Specs of the suite that say something about a device: what ops compute, how gradients, modules, optimizers, files and data
 # behave. The others are about the program, the session, ranks and messages, and are the same everywhere.
-suite="elementwise elementwise_rules fuse capture capture_replay capture_split capture_training capture_changes program reduce matmul autograd nn layers
+suite="elementwise elementwise_accuracy elementwise_bits elementwise_rules fuse capture capture_replay capture_split capture_training capture_changes program reduce matmul autograd nn layers
     optim attention loss losses indexing views flip sort scan conv einsum shape dtype creation random save data registry"
 ranks="global gradient inference optim checkpoint data train"
 

@@ -33,7 +33,7 @@ if [ $# -eq 0 ]; then
         name=${spec#tests/}
         case " ${WITHOUT-} " in *" ${name%_spec.lua} "*) ;; *) set -- "$@" "$spec" ;; esac
     done
-    for name in ${DEFERRED-autograd capture capture_replay capture_training elementwise elementwise_rules fuse layers nn optim recompute registry views}; do deferred="$deferred tests/${name}_spec.lua"; done
+    for name in ${DEFERRED-autograd capture capture_replay capture_training elementwise elementwise_accuracy elementwise_bits elementwise_rules fuse layers nn optim recompute registry views}; do deferred="$deferred tests/${name}_spec.lua"; done
 fi
 
 # specs SPEC...: runs them, in one process or in JOBS at once, and adds what busted counts.
