@@ -164,15 +164,15 @@ static fl_status read_place(const char **placement, const char **sbp, const stru
     return read_sbp(sbp, job, how);
 }
 
-static fl_status read_one_value(fl_program_value *value, const struct job *job, const json_t *t)
+static fl_status read_one_value(fl_program_value *value, const struct job *job, const json_t *json)
 {
     const char *dtype;
-    const json_t *shape = json_object_get(t, "shape");
+    const json_t *shape = json_object_get(json, "shape");
     int64_t dims[FL_MAX_NDIM] = {0};
     size_t i;
     json_t *size;
-    FL_TRY(read_text(&value->name, job, json_object_get(t, "name"), "'name' is not a name"));
-    FL_TRY(read_text(&dtype, job, json_object_get(t, "dtype"), "'dtype' is not a name"));
+    FL_TRY(read_text(&value->name, job, json_object_get(json, "name"), "'name' is not a name"));
+    FL_TRY(read_text(&dtype, job, json_object_get(json, "dtype"), "'dtype' is not a name"));
     FL_TRY(fl_api_dtype(&value->dtype, "flow_program_open", dtype));
     WRONG(!json_is_array(shape) || json_array_size(shape) > FL_MAX_NDIM, "'shape' is not a list of sizes");
     json_array_foreach(shape, i, size)
@@ -181,7 +181,7 @@ static fl_status read_one_value(fl_program_value *value, const struct job *job, 
         dims[i] = json_integer_value(size);
     }
     FL_TRY(fl_shape_make(&value->shape, "flow_program_open", dims, (int)json_array_size(shape)));
-    return read_place(&value->placement, &value->sbp, job, t);
+    return read_place(&value->placement, &value->sbp, job, json);
 }
 
 static fl_status read_values(struct job *job, const json_t *list)
@@ -224,29 +224,29 @@ static fl_status read_entries(fl_program_entry **out, int *count, struct job *jo
 /* ---- steps ---- */
 
 /* Numbers, {"float": "inf"}, words, lists of whole numbers. */
-static fl_status read_arg(flow_arg *out, const struct job *job, const json_t *t)
+static fl_status read_arg(flow_arg *out, const struct job *job, const json_t *json)
 {
-    const char *word = json_is_object(t) ? json_string_value(json_object_get(t, "float")) : NULL;
+    const char *word = json_is_object(json) ? json_string_value(json_object_get(json, "float")) : NULL;
     size_t i;
     json_t *item;
-    if (json_is_integer(t)) *out = flow_int(json_integer_value(t));
-    else if (json_is_real(t)) *out = flow_float(json_real_value(t));
-    else if (json_is_boolean(t)) *out = flow_bool(json_is_true(t));
-    else if (json_is_string(t)) *out = flow_text(json_string_value(t));
+    if (json_is_integer(json)) *out = flow_int(json_integer_value(json));
+    else if (json_is_real(json)) *out = flow_float(json_real_value(json));
+    else if (json_is_boolean(json)) *out = flow_bool(json_is_true(json));
+    else if (json_is_string(json)) *out = flow_text(json_string_value(json));
     else if (word && strcmp(word, "nan") == 0) *out = flow_float(NAN);
     else if (word && strcmp(word, "inf") == 0) *out = flow_float(INFINITY);
     else if (word && strcmp(word, "-inf") == 0) *out = flow_float(-INFINITY);
     else {
         int64_t *ints;
-        WRONG(!json_is_array(t) || json_array_size(t) > FL_MAX_NDIM,
+        WRONG(!json_is_array(json) || json_array_size(json) > FL_MAX_NDIM,
               "an attribute is no number, word or list of these");
-        MEMORY(ints, json_array_size(t));
-        json_array_foreach(t, i, item)
+        MEMORY(ints, json_array_size(json));
+        json_array_foreach(json, i, item)
         {
             WRONG(!json_is_integer(item), "an attribute is not a list of whole numbers");
             ints[i] = json_integer_value(item);
         }
-        *out = flow_ints(ints, (int)json_array_size(t));
+        *out = flow_ints(ints, (int)json_array_size(json));
     }
     return FL_OK;
 }
@@ -265,14 +265,14 @@ static fl_status read_operands(fl_program_step *step, const struct job *job, con
     return FL_OK;
 }
 
-static fl_status read_option(flow_arg *out, const struct job *job, const char *key, const json_t *t)
+static fl_status read_option(flow_arg *out, const struct job *job, const char *key, const json_t *json)
 {
-    const char *text = json_string_value(t);
-    if (strcmp(key, "placement") == 0) FL_TRY(read_placement(&text, job, t));
-    else if (strcmp(key, "sbp") == 0 || strcmp(key, "grad_sbp") == 0) FL_TRY(read_sbp(&text, job, t));
+    const char *text = json_string_value(json);
+    if (strcmp(key, "placement") == 0) FL_TRY(read_placement(&text, job, json));
+    else if (strcmp(key, "sbp") == 0 || strcmp(key, "grad_sbp") == 0) FL_TRY(read_sbp(&text, job, json));
     else if (strcmp(key, "requires_grad") == 0) {
-        WRONG(!json_is_boolean(t), "'requires_grad' is neither true nor false");
-        *out = flow_named("requires_grad", flow_bool(json_is_true(t)));
+        WRONG(!json_is_boolean(json), "'requires_grad' is neither true nor false");
+        *out = flow_named("requires_grad", flow_bool(json_is_true(json)));
         return FL_OK;
     } else WRONG((strcmp(key, "dtype") != 0 && strcmp(key, "device") != 0) || !text, "an option is not known");
     *out = flow_named(key, flow_text(text));
@@ -298,9 +298,9 @@ static fl_status read_named(fl_program_step *step, const struct job *job, json_t
     return FL_OK;
 }
 
-static fl_status read_draws(fl_program_step *step, struct job *job, const json_t *t)
+static fl_status read_draws(fl_program_step *step, struct job *job, const json_t *json)
 {
-    const json_t *list = json_object_get(t, "draws"), *again = json_object_get(t, "redraws");
+    const json_t *list = json_object_get(json, "draws"), *again = json_object_get(json, "redraws");
     if (list) FL_TRY(read_count(&step->ndraws, job, list, "'draws' is not a list"));
     WRONG(step->ndraws > FL_DRAWS_NOTED, "draws more often than a step can");
     MEMORY(step->draws, step->ndraws);
@@ -319,33 +319,33 @@ static fl_status read_draws(fl_program_step *step, struct job *job, const json_t
     return FL_OK;
 }
 
-static fl_status read_step(fl_program_step *step, struct job *job, const json_t *t, int i)
+static fl_status read_step(fl_program_step *step, struct job *job, const json_t *json, int i)
 {
     const char *op;
     char *name;
     bool in_place = false;
     at(job, "step", i);
-    FL_TRY(read_text(&op, job, json_object_get(t, "op"), "'op' is not a name"));
+    FL_TRY(read_text(&op, job, json_object_get(json, "op"), "'op' is not a name"));
     snprintf(job->where, sizeof job->where, "step %d (%.40s)", i + 1, op);
-    FL_TRY(read_flag(&in_place, job, t, "in_place"));
-    FL_TRY(read_flag(&step->no_grad, job, t, "no_grad"));
-    FL_TRY(read_flag(&step->undraws, job, t, "undraws"));
+    FL_TRY(read_flag(&in_place, job, json, "in_place"));
+    FL_TRY(read_flag(&step->no_grad, job, json, "no_grad"));
+    FL_TRY(read_flag(&step->undraws, job, json, "undraws"));
     MEMORY(name, strlen(op) + 1);
     snprintf(name, strlen(op) + 2, "%s%s", op, in_place ? "_" : "");
     step->op = name;
     const fl_call_method *method = fl_call_method_find(name);
     step->detaches = method && method->detaches;
-    FL_TRY(read_operands(step, job, json_object_get(t, "in")));
+    FL_TRY(read_operands(step, job, json_object_get(json, "in")));
     WRONG(step->detaches && (step->nin != 1 || step->in[0].value < 0), "takes one value");
-    FL_TRY(read_named(step, job, json_object_get(t, "attrs"), json_object_get(t, "options")));
-    const json_t *list = json_object_get(t, "out");
+    FL_TRY(read_named(step, job, json_object_get(json, "attrs"), json_object_get(json, "options")));
+    const json_t *list = json_object_get(json, "out");
     FL_TRY(read_count(&step->nout, job, list, "'out' is not a list"));
     MEMORY(step->out, step->nout);
     for (int k = 0; k < step->nout; k++) {
         FL_TRY(read_value(&step->out[k], job, json_array_get(list, (size_t)k), false));
         job->defined[step->out[k]] = true;
     }
-    return read_draws(step, job, t);
+    return read_draws(step, job, json);
 }
 
 static fl_status read_steps(struct job *job, const json_t *list)

@@ -152,13 +152,13 @@ static bool same_node(const fl_node *a, const fl_node *b, const fl_recompute *of
 }
 
 /* Fails if operand i of a second run differs from that of the first. */
-static fl_status compare_operand(const fl_node *n, const fl_node *again, int i, const fl_recompute *of)
+static fl_status compare_operand(const fl_node *node, const fl_node *again, int i, const fl_recompute *of)
 {
-    const tape_edge *a = &n->edges[i], *b = &again->edges[i];
-    const tape_saved *x = &n->in[i], *y = &again->in[i];
+    const tape_edge *a = &node->edges[i], *b = &again->edges[i];
+    const tape_saved *x = &node->in[i], *y = &again->in[i];
     char is[FL_META_TEXT], was[FL_META_TEXT];
     if (a->meta && b->meta && a->meta != b->meta)
-        return fl_fail(FL_ERR_STATE, "input %d of %s is %s, and was %s the first time", i, n->op->name,
+        return fl_fail(FL_ERR_STATE, "input %d of %s is %s, and was %s the first time", i, node->op->name,
                        fl_meta_placed_text(is, b->meta), fl_meta_placed_text(was, a->meta));
     bool same = !a->meta == !b->meta && !a->leaf == !b->leaf && same_node(a->node, b->node, of);
     if (!a->meta) same &= x->value.kind == y->value.kind;
@@ -166,26 +166,26 @@ static fl_status compare_operand(const fl_node *n, const fl_node *again, int i, 
     if (!same)
         return fl_fail(FL_ERR_STATE,
                        "input %d of %s is not what it was the first time; what changes in between must be an argument",
-                       i, n->op->name);
+                       i, node->op->name);
     bool outside = a->leaf ? a->leaf == b->leaf : a->node && a->node->seq < of->first;
     if (!outside || x->version == y->version) return FL_OK;
     return fl_fail(FL_ERR_STATE,
                    "input %d of %s (%s) was changed in place after it was used; change a clone() of it instead", i,
-                   n->op->name, fl_meta_text(was, a->meta));
+                   node->op->name, fl_meta_text(was, a->meta));
 }
 
-static fl_status compare(const fl_node *n, const fl_node *again, const fl_recompute *of)
+static fl_status compare(const fl_node *node, const fl_node *again, const fl_recompute *of)
 {
     char is[FL_META_TEXT], was[FL_META_TEXT];
-    if (n->op != again->op || n->nin != again->nin)
+    if (node->op != again->op || node->nin != again->nin)
         return fl_fail(FL_ERR_STATE,
                        "it computes %s, and computed %s the first time; it must compute the same both times",
-                       again->op->name, n->op->name);
-    for (int i = 0; i < n->nin; i++) FL_TRY(compare_operand(n, again, i, of));
+                       again->op->name, node->op->name);
+    for (int i = 0; i < node->nin; i++) FL_TRY(compare_operand(node, again, i, of));
     for (int i = 0; i < again->nout; i++) /* none, where its operands suffice */
-        if (n->out_meta[i] != again->out_meta[i])
-            return fl_fail(FL_ERR_STATE, "%s gives %s, and gave %s the first time", n->op->name,
-                           fl_meta_placed_text(is, again->out_meta[i]), fl_meta_placed_text(was, n->out_meta[i]));
+        if (node->out_meta[i] != again->out_meta[i])
+            return fl_fail(FL_ERR_STATE, "%s gives %s, and gave %s the first time", node->op->name,
+                           fl_meta_placed_text(is, again->out_meta[i]), fl_meta_placed_text(was, node->out_meta[i]));
     return FL_OK;
 }
 

@@ -37,65 +37,66 @@ struct job {
 
 /* Measured on AVX2: windows of one element are products without unfolding, which ours are faster at; and of few
 ** channels the library's vectors are mostly empty. */
-static bool suits(const fl_conv *c, fl_conv_sum sum)
+static bool suits(const fl_conv *conv, fl_conv_sum sum)
 {
-    double multiplications = (double)c->images * (double)(c->groups * c->out) * (double)fl_conv_depth(c)
-        * (double)fl_conv_y_plane(c);
-    if (multiplications < LEAST_MULTIPLICATIONS || fl_conv_is_pointwise(c)) return false;
-    if (fl_conv_is_depthwise(c)) return c->groups >= 8;
-    return c->out >= 8 && (c->in >= 8 || sum != FL_CONV_INPUT_GRAD);
+    double multiplications = (double)conv->images * (double)(conv->groups * conv->out) * (double)fl_conv_depth(conv)
+        * (double)fl_conv_y_plane(conv);
+    if (multiplications < LEAST_MULTIPLICATIONS || fl_conv_is_pointwise(conv)) return false;
+    if (fl_conv_is_depthwise(conv)) return conv->groups >= 8;
+    return conv->out >= 8 && (conv->in >= 8 || sum != FL_CONV_INPUT_GRAD);
 }
 
-static double chunk_multiplications(const struct job *j)
+static double chunk_multiplications(const struct job *job)
 {
-    const fl_conv *c = j->c;
-    return (double)(c->groups * j->part.images * j->part.out * j->part.in * fl_conv_taps(c))
+    const fl_conv *c = job->c;
+    return (double)(c->groups * job->part.images * job->part.out * job->part.in * fl_conv_taps(c))
         * (double)fl_conv_y_plane(c);
 }
 
-static int64_t chunk_images(const fl_conv *c)
+static int64_t chunk_images(const fl_conv *conv)
 {
-    double each = (double)(c->groups * c->out * fl_conv_depth(c)) * (double)fl_conv_y_plane(c);
-    int64_t bytes = 4 * c->groups * (c->in * fl_conv_x_plane(c) + c->out * fl_conv_y_plane(c)),
+    double each = (double)(conv->groups * conv->out * fl_conv_depth(conv)) * (double)fl_conv_y_plane(conv);
+    int64_t bytes = 4 * conv->groups * (conv->in * fl_conv_x_plane(conv) + conv->out * fl_conv_y_plane(conv)),
             n = (int64_t)(CHUNK_MULTIPLICATIONS / each) + 1;
-    if (n < c->images / UNITS) n = c->images / UNITS;
+    if (n < conv->images / UNITS) n = conv->images / UNITS;
     if (n > CHUNK_BYTES / bytes) n = CHUNK_BYTES / bytes;
     if (n < 1) n = 1;
-    if (n > c->images) n = c->images;
-    int64_t chunks = (c->images + n - 1) / n;
-    return (c->images + chunks - 1) / chunks; /* of equal size */
+    if (n > conv->images) n = conv->images;
+    int64_t chunks = (conv->images + n - 1) / n;
+    return (conv->images + chunks - 1) / chunks; /* of equal size */
 }
 
-static void cut(struct job *j)
+static void cut(struct job *job)
 {
-    const fl_conv *c = j->c;
-    int64_t *channels = j->part.sum == FL_CONV_INPUT_GRAD ? &j->part.in : &j->part.out;
-    j->part.images = chunk_images(c);
-    j->chunks = (c->images + j->part.images - 1) / j->part.images;
-    j->sections = 1;
-    while (c->groups == 1 && j->chunks * j->sections * 2 <= UNITS && *channels % (2 * SECTION_CHANNELS) == 0
-           && chunk_multiplications(j) > CHUNK_MULTIPLICATIONS) {
+    const fl_conv *c = job->c;
+    int64_t *channels = job->part.sum == FL_CONV_INPUT_GRAD ? &job->part.in : &job->part.out;
+    job->part.images = chunk_images(c);
+    job->chunks = (c->images + job->part.images - 1) / job->part.images;
+    job->sections = 1;
+    while (c->groups == 1 && job->chunks * job->sections * 2 <= UNITS && *channels % (2 * SECTION_CHANNELS) == 0
+           && chunk_multiplications(job) > CHUNK_MULTIPLICATIONS) {
         *channels /= 2;
-        j->sections *= 2;
+        job->sections *= 2;
     }
 }
 
-static bool plan(struct job *j)
+static bool plan(struct job *job)
 {
-    fl_conv_part rest = j->part;
-    rest.images = j->c->images - (j->chunks - 1) * j->part.images;
-    j->plan = fl_conv_plan_of(&j->part);
-    j->last = j->plan && rest.images != j->part.images ? fl_conv_plan_of(&rest) : j->plan;
-    if (!j->last || !fl_conv_plans_agree(j->plan, j->last)) return false;
-    j->weight_bytes = j->plan->sides[FL_CONV_SIDE_WEIGHT].bytes;
-    if (!j->weight_bytes) j->weight_bytes = 4 * j->c->groups * j->part.out * j->part.in * fl_conv_taps(j->c);
-    j->weight_bytes = (j->weight_bytes + 63) / 64 * 64;
+    fl_conv_part rest = job->part;
+    rest.images = job->c->images - (job->chunks - 1) * job->part.images;
+    job->plan = fl_conv_plan_of(&job->part);
+    job->last = job->plan && rest.images != job->part.images ? fl_conv_plan_of(&rest) : job->plan;
+    if (!job->last || !fl_conv_plans_agree(job->plan, job->last)) return false;
+    job->weight_bytes = job->plan->sides[FL_CONV_SIDE_WEIGHT].bytes;
+    if (!job->weight_bytes)
+        job->weight_bytes = 4 * job->c->groups * job->part.out * job->part.in * fl_conv_taps(job->c);
+    job->weight_bytes = (job->weight_bytes + 63) / 64 * 64;
     return true;
 }
 
-static const fl_conv_plan *plan_of(const struct job *j, int64_t chunk)
+static const fl_conv_plan *plan_of(const struct job *job, int64_t chunk)
 {
-    return chunk + 1 < j->chunks ? j->plan : j->last;
+    return chunk + 1 < job->chunks ? job->plan : job->last;
 }
 
 /* ---- the buffers of a thread ---- */
@@ -115,26 +116,26 @@ static bool room_open(fl_conv_run *run, char **end, const fl_conv_plan *plan, in
     return room && fl_conv_run_open(run, plan, own, room + at[FL_CONV_SIDES]);
 }
 
-static void fail(struct job *j) { __atomic_store_n(&j->failed, true, __ATOMIC_RELAXED); }
+static void fail(struct job *job) { __atomic_store_n(&job->failed, true, __ATOMIC_RELAXED); }
 
 /* Points at the operands of a chunk and a section, as the caller has them. */
-static void point(fl_conv_run *run, const struct job *j, int64_t chunk, int64_t section)
+static void point(fl_conv_run *run, const struct job *job, int64_t chunk, int64_t section)
 {
-    const fl_conv *c = j->c;
-    bool by_in = j->part.sum == FL_CONV_INPUT_GRAD;
-    int64_t in = by_in ? section * j->part.in : 0, out = by_in ? 0 : section * j->part.out,
-            image = chunk * j->part.images * c->groups;
-    fl_conv_run_at(run, FL_CONV_SIDE_X, j->sides[FL_CONV_SIDE_X] + 4 * (image * c->in + in) * fl_conv_x_plane(c));
-    fl_conv_run_at(run, FL_CONV_SIDE_Y, j->sides[FL_CONV_SIDE_Y] + 4 * (image * c->out + out) * fl_conv_y_plane(c));
+    const fl_conv *c = job->c;
+    bool by_in = job->part.sum == FL_CONV_INPUT_GRAD;
+    int64_t in = by_in ? section * job->part.in : 0, out = by_in ? 0 : section * job->part.out,
+            image = chunk * job->part.images * c->groups;
+    fl_conv_run_at(run, FL_CONV_SIDE_X, job->sides[FL_CONV_SIDE_X] + 4 * (image * c->in + in) * fl_conv_x_plane(c));
+    fl_conv_run_at(run, FL_CONV_SIDE_Y, job->sides[FL_CONV_SIDE_Y] + 4 * (image * c->out + out) * fl_conv_y_plane(c));
     fl_conv_run_at(run, FL_CONV_SIDE_WEIGHT,
-                   j->sides[FL_CONV_SIDE_WEIGHT] + 4 * (out * fl_conv_depth(c) + in * fl_conv_taps(c)));
-    fl_conv_run_bias_at(run, j->bias ? j->bias + 4 * out : NULL);
+                   job->sides[FL_CONV_SIDE_WEIGHT] + 4 * (out * fl_conv_depth(c) + in * fl_conv_taps(c)));
+    fl_conv_run_bias_at(run, job->bias ? job->bias + 4 * out : NULL);
 }
 
 /* The run is one of the chunk's plan. */
-static bool turn_to(fl_conv_run *run, const struct job *j, int64_t chunk)
+static bool turn_to(fl_conv_run *run, const struct job *job, int64_t chunk)
 {
-    const fl_conv_plan *wanted = plan_of(j, chunk);
+    const fl_conv_plan *wanted = plan_of(job, chunk);
     if (run->plan == wanted) return true;
     if (run->plan) fl_conv_run_close(run);
     return room_open(run, NULL, wanted, 0);
@@ -166,27 +167,27 @@ static void images_part(void *context, int64_t from, int64_t to)
 }
 
 /* The weight in the library's layout, once for all. */
-static bool bring_weights(struct job *j)
+static bool bring_weights(struct job *job)
 {
     fl_conv_run run;
-    if (!j->plan->sides[FL_CONV_SIDE_WEIGHT].bytes) return true;
-    j->weights = fl_scratch(WEIGHTS_SCRATCH, (size_t)(j->sections * j->weight_bytes));
-    if (!j->weights || !room_open(&run, NULL, j->plan, 0)) return false;
+    if (!job->plan->sides[FL_CONV_SIDE_WEIGHT].bytes) return true;
+    job->weights = fl_scratch(WEIGHTS_SCRATCH, (size_t)(job->sections * job->weight_bytes));
+    if (!job->weights || !room_open(&run, NULL, job->plan, 0)) return false;
     bool done = true;
-    for (int64_t section = 0; section < j->sections && done; section++) {
-        point(&run, j, 0, section);
-        fl_conv_run_own_at(&run, FL_CONV_SIDE_WEIGHT, j->weights + section * j->weight_bytes);
+    for (int64_t section = 0; section < job->sections && done; section++) {
+        point(&run, job, 0, section);
+        fl_conv_run_own_at(&run, FL_CONV_SIDE_WEIGHT, job->weights + section * job->weight_bytes);
         done = fl_conv_run_bring(&run, FL_CONV_SIDE_WEIGHT);
     }
     fl_conv_run_close(&run);
     return done;
 }
 
-static bool images(struct job *j)
+static bool images(struct job *job)
 {
-    if (!bring_weights(j)) return false;
-    fl_team_for(j->chunks * j->sections, chunk_multiplications(j) * NS_PER_MULTIPLICATION, images_part, j);
-    return !j->failed;
+    if (!bring_weights(job)) return false;
+    fl_team_for(job->chunks * job->sections, chunk_multiplications(job) * NS_PER_MULTIPLICATION, images_part, job);
+    return !job->failed;
 }
 
 /* ---- gradient of the weight ---- */
@@ -198,23 +199,23 @@ static void add(float *sum, const float *more, int64_t n)
 }
 
 /* Adds the chunks of a part to its sums; the run is closed by the caller. */
-static bool sum_chunks(fl_conv_run *run, const struct job *j, int64_t part, int64_t section)
+static bool sum_chunks(fl_conv_run *run, const struct job *job, int64_t part, int64_t section)
 {
-    int64_t first = j->chunks * part / j->parts, end = j->chunks * (part + 1) / j->parts;
-    float *sum = (float *)(j->weights + (part * j->sections + section) * j->weight_bytes);
+    int64_t first = job->chunks * part / job->parts, end = job->chunks * (part + 1) / job->parts;
+    float *sum = (float *)(job->weights + (part * job->sections + section) * job->weight_bytes);
     for (int64_t chunk = first; chunk < end; chunk++) {
-        const fl_conv_plan *wanted = plan_of(j, chunk);
+        const fl_conv_plan *wanted = plan_of(job, chunk);
         char *more;
         if (run->plan) fl_conv_run_close(run);
-        if (!room_open(run, &more, wanted, j->weight_bytes)) {
+        if (!room_open(run, &more, wanted, job->weight_bytes)) {
             run->plan = NULL;
             return false;
         }
-        point(run, j, chunk, section);
+        point(run, job, chunk, section);
         fl_conv_run_own_at(run, FL_CONV_SIDE_WEIGHT, chunk == first ? (void *)sum : more);
         if (!fl_conv_run_bring(run, FL_CONV_SIDE_X) || !fl_conv_run_bring(run, FL_CONV_SIDE_Y) || !fl_conv_run_sum(run))
             return false;
-        if (chunk > first) add(sum, (const float *)more, j->weight_bytes / 4);
+        if (chunk > first) add(sum, (const float *)more, job->weight_bytes / 4);
     }
     return true;
 }
@@ -239,40 +240,41 @@ static void add_parts(void *context, int64_t from, int64_t to)
     for (int64_t part = 1; part < j->parts; part++) add(sums + begin, sums + part * whole + begin, end - begin);
 }
 
-static bool return_weights(struct job *j)
+static bool return_weights(struct job *job)
 {
     fl_conv_run run;
-    if (!j->plan->sides[FL_CONV_SIDE_WEIGHT].bytes) {
-        int64_t bytes = 4 * j->c->groups * j->part.out * fl_conv_depth(j->c);
-        for (int64_t i = 0; i < j->sections; i++)
-            memcpy(j->sides[FL_CONV_SIDE_WEIGHT] + i * bytes, j->weights + i * j->weight_bytes, (size_t)bytes);
+    if (!job->plan->sides[FL_CONV_SIDE_WEIGHT].bytes) {
+        int64_t bytes = 4 * job->c->groups * job->part.out * fl_conv_depth(job->c);
+        for (int64_t i = 0; i < job->sections; i++)
+            memcpy(job->sides[FL_CONV_SIDE_WEIGHT] + i * bytes, job->weights + i * job->weight_bytes, (size_t)bytes);
         return true;
     }
-    if (!room_open(&run, NULL, j->plan, 0)) return false;
+    if (!room_open(&run, NULL, job->plan, 0)) return false;
     bool done = true;
-    for (int64_t section = 0; section < j->sections && done; section++) {
-        point(&run, j, 0, section);
-        fl_conv_run_own_at(&run, FL_CONV_SIDE_WEIGHT, j->weights + section * j->weight_bytes);
+    for (int64_t section = 0; section < job->sections && done; section++) {
+        point(&run, job, 0, section);
+        fl_conv_run_own_at(&run, FL_CONV_SIDE_WEIGHT, job->weights + section * job->weight_bytes);
         done = fl_conv_run_return(&run, FL_CONV_SIDE_WEIGHT);
     }
     fl_conv_run_close(&run);
     return done;
 }
 
-static bool weight(struct job *j)
+static bool weight(struct job *job)
 {
-    int64_t bytes = j->sections * j->weight_bytes;
-    j->parts = PART_BYTES / bytes;
-    if (j->parts > PARTS) j->parts = PARTS;
-    if (j->parts > j->chunks) j->parts = j->chunks;
-    if (j->parts < 1) j->parts = 1;
-    j->weights = fl_scratch(WEIGHTS_SCRATCH, (size_t)(j->parts * bytes));
-    if (!j->weights) return false;
-    double chunks = (double)j->chunks / (double)j->parts;
-    fl_team_for(j->parts * j->sections, chunks * chunk_multiplications(j) * NS_PER_MULTIPLICATION, weight_part, j);
-    if (j->failed) return false;
-    fl_team_for((bytes / 4 + SUM_BLOCK - 1) / SUM_BLOCK, (double)(j->parts * SUM_BLOCK) * 0.1, add_parts, j);
-    return return_weights(j);
+    int64_t bytes = job->sections * job->weight_bytes;
+    job->parts = PART_BYTES / bytes;
+    if (job->parts > PARTS) job->parts = PARTS;
+    if (job->parts > job->chunks) job->parts = job->chunks;
+    if (job->parts < 1) job->parts = 1;
+    job->weights = fl_scratch(WEIGHTS_SCRATCH, (size_t)(job->parts * bytes));
+    if (!job->weights) return false;
+    double chunks = (double)job->chunks / (double)job->parts;
+    fl_team_for(job->parts * job->sections, chunks * chunk_multiplications(job) * NS_PER_MULTIPLICATION, weight_part,
+                job);
+    if (job->failed) return false;
+    fl_team_for((bytes / 4 + SUM_BLOCK - 1) / SUM_BLOCK, (double)(job->parts * SUM_BLOCK) * 0.1, add_parts, job);
+    return return_weights(job);
 }
 
 fl_status fl_cpu_conv_onednn(bool *done, fl_conv_sum sum, const fl_conv *conv, const void *x, const void *weights,

@@ -139,10 +139,10 @@ struct description {
 };
 
 /* strides NULL: the library chooses the layout. */
-static bool describe(struct description *d, int axes, const int64_t *sizes, const int64_t *strides)
+static bool describe(struct description *description, int axes, const int64_t *sizes, const int64_t *strides)
 {
-    d->at = version_3 ? NULL : d->room;
-    void *into = version_3 ? (void *)&d->at : d->room;
+    description->at = version_3 ? NULL : description->room;
+    void *into = version_3 ? (void *)&description->at : description->room;
     if (strides)
         return (version_3 ? v3.memory_desc_create_with_strides : v2.memory_desc_init_by_strides)(into, axes, sizes,
                                                                                                  FLOAT32, strides)
@@ -152,10 +152,10 @@ static bool describe(struct description *d, int axes, const int64_t *sizes, cons
         == 0;
 }
 
-static void forget(struct description *d)
+static void forget(struct description *description)
 {
-    if (version_3 && d->at) v3.memory_desc_destroy(d->at);
-    d->at = NULL;
+    if (version_3 && description->at) v3.memory_desc_destroy(description->at);
+    description->at = NULL;
 }
 
 struct fl_conv_plan_own {
@@ -171,44 +171,44 @@ struct layout {
     int64_t sizes[MAX_AXES], strides[MAX_AXES];
 };
 
-static void push_axis(struct layout *l, int64_t size, int64_t stride)
+static void push_axis(struct layout *layout, int64_t size, int64_t stride)
 {
-    l->sizes[l->axes] = size;
-    l->strides[l->axes++] = stride;
+    layout->sizes[layout->axes] = size;
+    layout->strides[layout->axes++] = stride;
 }
 
-static bool has_depth(const fl_conv *c)
+static bool has_depth(const fl_conv *conv)
 {
-    const fl_window_geometry *w = &c->window;
-    return c->x_size[0] > 1 || c->y_size[0] > 1 || w->size[0] > 1 || w->padding[0] > 0;
+    const fl_window_geometry *w = &conv->window;
+    return conv->x_size[0] > 1 || conv->y_size[0] > 1 || w->size[0] > 1 || w->padding[0] > 0;
 }
 
-static void push_space(struct layout *l, const fl_conv *c, const int64_t size[FL_WINDOW_AXES])
+static void push_space(struct layout *layout, const fl_conv *conv, const int64_t size[FL_WINDOW_AXES])
 {
-    if (has_depth(c)) push_axis(l, size[0], size[1] * size[2]);
-    push_axis(l, size[1], size[2]);
-    push_axis(l, size[2], 1);
+    if (has_depth(conv)) push_axis(layout, size[0], size[1] * size[2]);
+    push_axis(layout, size[1], size[2]);
+    push_axis(layout, size[2], 1);
 }
 
-static struct layout images_layout(const fl_conv_part *p, const int64_t size[FL_WINDOW_AXES], int64_t whole,
+static struct layout images_layout(const fl_conv_part *part, const int64_t size[FL_WINDOW_AXES], int64_t whole,
                                    int64_t channels)
 {
     struct layout l = {0};
     int64_t plane = fl_conv_volume(size);
-    push_axis(&l, p->images, p->conv.groups * whole * plane);
-    push_axis(&l, p->conv.groups * channels, plane);
-    push_space(&l, &p->conv, size);
+    push_axis(&l, part->images, part->conv.groups * whole * plane);
+    push_axis(&l, part->conv.groups * channels, plane);
+    push_space(&l, &part->conv, size);
     return l;
 }
 
-static struct layout weight_layout(const fl_conv_part *p)
+static struct layout weight_layout(const fl_conv_part *part)
 {
     struct layout l = {0};
-    int64_t depth = fl_conv_depth(&p->conv);
-    if (p->conv.groups > 1) push_axis(&l, p->conv.groups, p->conv.out * depth);
-    push_axis(&l, p->out, depth);
-    push_axis(&l, p->in, fl_conv_taps(&p->conv));
-    push_space(&l, &p->conv, p->conv.window.size);
+    int64_t depth = fl_conv_depth(&part->conv);
+    if (part->conv.groups > 1) push_axis(&l, part->conv.groups, part->conv.out * depth);
+    push_axis(&l, part->out, depth);
+    push_axis(&l, part->in, fl_conv_taps(&part->conv));
+    push_space(&l, &part->conv, part->conv.window.size);
     return l;
 }
 
@@ -233,15 +233,16 @@ struct window {
     int64_t strides[MAX_AXES], dilations[MAX_AXES], before[MAX_AXES], after[MAX_AXES];
 };
 
-static struct window window_of(const fl_conv *c)
+static struct window window_of(const fl_conv *conv)
 {
     struct window out = {0};
-    const fl_window_geometry *w = &c->window;
-    for (int d = has_depth(c) ? 0 : 1, i = 0; d < FL_WINDOW_AXES; d++, i++) {
+    const fl_window_geometry *w = &conv->window;
+    for (int d = has_depth(conv) ? 0 : 1, i = 0; d < FL_WINDOW_AXES; d++, i++) {
         out.strides[i] = w->stride[d];
         out.dilations[i] = w->dilation[d] - 1;
         out.before[i] = w->padding[d];
-        out.after[i] = (c->y_size[d] - 1) * w->stride[d] + fl_window_geometry_span(w, d) - c->x_size[d] - w->padding[d];
+        out.after[i] = (conv->y_size[d] - 1) * w->stride[d] + fl_window_geometry_span(w, d) - conv->x_size[d]
+            - w->padding[d];
     }
     return out;
 }

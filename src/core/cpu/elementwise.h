@@ -63,7 +63,7 @@ FL_EXPORT bool fl_ew_may_fail(int row, fl_dtype compute);
 double fl_ew_number(const fl_attr *attr, int i);
 
 /* The scalar attributes of a call, FL_EW_ATTRS of them; an absent bound is infinite. */
-FL_EXPORT void fl_ew_attributes(fl_ew_attr *a, const fl_kernel *kernel);
+FL_EXPORT void fl_ew_attributes(fl_ew_attr *attr, const fl_kernel *kernel);
 
 /* out[i] = row(in[0][i], ...), 0 <= i < n; out may be one of the inputs. a: FL_EW_ATTRS scalar attributes;
 ** NULL: the row has none. */

@@ -37,11 +37,12 @@ struct square {
     int *failed;
 };
 
-static void *step_scratch(const struct square *s)
+static void *step_scratch(const struct square *square)
 {
-    size_t n1 = (size_t)s->plan->first.m, n2 = (size_t)s->plan->second.m, lanes = (size_t)s->plan->lanes;
-    void *scratch = fl_scratch(STEP_SCRATCH, 6 * ((n1 > n2 ? n1 : n2) + lanes) * lanes * fl_dtype_size(s->plan->dtype));
-    if (!scratch) __atomic_store_n(s->failed, 1, __ATOMIC_RELAXED);
+    size_t n1 = (size_t)square->plan->first.m, n2 = (size_t)square->plan->second.m, lanes = (size_t)square->plan->lanes;
+    void *scratch = fl_scratch(STEP_SCRATCH,
+                               6 * ((n1 > n2 ? n1 : n2) + lanes) * lanes * fl_dtype_size(square->plan->dtype));
+    if (!scratch) __atomic_store_n(square->failed, 1, __ATOMIC_RELAXED);
     return scratch;
 }
 
@@ -61,14 +62,14 @@ static void square_rows(void *context, int64_t begin, int64_t end)
         s->loops->rows(s->plan, s->out, s->between, b, s->inverse, s->scale, scratch);
 }
 
-static void square(const struct work *w, const fl_fft_plan *plan, void *out, const void *in, bool inverse, double scale,
-                   void *scratch)
+static void square(const struct work *work, const fl_fft_plan *plan, void *out, const void *in, bool inverse,
+                   double scale, void *scratch)
 {
-    struct square s = {plan, w->loops, scratch, out, in, inverse, scale, (int *)&w->failed};
+    struct square s = {plan, work->loops, scratch, out, in, inverse, scale, (int *)&work->failed};
     int64_t lanes = plan->lanes, columns = (plan->second.m + lanes - 1) / lanes,
             rows = (plan->first.m + lanes - 1) / lanes;
-    double cost = w->shared ? (double)(plan->n * lanes) * 0.6 : 0;
-    if (w->shared) {
+    double cost = work->shared ? (double)(plan->n * lanes) * 0.6 : 0;
+    if (work->shared) {
         fl_team_for(columns, cost / (double)columns, square_columns, &s);
         fl_team_for(rows, cost / (double)rows, square_rows, &s);
     } else {
@@ -77,40 +78,40 @@ static void square(const struct work *w, const fl_fft_plan *plan, void *out, con
     }
 }
 
-static void lines(const struct work *w, const fl_fft_plan *plan, void *out, int64_t out_distance, const void *in,
+static void lines(const struct work *work, const fl_fft_plan *plan, void *out, int64_t out_distance, const void *in,
                   int64_t in_distance, int count, bool inverse, double scale, void *scratch);
 
 /* Bluestein: j k = (j^2 + k^2 - (k - j)^2) / 2, so a transform is a convolution between two products. */
-static void chirp(const struct work *w, const fl_fft_plan *plan, void *out, const void *in, bool inverse, double scale,
-                  char *scratch)
+static void chirp(const struct work *work, const fl_fft_plan *plan, void *out, const void *in, bool inverse,
+                  double scale, char *scratch)
 {
     int64_t n = plan->n, m = plan->inner->n;
-    char *a = scratch, *b = a + 2 * m * w->item, *rest = b + 2 * m * w->item;
-    w->loops->product(a, in, plan->chirp, n, inverse, false, 1);
-    memset(a + 2 * n * w->item, 0, (size_t)(2 * (m - n) * w->item));
-    lines(w, plan->inner, b, 0, a, 0, 1, false, 1, rest);
-    w->loops->product(b, b, plan->spectrum, m, false, false, 1 / (double)m);
-    lines(w, plan->inner, a, 0, b, 0, 1, true, 1, rest);
-    w->loops->product(out, a, plan->chirp, n, false, inverse, scale);
+    char *a = scratch, *b = a + 2 * m * work->item, *rest = b + 2 * m * work->item;
+    work->loops->product(a, in, plan->chirp, n, inverse, false, 1);
+    memset(a + 2 * n * work->item, 0, (size_t)(2 * (m - n) * work->item));
+    lines(work, plan->inner, b, 0, a, 0, 1, false, 1, rest);
+    work->loops->product(b, b, plan->spectrum, m, false, false, 1 / (double)m);
+    lines(work, plan->inner, a, 0, b, 0, 1, true, 1, rest);
+    work->loops->product(out, a, plan->chirp, n, false, inverse, scale);
 }
 
 /* `count` lines, at most the lanes, `distance` complex numbers apart. */
-static void lines(const struct work *w, const fl_fft_plan *plan, void *out, int64_t out_distance, const void *in,
+static void lines(const struct work *work, const fl_fft_plan *plan, void *out, int64_t out_distance, const void *in,
                   int64_t in_distance, int count, bool inverse, double scale, void *scratch)
 {
     bool beside = plan->way == FL_FFT_LANES
         || (plan->way == FL_FFT_SQUARE && count >= FEW_LANES && plan->n <= MOST_BESIDE);
     if (beside) {
-        w->loops->lanes_of(plan, out, out_distance, in, in_distance, count, inverse, scale, scratch);
+        work->loops->lanes_of(plan, out, out_distance, in, in_distance, count, inverse, scale, scratch);
         return;
     }
     for (int i = 0; i < count; i++) {
-        char *to = (char *)out + i * out_distance * 2 * w->item;
-        const char *from = (const char *)in + i * in_distance * 2 * w->item;
+        char *to = (char *)out + i * out_distance * 2 * work->item;
+        const char *from = (const char *)in + i * in_distance * 2 * work->item;
         switch (plan->way) {
-        case FL_FFT_LINE: w->loops->line(plan, to, from, inverse, scale, scratch); break;
-        case FL_FFT_SQUARE: square(w, plan, to, from, inverse, scale, scratch); break;
-        case FL_FFT_CHIRP: chirp(w, plan, to, from, inverse, scale, scratch); break;
+        case FL_FFT_LINE: work->loops->line(plan, to, from, inverse, scale, scratch); break;
+        case FL_FFT_SQUARE: square(work, plan, to, from, inverse, scale, scratch); break;
+        case FL_FFT_CHIRP: chirp(work, plan, to, from, inverse, scale, scratch); break;
         default: /* the one number, times scale */
             for (int k = 0; k < 2; k++) {
                 if (plan->dtype == FL_FLOAT64) ((double *)to)[k] = ((const double *)from)[k] * scale;
@@ -123,68 +124,69 @@ static void lines(const struct work *w, const fl_fft_plan *plan, void *out, int6
 /* ---- real lines ---- */
 
 /* Real lines of even length n: complex ones of n / 2, and a step between halves. */
-static void real_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
+static void real_lines(const struct work *work, void *out, const void *in, int count, char *scratch)
 {
-    const fl_fft *job = w->job;
-    int64_t half = job->n / 2, number = 2 * w->item;
-    char *z = scratch, *rest = z + w->group * (half + 1) * number;
+    const fl_fft *job = work->job;
+    int64_t half = job->n / 2, number = 2 * work->item;
+    char *z = scratch, *rest = z + work->group * (half + 1) * number;
     if (job->kind == FL_FFT_REAL_TO_HALF) {
-        lines(w, w->plan, z, half, in, half, count, false, 1, rest);
+        lines(work, work->plan, z, half, in, half, count, false, 1, rest);
         for (int i = 0; i < count; i++)
-            w->loops->mirror(w->plan, (char *)out + i * (half + 1) * number, z + i * half * number, false, job->inverse,
-                             job->scale, job->inside);
+            work->loops->mirror(work->plan, (char *)out + i * (half + 1) * number, z + i * half * number, false,
+                                job->inverse, job->scale, job->inside);
         return;
     }
     for (int i = 0; i < count; i++)
-        w->loops->mirror(w->plan, z + i * half * number, (const char *)in + i * (half + 1) * number, true, job->inverse,
-                         job->scale, job->inside);
-    lines(w, w->plan, out, half, z, half, count, true, 1, rest);
+        work->loops->mirror(work->plan, z + i * half * number, (const char *)in + i * (half + 1) * number, true,
+                            job->inverse, job->scale, job->inside);
+    lines(work, work->plan, out, half, z, half, count, true, 1, rest);
 }
 
-static double get(const struct work *w, const void *array, int64_t at)
+static double get(const struct work *work, const void *array, int64_t at)
 {
-    return w->item == sizeof(double) ? ((const double *)array)[at] : (double)((const float *)array)[at];
+    return work->item == sizeof(double) ? ((const double *)array)[at] : (double)((const float *)array)[at];
 }
-static void set(const struct work *w, void *array, int64_t at, double value)
+static void set(const struct work *work, void *array, int64_t at, double value)
 {
-    if (w->item == sizeof(double)) ((double *)array)[at] = value;
+    if (work->item == sizeof(double)) ((double *)array)[at] = value;
     else ((float *)array)[at] = (float)value;
 }
 
 /* Real lines of odd length: complex ones whose other half is known. */
-static void odd_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
+static void odd_lines(const struct work *work, void *out, const void *in, int count, char *scratch)
 {
-    const fl_fft *job = w->job;
-    int64_t n = job->n, half = n / 2 + 1, number = 2 * w->item;
-    char *z = scratch, *rest = z + w->group * n * number;
+    const fl_fft *job = work->job;
+    int64_t n = job->n, half = n / 2 + 1, number = 2 * work->item;
+    char *z = scratch, *rest = z + work->group * n * number;
     bool forth = job->kind == FL_FFT_REAL_TO_HALF;
     for (int i = 0; i < count; i++)
         for (int64_t k = 0; k < n; k++) {
             int64_t at = k < half ? k : n - k;
             double factor = k ? job->inside : 1;
-            set(w, z, (i * n + k) * 2, forth ? get(w, in, i * n + k) : factor * get(w, in, (i * half + at) * 2));
-            double part = forth || !k ? 0 : factor * get(w, in, (i * half + at) * 2 + 1);
-            set(w, z, (i * n + k) * 2 + 1, k < half ? part : -part);
+            set(work, z, (i * n + k) * 2,
+                forth ? get(work, in, i * n + k) : factor * get(work, in, (i * half + at) * 2));
+            double part = forth || !k ? 0 : factor * get(work, in, (i * half + at) * 2 + 1);
+            set(work, z, (i * n + k) * 2 + 1, k < half ? part : -part);
         }
-    lines(w, w->plan, z, n, z, n, count, job->inverse, job->scale, rest);
+    lines(work, work->plan, z, n, z, n, count, job->inverse, job->scale, rest);
     for (int i = 0; i < count; i++)
         for (int64_t k = 0; k < (forth ? half : n); k++) {
-            if (!forth) set(w, out, i * n + k, get(w, z, (i * n + k) * 2));
+            if (!forth) set(work, out, i * n + k, get(work, z, (i * n + k) * 2));
             for (int part = 0; forth && part < 2; part++)
-                set(w, out, (i * half + k) * 2 + part,
-                    (k ? job->inside : 1) * (part && !k ? 0 : get(w, z, (i * n + k) * 2 + part)));
+                set(work, out, (i * half + k) * 2 + part,
+                    (k ? job->inside : 1) * (part && !k ? 0 : get(work, z, (i * n + k) * 2 + part)));
         }
 }
 
 /* ---- lines of any layout ---- */
 
-static void natural_lines(const struct work *w, void *out, const void *in, int count, char *scratch)
+static void natural_lines(const struct work *work, void *out, const void *in, int count, char *scratch)
 {
-    const fl_fft *job = w->job;
+    const fl_fft *job = work->job;
     if (job->kind == FL_FFT_COMPLEX)
-        lines(w, w->plan, out, job->n, in, job->n, count, job->inverse, job->scale, scratch);
-    else if (w->packed) real_lines(w, out, in, count, scratch);
-    else odd_lines(w, out, in, count, scratch);
+        lines(work, work->plan, out, job->n, in, job->n, count, job->inverse, job->scale, scratch);
+    else if (work->packed) real_lines(work, out, in, count, scratch);
+    else odd_lines(work, out, in, count, scratch);
 }
 
 /* Copies `n` numbers of `width` bytes from the first to the last of lines, filling up with zeros to `room`. */
@@ -205,19 +207,19 @@ static void line_out(char *to, int64_t step, const char *from, int64_t n, int64_
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Lines begin .. begin + count - 1 through buffers. */
-static void buffered_lines(const struct work *w, int64_t begin, int count, char *scratch)
+static void buffered_lines(const struct work *work, int64_t begin, int count, char *scratch)
 {
-    const fl_fft *job = w->job;
-    int64_t takes = fl_fft_takes(job), gives = fl_fft_gives(job), wide_in = fl_fft_width_in(job) * w->item,
-            wide_out = fl_fft_width_out(job) * w->item;
-    char *in = scratch, *out = in + ((w->group * takes * wide_in + 63) & ~(int64_t)63);
-    char *rest = out + ((w->group * gives * wide_out + 63) & ~(int64_t)63);
+    const fl_fft *job = work->job;
+    int64_t takes = fl_fft_takes(job), gives = fl_fft_gives(job), wide_in = fl_fft_width_in(job) * work->item,
+            wide_out = fl_fft_width_out(job) * work->item;
+    char *in = scratch, *out = in + ((work->group * takes * wide_in + 63) & ~(int64_t)63);
+    char *rest = out + ((work->group * gives * wide_out + 63) & ~(int64_t)63);
     for (int i = 0; i < count; i++) {
         int64_t outer = (begin + i) / job->inner, lane = (begin + i) % job->inner;
         const char *from = (const char *)job->in + (outer * job->in_size * job->inner + lane) * wide_in;
         line_in(in + i * takes * wide_in, from, job->inner, smaller(takes, job->in_size), takes, wide_in);
     }
-    natural_lines(w, out, in, count, rest);
+    natural_lines(work, out, in, count, rest);
     for (int i = 0; i < count; i++) {
         int64_t outer = (begin + i) / job->inner, lane = (begin + i) % job->inner;
         char *to = (char *)job->out + (outer * job->out_size * job->inner + lane) * wide_out;
@@ -225,10 +227,10 @@ static void buffered_lines(const struct work *w, int64_t begin, int count, char 
     }
 }
 
-static void *own_scratch(struct work *w)
+static void *own_scratch(struct work *work)
 {
-    void *scratch = fl_scratch(OWN_SCRATCH, w->bytes);
-    if (!scratch) __atomic_store_n(&w->failed, 1, __ATOMIC_RELAXED);
+    void *scratch = fl_scratch(OWN_SCRATCH, work->bytes);
+    if (!scratch) __atomic_store_n(&work->failed, 1, __ATOMIC_RELAXED);
     return scratch;
 }
 
@@ -268,20 +270,20 @@ static void run_beside(void *context, int64_t begin, int64_t end)
     }
 }
 
-static void run(struct work *w)
+static void run(struct work *work)
 {
-    const fl_fft *job = w->job;
-    double cost = (double)(job->n * w->group) * 4;
+    const fl_fft *job = work->job;
+    double cost = (double)(job->n * work->group) * 4;
     bool beside = job->kind == FL_FFT_COMPLEX && job->inner > 1 && job->in_size == job->n && job->out_size == job->n
-        && w->plan->whole.passes > 0 && job->n <= MOST_BESIDE;
+        && work->plan->whole.passes > 0 && job->n <= MOST_BESIDE;
     if (beside) {
-        fl_team_for(job->outer * ((job->inner + w->group - 1) / w->group), cost, run_beside, w);
+        fl_team_for(job->outer * ((job->inner + work->group - 1) / work->group), cost, run_beside, work);
         return;
     }
-    int64_t groups = (w->lines + w->group - 1) / w->group;
-    w->shared = job->n >= SHARED_SQUARE && groups < fl_team_size();
-    if (w->shared) run_groups(w, 0, groups);
-    else fl_team_for(groups, cost, run_groups, w);
+    int64_t groups = (work->lines + work->group - 1) / work->group;
+    work->shared = job->n >= SHARED_SQUARE && groups < fl_team_size();
+    if (work->shared) run_groups(work, 0, groups);
+    else fl_team_for(groups, cost, run_groups, work);
 }
 
 fl_status fl_cpu_fft(const fl_fft *job)

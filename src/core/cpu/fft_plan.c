@@ -68,33 +68,33 @@ static int factors_of(int radix[FL_FFT_PASSES], int64_t n)
     return n == 1 ? count : 0;
 }
 
-static fl_status columns_make(fl_fft_columns *c, int64_t m, fl_dtype dtype)
+static fl_status columns_make(fl_fft_columns *columns, int64_t m, fl_dtype dtype)
 {
-    c->passes = factors_of(c->radix, m);
-    c->m = m;
+    columns->passes = factors_of(columns->radix, m);
+    columns->m = m;
     int64_t length = m;
-    for (int i = 0; i < c->passes; i++) {
-        int64_t r = c->radix[i], parts = length / r;
-        c->roots[i] = reals(dtype, parts * (r - 1) * 2);
-        if (!c->roots[i]) return FL_ERR_MEMORY;
+    for (int i = 0; i < columns->passes; i++) {
+        int64_t r = columns->radix[i], parts = length / r;
+        columns->roots[i] = reals(dtype, parts * (r - 1) * 2);
+        if (!columns->roots[i]) return FL_ERR_MEMORY;
         for (int64_t p = 0; p < parts; p++)
             for (int64_t k = 1; k < r; k++) {
                 int64_t at = (p * (r - 1) + k - 1) * 2;
-                put_root(c->roots[i], dtype, at, at + 1, p * k, length);
+                put_root(columns->roots[i], dtype, at, at + 1, p * k, length);
             }
         length = parts;
         if (r <= 8) continue;
-        if (!(c->circle[i] = reals(dtype, r * 2))) return FL_ERR_MEMORY;
-        for (int64_t k = 0; k < r; k++) put_root(c->circle[i], dtype, 2 * k, 2 * k + 1, k, r);
+        if (!(columns->circle[i] = reals(dtype, r * 2))) return FL_ERR_MEMORY;
+        for (int64_t k = 0; k < r; k++) put_root(columns->circle[i], dtype, 2 * k, 2 * k + 1, k, r);
     }
     return FL_OK;
 }
 
-static void columns_free(fl_fft_columns *c)
+static void columns_free(fl_fft_columns *columns)
 {
-    for (int i = 0; i < c->passes; i++) {
-        free(c->roots[i]);
-        free(c->circle[i]);
+    for (int i = 0; i < columns->passes; i++) {
+        free(columns->roots[i]);
+        free(columns->circle[i]);
     }
 }
 

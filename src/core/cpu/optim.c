@@ -198,19 +198,19 @@ fl_status fl_cpu_step(fl_kernel *kernel, fl_step_rule rule, const fl_step *numbe
 
 /* ---- sums of squares ---- */
 
-static fl_status open_sums(struct pack *p, fl_kernel *kernel, int members, int groups, int each)
+static fl_status open_sums(struct pack *pack, fl_kernel *kernel, int members, int groups, int each)
 {
-    FL_TRY(open_pack(p, kernel, members, groups));
-    p->partial = malloc(sizeof *p->partial * (size_t)(p->stretches * each + 1));
-    if (p->partial) return FL_OK;
-    close_pack(p);
-    return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", kernel->name, (long long)p->stretches);
+    FL_TRY(open_pack(pack, kernel, members, groups));
+    pack->partial = malloc(sizeof *pack->partial * (size_t)(pack->stretches * each + 1));
+    if (pack->partial) return FL_OK;
+    close_pack(pack);
+    return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld sums", kernel->name, (long long)pack->stretches);
 }
 
-static void close_sums(struct pack *p)
+static void close_sums(struct pack *pack)
 {
-    free(p->partial);
-    close_pack(p);
+    free(pack->partial);
+    close_pack(pack);
 }
 
 static void store_sum(const fl_view *out, int64_t at, double value)

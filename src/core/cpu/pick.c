@@ -21,18 +21,18 @@ struct pick {
 };
 
 /* Slices from `begin` to `end`; `slice` is a constant where it is called, but for long ones. */
-static inline __attribute__((always_inline)) void pick_each(const struct pick *p, int64_t begin, int64_t end,
+static inline __attribute__((always_inline)) void pick_each(const struct pick *pick, int64_t begin, int64_t end,
                                                             size_t slice)
 {
-    int64_t outer = begin / p->count, j = begin % p->count;
-    char *to = p->out + begin * (int64_t)slice;
+    int64_t outer = begin / pick->count, j = begin % pick->count;
+    char *to = pick->out + begin * (int64_t)slice;
     for (int64_t i = begin; i < end; outer++, j = 0) {
-        const char *x = p->x + outer * p->n * (int64_t)slice;
-        int64_t stop = p->count - j < end - i ? p->count : j + end - i;
+        const char *x = pick->x + outer * pick->n * (int64_t)slice;
+        int64_t stop = pick->count - j < end - i ? pick->count : j + end - i;
         i += stop - j;
         for (; j < stop; j++, to += slice) {
-            int64_t at = p->index[j] - p->first;
-            if (FL_LIKELY((uint64_t)at < (uint64_t)p->n)) memcpy(to, x + at * (int64_t)slice, slice);
+            int64_t at = pick->index[j] - pick->first;
+            if (FL_LIKELY((uint64_t)at < (uint64_t)pick->n)) memcpy(to, x + at * (int64_t)slice, slice);
             else memset(to, 0, slice);
         }
     }
@@ -200,19 +200,19 @@ struct gather_job {
 };
 
 /* Rows of the index; `item` is a constant where it is called. */
-static inline __attribute__((always_inline)) void gather_each(const struct gather_job *g, int64_t begin, int64_t end,
+static inline __attribute__((always_inline)) void gather_each(const struct gather_job *job, int64_t begin, int64_t end,
                                                               size_t item)
 {
-    const struct walk *w = &g->w;
+    const struct walk *w = &job->w;
     const bool axes = w->target->ndim > 0;
     const int64_t first = axes ? w->target->start[w->axis] : 0, held = axes ? w->target->size[w->axis] : 1;
     const int64_t place = axes ? w->strides[w->axis] * (int64_t)item : 0;
     int64_t step, row = walk_row(w, &step);
     step *= (int64_t)item;
     for (int64_t r = begin; r < end; r++) {
-        const char *x = g->x + walk_base(w, r * row) * (int64_t)item;
+        const char *x = job->x + walk_base(w, r * row) * (int64_t)item;
         const int64_t *positions = w->values + r * row;
-        char *to = g->out + r * row * (int64_t)item;
+        char *to = job->out + r * row * (int64_t)item;
         for (int64_t i = 0; i < row; i++, x += step, to += item) {
             int64_t at = positions[i] - first;
             if (FL_LIKELY((uint64_t)at < (uint64_t)held)) memcpy(to, x + at * place, item);

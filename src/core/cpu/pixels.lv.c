@@ -59,20 +59,20 @@ static inline __attribute__((always_inline)) void line_of(unsigned char *out, in
     }
 }
 
-static void line_any(unsigned char *out, int64_t plane, const float *in, const fl_pixel_taps *t, int channels)
+static void line_any(unsigned char *out, int64_t plane, const float *in, const fl_pixel_taps *taps, int channels)
 {
-    line_of(out, plane, in, t, channels, t->taps);
+    line_of(out, plane, in, taps, channels, taps->taps);
 }
 
 /* Of three channels with the usual numbers of taps: the loops are unrolled. */
-static void line(unsigned char *out, int64_t plane, const float *in, const fl_pixel_taps *t, int channels)
+static void line(unsigned char *out, int64_t plane, const float *in, const fl_pixel_taps *taps, int channels)
 {
-    if (channels == 3 && t->taps == 2) line_of(out, plane, in, t, 3, 2);
-    else if (channels == 3 && t->taps == 3) line_of(out, plane, in, t, 3, 3);
-    else if (channels == 3 && t->taps == 4) line_of(out, plane, in, t, 3, 4);
-    else if (channels == 3 && t->taps == 5) line_of(out, plane, in, t, 3, 5);
-    else if (channels == 3) line_of(out, plane, in, t, 3, t->taps);
-    else line_any(out, plane, in, t, channels);
+    if (channels == 3 && taps->taps == 2) line_of(out, plane, in, taps, 3, 2);
+    else if (channels == 3 && taps->taps == 3) line_of(out, plane, in, taps, 3, 3);
+    else if (channels == 3 && taps->taps == 4) line_of(out, plane, in, taps, 3, 4);
+    else if (channels == 3 && taps->taps == 5) line_of(out, plane, in, taps, 3, 5);
+    else if (channels == 3) line_of(out, plane, in, taps, 3, taps->taps);
+    else line_any(out, plane, in, taps, channels);
 }
 
 /* ---- layouts ---- */

@@ -20,12 +20,15 @@ struct job {
     bool failed;
 };
 
-static const char *row_at(const fl_quantized *m, int64_t row)
+static const char *row_at(const fl_quantized *quantized, int64_t row)
 {
-    return (const char *)m->matrix + row * (m->is_int4 ? m->columns / 2 : m->columns);
+    return (const char *)quantized->matrix + row * (quantized->is_int4 ? quantized->columns / 2 : quantized->columns);
 }
 
-static const float *scales_at(const fl_quantized *m, int64_t row) { return m->scales + row * (m->columns / m->group); }
+static const float *scales_at(const fl_quantized *quantized, int64_t row)
+{
+    return quantized->scales + row * (quantized->columns / quantized->group);
+}
 
 /* Each row of x times each row of the matrix. A sum over a group of 8 bits is multiplied by its scale; where groups are
 ** short, or of 4 bits, the row becomes floats first. */

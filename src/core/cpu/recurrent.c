@@ -80,33 +80,35 @@ static void run_steps(struct job *job, double step_ns)
     }
 }
 
-static void clear_states(const fl_recurrent *r, size_t item)
+static void clear_states(const fl_recurrent *recurrent, size_t item)
 {
-    size_t bytes = item * (size_t)(r->batch * r->width);
-    memset(r->dh0, 0, bytes);
-    if (r->kind == FL_LSTM) memset(r->more, 0, bytes);
+    size_t bytes = item * (size_t)(recurrent->batch * recurrent->width);
+    memset(recurrent->dh0, 0, bytes);
+    if (recurrent->kind == FL_LSTM) memset(recurrent->more, 0, bytes);
 }
 
-fl_status fl_cpu_recurrent(fl_dtype dtype, fl_recurrent *r, bool backward, const char *name)
+fl_status fl_cpu_recurrent(fl_dtype dtype, fl_recurrent *recurrent, bool backward, const char *name)
 {
     const fl_recurrent_kernels *kernels = dtype == FL_FLOAT64 ? FL_BY_LEVEL(fl_recurrent_kernels_f64)
                                                               : FL_BY_LEVEL(fl_recurrent_kernels_f32);
-    size_t bytes = (size_t)fl_recurrent_packed_size(r) * fl_dtype_size(dtype);
+    size_t bytes = (size_t)fl_recurrent_packed_size(recurrent) * fl_dtype_size(dtype);
     void *packed = fl_scratch(FL_KERNEL_SCRATCH, bytes ? bytes : 1);
     if (!packed) return fl_fail(FL_ERR_MEMORY, "%s: out of memory: %zu bytes of scratch space", name, bytes);
-    kernels->pack(packed, r, backward);
-    r->packed = packed;
-    if (backward) clear_states(r, fl_dtype_size(dtype));
-    struct job job = {.r = r, .kernels = kernels, .backward = backward, .rows = BLOCK};
+    kernels->pack(packed, recurrent, backward);
+    recurrent->packed = packed;
+    if (backward) clear_states(recurrent, fl_dtype_size(dtype));
+    struct job job = {.r = recurrent, .kernels = kernels, .backward = backward, .rows = BLOCK};
     const int64_t threads = fl_team_size();
-    double row = (double)(fl_recurrent_gates(r->kind) * r->width) * (double)(r->width + 20) * NS_PER_MULTIPLICATION;
-    if (r->batch < MANY_ROWS * threads && row * (double)r->batch >= SHARED_STEP_NS) {
-        run_steps(&job, row * (double)r->batch);
+    double row = (double)(fl_recurrent_gates(recurrent->kind) * recurrent->width) * (double)(recurrent->width + 20)
+        * NS_PER_MULTIPLICATION;
+    if (recurrent->batch < MANY_ROWS * threads && row * (double)recurrent->batch >= SHARED_STEP_NS) {
+        run_steps(&job, row * (double)recurrent->batch);
         return FL_OK;
     }
-    int64_t parts = r->batch / FEW_ROWS < threads ? r->batch / FEW_ROWS : threads;
-    parts = parts < 1 ? 1 : parts * parts_of(r->batch, parts * MOST_ROWS);
-    job.rows = parts_of(r->batch, parts);
-    fl_team_for(parts_of(r->batch, job.rows), (double)job.rows * row * (double)r->steps, run_rows, &job);
+    int64_t parts = recurrent->batch / FEW_ROWS < threads ? recurrent->batch / FEW_ROWS : threads;
+    parts = parts < 1 ? 1 : parts * parts_of(recurrent->batch, parts * MOST_ROWS);
+    job.rows = parts_of(recurrent->batch, parts);
+    fl_team_for(parts_of(recurrent->batch, job.rows), (double)job.rows * row * (double)recurrent->steps, run_rows,
+                &job);
     return FL_OK;
 }

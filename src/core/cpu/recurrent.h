@@ -41,19 +41,19 @@ FL_DECLARE_LEVELS(const fl_recurrent_kernels, fl_recurrent_kernels_f64);
 
 enum { FL_RECURRENT_UNITS = 32 }; /* hidden units of a panel */
 
-static inline int64_t fl_recurrent_panels(const fl_recurrent *r)
+static inline int64_t fl_recurrent_panels(const fl_recurrent *recurrent)
 {
-    return (r->width + FL_RECURRENT_UNITS - 1) / FL_RECURRENT_UNITS;
+    return (recurrent->width + FL_RECURRENT_UNITS - 1) / FL_RECURRENT_UNITS;
 }
 
 /* Elements of the packed weight. */
-static inline int64_t fl_recurrent_packed_size(const fl_recurrent *r)
+static inline int64_t fl_recurrent_packed_size(const fl_recurrent *recurrent)
 {
-    return fl_recurrent_panels(r) * FL_RECURRENT_UNITS * fl_recurrent_gates(r->kind) * r->width;
+    return fl_recurrent_panels(recurrent) * FL_RECURRENT_UNITS * fl_recurrent_gates(recurrent->kind) * recurrent->width;
 }
 
 /* With the team; sets r->packed. dtype float32 or float64. name: for messages.
 ** FL_ERR_MEMORY. */
-fl_status fl_cpu_recurrent(fl_dtype dtype, fl_recurrent *r, bool backward, const char *name);
+fl_status fl_cpu_recurrent(fl_dtype dtype, fl_recurrent *recurrent, bool backward, const char *name);
 
 #endif

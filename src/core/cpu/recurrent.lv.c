@@ -12,20 +12,20 @@
 enum { UNITS = FL_RECURRENT_UNITS, ROWS = 48, MAX_GATES = 4 }; /* ROWS: of a product that stays in the L1 */
 
 /* The step at which a row is `count` steps after its first one. */
-static inline int64_t step_at(const fl_recurrent *r, int64_t count)
+static inline int64_t step_at(const fl_recurrent *recurrent, int64_t count)
 {
-    return r->reverse ? r->steps - 1 - count : count;
+    return recurrent->reverse ? recurrent->steps - 1 - count : count;
 }
 
-static inline int units_of(const fl_recurrent *r, int64_t unit)
+static inline int units_of(const fl_recurrent *recurrent, int64_t unit)
 {
-    return (int)(r->width - unit < UNITS ? r->width - unit : UNITS);
+    return (int)(recurrent->width - unit < UNITS ? recurrent->width - unit : UNITS);
 }
 
 /* Behind its length a row keeps its state. */
-static inline bool rests(const fl_recurrent *r, int64_t row, int64_t step)
+static inline bool rests(const fl_recurrent *recurrent, int64_t row, int64_t step)
 {
-    return r->lengths && step >= r->lengths[row];
+    return recurrent->lengths && step >= recurrent->lengths[row];
 }
 
 #define T float

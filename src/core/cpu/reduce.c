@@ -39,13 +39,13 @@ struct layout {
 /* ---- the layout ---- */
 
 /* At least one axis, so that loops need not ask. Returns the number of positions. */
-static int64_t close_axes(fl_layout *l, int64_t element)
+static int64_t close_axes(fl_layout *layout, int64_t element)
 {
-    if (l->count == 0) l->axes[l->count++] = (fl_axis){.size = 1, .stride = {element}};
-    return fl_layout_numel(l);
+    if (layout->count == 0) layout->axes[layout->count++] = (fl_axis){.size = 1, .stride = {element}};
+    return fl_layout_numel(layout);
 }
 
-static const fl_axis *innermost(const fl_layout *l) { return &l->axes[l->count - 1]; }
+static const fl_axis *innermost(const fl_layout *layout) { return &layout->axes[layout->count - 1]; }
 
 static int64_t reach(const fl_axis *axis) { return axis->stride[0] ? fl_layout_magnitude(axis->stride[0]) : INT64_MAX; }
 
@@ -99,13 +99,13 @@ static void layout_init(struct layout *layout, const fl_view *in, uint32_t mask)
 }
 
 /* Address of position `index` of a list, relative to base. */
-static const char *position(const fl_layout *l, const char *base, int64_t index)
+static const char *position(const fl_layout *layout, const char *base, int64_t index)
 {
-    for (int i = l->count - 1; i > 0; i--) {
-        base += index % l->axes[i].size * l->axes[i].stride[0];
-        index /= l->axes[i].size;
+    for (int i = layout->count - 1; i > 0; i--) {
+        base += index % layout->axes[i].size * layout->axes[i].stride[0];
+        index /= layout->axes[i].size;
     }
-    return base + index * l->axes[0].stride[0];
+    return base + index * layout->axes[0].stride[0];
 }
 
 /* True if elements `stride` bytes apart can be read in place. */

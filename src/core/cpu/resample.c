@@ -15,54 +15,55 @@ struct job {
     char *x, *y;
 };
 
-static void fill_table(fl_resample_table *t, const fl_resample *r, fl_dtype dtype)
+static void fill_table(fl_resample_table *table, const fl_resample *resample, fl_dtype dtype)
 {
-    for (int64_t o = 0; o < t->size; o++) {
-        fl_resample_taps taps = fl_resample_taps_of(r, o);
-        ((int32_t *)t->count)[o] = taps.count;
-        for (int k = 0; k < t->most; k++) {
+    for (int64_t o = 0; o < table->size; o++) {
+        fl_resample_taps taps = fl_resample_taps_of(resample, o);
+        ((int32_t *)table->count)[o] = taps.count;
+        for (int k = 0; k < table->most; k++) {
             bool used = k < taps.count;
-            double weight = used ? fl_resample_weight(r, &taps, k) : 0;
-            int64_t at = k * t->size + o;
-            ((int32_t *)t->position)[at] = (int32_t)fl_resample_position(r, &taps, used ? k : 0);
-            if (dtype == FL_FLOAT64) ((double *)t->weight)[at] = weight;
-            else ((float *)t->weight)[at] = (float)weight;
+            double weight = used ? fl_resample_weight(resample, &taps, k) : 0;
+            int64_t at = k * table->size + o;
+            ((int32_t *)table->position)[at] = (int32_t)fl_resample_position(resample, &taps, used ? k : 0);
+            if (dtype == FL_FLOAT64) ((double *)table->weight)[at] = weight;
+            else ((float *)table->weight)[at] = (float)weight;
         }
     }
 }
 
-static bool is_copy(const fl_resample_table *t, int64_t o, fl_dtype dtype)
+static bool is_copy(const fl_resample_table *table, int64_t o, fl_dtype dtype)
 {
-    return dtype == FL_FLOAT64 ? ((const double *)t->weight)[o] == 1 : ((const float *)t->weight)[o] == 1;
+    return dtype == FL_FLOAT64 ? ((const double *)table->weight)[o] == 1 : ((const float *)table->weight)[o] == 1;
 }
 
 /* Paddings copy all but their edges. */
-static void find_run(fl_resample_table *t, fl_dtype dtype)
+static void find_run(fl_resample_table *table, fl_dtype dtype)
 {
     int64_t from = 0;
-    for (int64_t o = 0; o < t->size && t->most == 1; o++) {
-        bool copy = is_copy(t, o, dtype);
-        if (!copy || (o > from && t->position[o] != t->position[o - 1] + 1)) from = copy ? o : o + 1;
-        if (o + 1 - from > t->run_to - t->run_from) t->run_from = from, t->run_to = o + 1;
+    for (int64_t o = 0; o < table->size && table->most == 1; o++) {
+        bool copy = is_copy(table, o, dtype);
+        if (!copy || (o > from && table->position[o] != table->position[o - 1] + 1)) from = copy ? o : o + 1;
+        if (o + 1 - from > table->run_to - table->run_from) table->run_from = from, table->run_to = o + 1;
     }
 }
 
-static fl_status table_open(fl_resample_table *t, const fl_resample *r, fl_dtype dtype)
+static fl_status table_open(fl_resample_table *table, const fl_resample *resample, fl_dtype dtype)
 {
-    *t = (fl_resample_table){.n = r->n, .size = r->size};
-    for (int64_t o = 0; o < r->size; o++) {
-        int count = fl_resample_taps_of(r, o).count;
-        if (count > t->most) t->most = count;
+    *table = (fl_resample_table){.n = resample->n, .size = resample->size};
+    for (int64_t o = 0; o < resample->size; o++) {
+        int count = fl_resample_taps_of(resample, o).count;
+        if (count > table->most) table->most = count;
     }
-    size_t all = (size_t)(t->most * r->size), weights = (all * fl_dtype_size(dtype) + 63) / 64 * 64;
-    char *room = fl_scratch(FL_KERNEL_SCRATCH, weights + (all + (size_t)r->size) * sizeof(int32_t) + 64);
+    size_t all = (size_t)(table->most * resample->size), weights = (all * fl_dtype_size(dtype) + 63) / 64 * 64;
+    char *room = fl_scratch(FL_KERNEL_SCRATCH, weights + (all + (size_t)resample->size) * sizeof(int32_t) + 64);
     if (!room)
-        return fl_fail(FL_ERR_MEMORY, "resample: out of memory for the taps of %lld elements", (long long)r->size);
-    t->weight = room;
-    t->position = (int32_t *)(room + weights);
-    t->count = t->position + all;
-    fill_table(t, r, dtype);
-    find_run(t, dtype);
+        return fl_fail(FL_ERR_MEMORY, "resample: out of memory for the taps of %lld elements",
+                       (long long)resample->size);
+    table->weight = room;
+    table->position = (int32_t *)(room + weights);
+    table->count = table->position + all;
+    fill_table(table, resample, dtype);
+    find_run(table, dtype);
     return FL_OK;
 }
 

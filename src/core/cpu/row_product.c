@@ -4,10 +4,10 @@
 #include "row_product.h"
 
 /* The kernels sum along columns of B where b_col is not 1, which those of a single column need not be. */
-static bool readable(fl_gemm *g)
+static bool readable(fl_gemm *gemm)
 {
-    if (g->n == 1) g->b_col = g->b_row == 1 ? g->k : 1;
-    return g->m == 1 && (g->b_col == 1 || g->b_row == 1);
+    if (gemm->n == 1) gemm->b_col = gemm->b_row == 1 ? gemm->k : 1;
+    return gemm->m == 1 && (gemm->b_col == 1 || gemm->b_row == 1);
 }
 
 bool fl_row_product_suits(fl_gemm *row, const fl_gemm *gemm)

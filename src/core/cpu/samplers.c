@@ -18,14 +18,14 @@ struct sample {
 
 enum { BATCH = 256 }; /* elements whose first words are made together */
 
-static double sample_of(struct sample *s, int64_t at, uint64_t element, const uint32_t *words)
+static double sample_of(struct sample *sample, int64_t at, uint64_t element, const uint32_t *words)
 {
-    double a = s->parameter[0] ? s->parameter[0][at] : s->fixed[0];
-    double b = s->parameter[1] ? s->parameter[1][at] : s->fixed[1];
-    fl_sampler_stream stream = fl_sampler_begin(s->key.seed, s->key.counter, element);
+    double a = sample->parameter[0] ? sample->parameter[0][at] : sample->fixed[0];
+    double b = sample->parameter[1] ? sample->parameter[1][at] : sample->fixed[1];
+    fl_sampler_stream stream = fl_sampler_begin(sample->key.seed, sample->key.counter, element);
     fl_sampler_take(&stream, words);
-    double x = fl_sampler_draw(s->kind, &stream, a, b);
-    if (x != x) __atomic_store_n(&s->wrong, at + 1, __ATOMIC_RELAXED);
+    double x = fl_sampler_draw(sample->kind, &stream, a, b);
+    if (x != x) __atomic_store_n(&sample->wrong, at + 1, __ATOMIC_RELAXED);
     return x;
 }
 
@@ -160,34 +160,34 @@ static int by_time(const void *a, const void *b)
 }
 
 /* Without replacement: the categories in the order of exponential times with the weights as rates. */
-static int race(const struct choice *c, int64_t row, struct key *keys)
+static int race(const struct choice *choice, int64_t row, struct key *keys)
 {
-    const double *weights = c->weights + row * c->n;
+    const double *weights = choice->weights + row * choice->n;
     int64_t positive = 0;
-    for (int64_t i = 0; i < c->n; i++) {
+    for (int64_t i = 0; i < choice->n; i++) {
         if (weights[i] == 0) continue;
-        uint64_t element = (uint64_t)((c->first_row + row) * c->n + i);
-        fl_sampler_stream s = fl_sampler_begin(c->key.seed, c->key.counter, element);
+        uint64_t element = (uint64_t)((choice->first_row + row) * choice->n + i);
+        fl_sampler_stream s = fl_sampler_begin(choice->key.seed, choice->key.counter, element);
         keys[positive++] = (struct key){-log(fl_sampler_uniform(&s)) / weights[i], i};
     }
-    if (positive < c->count) return 2;
+    if (positive < choice->count) return 2;
     qsort(keys, (size_t)positive, sizeof *keys, by_time);
-    for (int64_t j = 0; j < c->count; j++) c->out[row * c->count + j] = keys[j].at;
+    for (int64_t j = 0; j < choice->count; j++) choice->out[row * choice->count + j] = keys[j].at;
     return 0;
 }
 
-static int choose(const struct choice *c, int64_t row, void *room)
+static int choose(const struct choice *choice, int64_t row, void *room)
 {
-    double *sums = room, total = sums_of(sums, c->weights + row * c->n, c->n);
+    double *sums = room, total = sums_of(sums, choice->weights + row * choice->n, choice->n);
     if (total < 0 || total == INFINITY) return 1;
     if (total == 0) return 2;
-    if (!c->replacement) return race(c, row, room);
-    int64_t last = position_of(sums, c->n, sums[c->n - 1] * (1 - 0x1p-53)); /* the last of positive weight */
-    for (int64_t j = 0; j < c->count; j++) {
-        uint64_t element = (uint64_t)((c->first_row + row) * c->count + j);
-        fl_sampler_stream s = fl_sampler_begin(c->key.seed, c->key.counter, element);
-        int64_t at = position_of(sums, c->n, fl_sampler_uniform(&s) * total);
-        c->out[row * c->count + j] = at > last ? last : at;
+    if (!choice->replacement) return race(choice, row, room);
+    int64_t last = position_of(sums, choice->n, sums[choice->n - 1] * (1 - 0x1p-53)); /* the last of positive weight */
+    for (int64_t j = 0; j < choice->count; j++) {
+        uint64_t element = (uint64_t)((choice->first_row + row) * choice->count + j);
+        fl_sampler_stream s = fl_sampler_begin(choice->key.seed, choice->key.counter, element);
+        int64_t at = position_of(sums, choice->n, fl_sampler_uniform(&s) * total);
+        choice->out[row * choice->count + j] = at > last ? last : at;
     }
     return 0;
 }
@@ -203,15 +203,15 @@ static void choose_rows(void *context, int64_t begin, int64_t end)
     free(room);
 }
 
-static fl_status choice_status(const struct choice *c)
+static fl_status choice_status(const struct choice *choice)
 {
-    switch (c->wrong) {
+    switch (choice->wrong) {
     case 0: return FL_OK;
-    case 1: return fl_fail(FL_ERR_VALUE, "%s: weights must be finite and not negative", c->name);
+    case 1: return fl_fail(FL_ERR_VALUE, "%s: weights must be finite and not negative", choice->name);
     case 2:
-        return fl_fail(FL_ERR_VALUE, "%s: too few weights of a row are positive for %lld choices%s", c->name,
-                       (long long)c->count, c->replacement ? "" : " without replacement");
-    default: return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld weights", c->name, (long long)c->n);
+        return fl_fail(FL_ERR_VALUE, "%s: too few weights of a row are positive for %lld choices%s", choice->name,
+                       (long long)choice->count, choice->replacement ? "" : " without replacement");
+    default: return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %lld weights", choice->name, (long long)choice->n);
     }
 }
 

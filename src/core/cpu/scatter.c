@@ -69,9 +69,9 @@ static void fold_lines(const struct write_job *job, const int64_t *offset, const
 
 /* A line along the axis whose positions, places and elements of src lie side by side. */
 static inline __attribute__((always_inline)) void write_line(char *out, const char *src, const char *positions,
-                                                             const struct write_job *j, int64_t n, size_t item)
+                                                             const struct write_job *job, int64_t n, size_t item)
 {
-    const int64_t first = j->first, held = j->held, *at = (const int64_t *)positions;
+    const int64_t first = job->first, held = job->held, *at = (const int64_t *)positions;
     for (int64_t c = 0; c < n; c++) {
         int64_t place = at[c] - first;
         if (FL_LIKELY((uint64_t)place < (uint64_t)held))
@@ -80,20 +80,20 @@ static inline __attribute__((always_inline)) void write_line(char *out, const ch
 }
 
 /* Goes through a unit, `inner` for each step of `outer`. `item` is a constant where it is called. */
-static inline __attribute__((always_inline)) void write_lines(const struct write_job *j, const int64_t *offset,
+static inline __attribute__((always_inline)) void write_lines(const struct write_job *job, const int64_t *offset,
                                                               const fl_axis *outer, const fl_axis *inner, size_t item)
 {
-    const int64_t first = j->first, held = j->held, place = j->place, n = inner->size;
+    const int64_t first = job->first, held = job->held, place = job->place, n = inner->size;
     const int64_t out_step = inner->stride[0], src_step = inner->stride[1], position_step = inner->stride[2];
     const bool row = position_step == 0 && out_step == (int64_t)item, whole = src_step == (int64_t)item;
     const bool dense = out_step == 0 && place == (int64_t)item && whole && position_step == (int64_t)sizeof(int64_t);
     const fl_copy_kernels *copy = FL_BY_LEVEL(fl_copy_kernels);
     for (int64_t i = 0; i < outer->size; i++) {
-        char *out = j->out + offset[0] + i * outer->stride[0];
-        const char *src = j->src + offset[1] + i * outer->stride[1],
-                   *positions = j->positions + offset[2] + i * outer->stride[2];
+        char *out = job->out + offset[0] + i * outer->stride[0];
+        const char *src = job->src + offset[1] + i * outer->stride[1],
+                   *positions = job->positions + offset[2] + i * outer->stride[2];
         if (dense) {
-            write_line(out, src, positions, j, n, item);
+            write_line(out, src, positions, job, n, item);
             continue;
         }
         if (row) { /* of src, or all of it one value */

@@ -13,40 +13,40 @@ enum {
 };
 
 /* The elements at the ranks of sorted rows. */
-static void pick(const fl_select_rows *s, int64_t row, const fl_sort_rows *sorted)
+static void pick(const fl_select_rows *rows, int64_t row, const fl_sort_rows *sorted)
 {
-    size_t size = fl_dtype_size(s->dtype);
+    size_t size = fl_dtype_size(rows->dtype);
     for (int64_t r = 0; r < sorted->rows; r++)
-        for (int64_t i = 0; i < s->k; i++) {
-            int64_t from = r * s->n + s->ranks[(row + r) * s->rank_step + i], to = (row + r) * s->k + i;
-            memcpy(s->values + (size_t)to * size, sorted->values + (size_t)from * size, size);
-            s->positions[to] = sorted->positions[from];
+        for (int64_t i = 0; i < rows->k; i++) {
+            int64_t from = r * rows->n + rows->ranks[(row + r) * rows->rank_step + i], to = (row + r) * rows->k + i;
+            memcpy(rows->values + (size_t)to * size, sorted->values + (size_t)from * size, size);
+            rows->positions[to] = sorted->positions[from];
         }
 }
 
-static fl_status select_sorted(const char *who, const fl_select_rows *s)
+static fl_status select_sorted(const char *who, const fl_select_rows *rows)
 {
-    size_t size = fl_dtype_size(s->dtype);
-    int64_t together = s->n < SORTED_TOGETHER ? SORTED_TOGETHER / s->n : 1;
-    if (together > s->rows) together = s->rows;
-    char *memory = fl_scratch(SORTED_SCRATCH, (size_t)(together * s->n) * (size + sizeof(int64_t)));
-    if (!memory) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for rows of %lld elements", who, (long long)s->n);
+    size_t size = fl_dtype_size(rows->dtype);
+    int64_t together = rows->n < SORTED_TOGETHER ? SORTED_TOGETHER / rows->n : 1;
+    if (together > rows->rows) together = rows->rows;
+    char *memory = fl_scratch(SORTED_SCRATCH, (size_t)(together * rows->n) * (size + sizeof(int64_t)));
+    if (!memory) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for rows of %lld elements", who, (long long)rows->n);
     fl_sort_rows sorted = {.positions = (int64_t *)memory,
-                           .values = memory + sizeof(int64_t) * (size_t)(together * s->n),
-                           .dtype = s->dtype,
-                           .n = s->n,
-                           .k = s->n};
-    for (int64_t row = 0; row < s->rows; row += together) {
-        sorted.rows = s->rows - row < together ? s->rows - row : together;
-        sorted.x = s->x + (size_t)(row * s->n) * size;
+                           .values = memory + sizeof(int64_t) * (size_t)(together * rows->n),
+                           .dtype = rows->dtype,
+                           .n = rows->n,
+                           .k = rows->n};
+    for (int64_t row = 0; row < rows->rows; row += together) {
+        sorted.rows = rows->rows - row < together ? rows->rows - row : together;
+        sorted.x = rows->x + (size_t)(row * rows->n) * size;
         FL_TRY(fl_cpu_sort_rows(who, &sorted));
-        pick(s, row, &sorted);
+        pick(rows, row, &sorted);
     }
     return FL_OK;
 }
 
-fl_status fl_cpu_select_rows(const char *who, const fl_select_rows *s)
+fl_status fl_cpu_select_rows(const char *who, const fl_select_rows *rows)
 {
-    if (s->rows == 0 || s->k == 0) return FL_OK;
-    return s->k > FL_SELECT_RANKS ? select_sorted(who, s) : (*FL_BY_LEVEL(fl_select_rows_of))(who, s);
+    if (rows->rows == 0 || rows->k == 0) return FL_OK;
+    return rows->k > FL_SELECT_RANKS ? select_sorted(who, rows) : (*FL_BY_LEVEL(fl_select_rows_of))(who, rows);
 }

@@ -112,15 +112,16 @@ struct row_job {
 #define NAME(function) function##_64
 #include "select.inc"
 
-static fl_status select_rows(const char *who, const fl_select_rows *s)
+static fl_status select_rows(const char *who, const fl_select_rows *rows)
 {
     static const fl_team_body by_size[] = {
         [1] = select_each_8, [2] = select_each_16, [4] = select_each_32, [8] = select_each_64};
-    struct row_job job = {s, false};
-    fl_team_body body = by_size[fl_dtype_size(s->dtype)];
-    if (s->n >= 2 * CHUNK && s->rows < MANY_ROWS) body(&job, 0, s->rows);
-    else fl_team_for(s->rows, (double)(s->n * s->k), body, &job);
-    if (job.failed) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for rows of %lld elements", who, (long long)s->n);
+    struct row_job job = {rows, false};
+    fl_team_body body = by_size[fl_dtype_size(rows->dtype)];
+    if (rows->n >= 2 * CHUNK && rows->rows < MANY_ROWS) body(&job, 0, rows->rows);
+    else fl_team_for(rows->rows, (double)(rows->n * rows->k), body, &job);
+    if (job.failed)
+        return fl_fail(FL_ERR_MEMORY, "%s: out of memory for rows of %lld elements", who, (long long)rows->n);
     return FL_OK;
 }
 

@@ -74,12 +74,12 @@ bool fl_augment_size(const fl_augment *augment, int *height, int *width)
     return known;
 }
 
-void fl_augmenter_free(fl_augmenter *a)
+void fl_augmenter_free(fl_augmenter *augmenter)
 {
-    fl_pixels_free(&a->pixels);
-    fl_planes_free(&a->now);
-    fl_planes_free(&a->spare);
-    fl_resampler_free(&a->resampler);
+    fl_pixels_free(&augmenter->pixels);
+    fl_planes_free(&augmenter->now);
+    fl_planes_free(&augmenter->spare);
+    fl_resampler_free(&augmenter->resampler);
 }
 
 /* ---- random words ---- */
@@ -151,47 +151,47 @@ static const double *fill_of(const fl_augment_step *step)
 
 /* ---- steps ---- */
 
-static fl_status run_step(fl_augmenter *a, const fl_augment_step *step, fl_step_words *words)
+static fl_status run_step(fl_augmenter *augmenter, const fl_augment_step *step, fl_step_words *words)
 {
     const double *v = step->values;
-    int height = a->now.height, width = a->now.width;
+    int height = augmenter->now.height, width = augmenter->now.width;
     fl_image_box box;
     fl_scaling scaling;
     switch (step->kind) {
     case FL_STEP_RESIZE:
         scaling = scaling_of_resize(v, height, width);
-        return scaling.width == width && scaling.height == height ? FL_OK : fl_step_scale(a, &scaling);
+        return scaling.width == width && scaling.height == height ? FL_OK : fl_step_scale(augmenter, &scaling);
     case FL_STEP_CROP:
     case FL_STEP_CENTER_CROP:
     case FL_STEP_PAD:
     case FL_STEP_RANDOM_CROP:
         FL_TRY(crop_box(&box, step, words, height, width));
-        return fl_step_crop(a, box, fill_of(step));
+        return fl_step_crop(augmenter, box, fill_of(step));
     case FL_STEP_RANDOM_RESIZED_CROP:
         scaling = scaling_of_box(fl_draw_box(words, v, height, width), v);
-        return fl_step_scale(a, &scaling);
+        return fl_step_scale(augmenter, &scaling);
     case FL_STEP_HORIZONTAL_FLIP:
-        if (fl_draw_unit(words) < v[0]) fl_step_mirror(&a->now);
+        if (fl_draw_unit(words) < v[0]) fl_step_mirror(&augmenter->now);
         return FL_OK;
     case FL_STEP_VERTICAL_FLIP:
-        if (fl_draw_unit(words) < v[0]) fl_step_upend(&a->now);
+        if (fl_draw_unit(words) < v[0]) fl_step_upend(&augmenter->now);
         return FL_OK;
-    case FL_STEP_ROTATE: return fl_step_rotate(a, fl_draw_between(words, v[0], v[1]), v[2] != 0, v + 3);
-    case FL_STEP_COLOR_JITTER: return fl_step_jitter(&a->now, words, v);
-    case FL_STEP_GRAYSCALE: return fl_draw_unit(words) < v[0] ? fl_step_gray(&a->now) : FL_OK;
+    case FL_STEP_ROTATE: return fl_step_rotate(augmenter, fl_draw_between(words, v[0], v[1]), v[2] != 0, v + 3);
+    case FL_STEP_COLOR_JITTER: return fl_step_jitter(&augmenter->now, words, v);
+    case FL_STEP_GRAYSCALE: return fl_draw_unit(words) < v[0] ? fl_step_gray(&augmenter->now) : FL_OK;
     default:
         if (fl_draw_unit(words) < v[0] && fl_draw_erased(&box, words, v, height, width))
-            fl_step_erase(&a->now, box, v + 5);
+            fl_step_erase(&augmenter->now, box, v + 5);
         return FL_OK;
     }
 }
 
-static fl_status run_steps(fl_augmenter *a, const fl_augment *augment, int first, const fl_augment_draw *draw)
+static fl_status run_steps(fl_augmenter *augmenter, const fl_augment *augment, int first, const fl_augment_draw *draw)
 {
     fl_step_words words;
     for (int i = first; i < augment->count; i++) {
         if (is_random(&augment->steps[i])) draw_words(&words, draw, i);
-        FL_TRY(run_step(a, &augment->steps[i], &words));
+        FL_TRY(run_step(augmenter, &augment->steps[i], &words));
     }
     return FL_OK;
 }
@@ -204,37 +204,39 @@ fl_status fl_augment_planes(fl_augmenter *augmenter, const fl_augment *augment, 
 /* ---- files ---- */
 
 /* The box of the file as planes. */
-static fl_status decode_box(fl_augmenter *a, fl_image_file *file, fl_image_box box)
+static fl_status decode_box(fl_augmenter *augmenter, fl_image_file *file, fl_image_box box)
 {
-    FL_TRY(fl_image_read(file, &a->pixels, NULL, box, 1));
-    const fl_pixels *p = &a->pixels;
-    FL_TRY(fl_planes_room(&a->now, p->width, p->height, p->channels));
+    FL_TRY(fl_image_read(file, &augmenter->pixels, NULL, box, 1));
+    const fl_pixels *p = &augmenter->pixels;
+    FL_TRY(fl_planes_room(&augmenter->now, p->width, p->height, p->channels));
     FL_BY_LEVEL(fl_pixel_loops)
-        ->split(a->now.data, fl_planes_pixels(&a->now), p->data, fl_planes_pixels(&a->now), p->channels);
+        ->split(augmenter->now.data, fl_planes_pixels(&augmenter->now), p->data, fl_planes_pixels(&augmenter->now),
+                p->channels);
     return FL_OK;
 }
 
 /* The factor by which the decoder may reduce the file: the result is at least `gap` times smaller than that. */
-static int reduction(const fl_image_file *file, const fl_augment *augment, const fl_scaling *s)
+static int reduction(const fl_image_file *file, const fl_augment *augment, const fl_scaling *scaling)
 {
     static const double gap = 1.5;
-    double x = s->area.width / s->width, y = s->area.height / s->height, least = x < y ? x : y;
+    double x = scaling->area.width / scaling->width, y = scaling->area.height / scaling->height, least = x < y ? x : y;
     int reduce = 1;
     if (augment->exact) return 1;
     while (2 * reduce <= file->most_reduced && least >= gap * 2 * reduce) reduce *= 2;
     return reduce;
 }
 
-static fl_status decode_scaled(fl_augmenter *a, const fl_augment *augment, fl_image_file *file, fl_scaling scaling)
+static fl_status decode_scaled(fl_augmenter *augmenter, const fl_augment *augment, fl_image_file *file,
+                               fl_scaling scaling)
 {
     fl_image_area inside, whole = scaling.area;
     fl_image_box box = fl_scaling_needs(&scaling, file->width, file->height);
     int reduce = reduction(file, augment, &scaling);
-    FL_TRY(fl_image_read(file, &a->pixels, &inside, box, reduce));
+    FL_TRY(fl_image_read(file, &augmenter->pixels, &inside, box, reduce));
     scaling.area = (fl_image_area){(whole.x - box.x) / reduce + inside.x, (whole.y - box.y) / reduce + inside.y,
                                    whole.width / reduce, whole.height / reduce};
-    scaling.edges = (fl_image_box){0, 0, a->pixels.width, a->pixels.height};
-    return fl_resample(&a->resampler, &a->now, &a->pixels, &scaling);
+    scaling.edges = (fl_image_box){0, 0, augmenter->pixels.width, augmenter->pixels.height};
+    return fl_resample(&augmenter->resampler, &augmenter->now, &augmenter->pixels, &scaling);
 }
 
 static bool is_crop(const fl_augment_step *step)
@@ -248,7 +250,7 @@ static bool fits(fl_image_box box, int height, int width)
 }
 
 /* A resize, and the crop of its result if one follows that lies inside. *done: number of these steps. */
-static fl_status decode_resized(fl_augmenter *a, const fl_augment *augment, fl_image_file *file,
+static fl_status decode_resized(fl_augmenter *augmenter, const fl_augment *augment, fl_image_file *file,
                                 const fl_augment_draw *draw, int *done)
 {
     fl_scaling scaling = scaling_of_resize(augment->steps[0].values, file->height, file->width);
@@ -264,31 +266,31 @@ static fl_status decode_resized(fl_augmenter *a, const fl_augment *augment, fl_i
         }
     }
     bool same = scaling.width == file->width && scaling.height == file->height;
-    return same ? decode_box(a, file, scaling.window) : decode_scaled(a, augment, file, scaling);
+    return same ? decode_box(augmenter, file, scaling.window) : decode_scaled(augmenter, augment, file, scaling);
 }
 
 /* Decodes what the first steps leave, which *done counts. */
-static fl_status decode(fl_augmenter *a, const fl_augment *augment, fl_image_file *file, const fl_augment_draw *draw,
-                        int *done)
+static fl_status decode(fl_augmenter *augmenter, const fl_augment *augment, fl_image_file *file,
+                        const fl_augment_draw *draw, int *done)
 {
     const fl_augment_step *first = augment->count ? augment->steps : NULL;
     fl_image_box whole = {0, 0, file->width, file->height}, box;
     fl_step_words words;
     *done = 0;
-    if (!first) return decode_box(a, file, whole);
+    if (!first) return decode_box(augmenter, file, whole);
     draw_words(&words, draw, 0);
-    if (first->kind == FL_STEP_RESIZE) return decode_resized(a, augment, file, draw, done);
+    if (first->kind == FL_STEP_RESIZE) return decode_resized(augmenter, augment, file, draw, done);
     if (first->kind == FL_STEP_RANDOM_RESIZED_CROP) {
         *done = 1;
         box = fl_draw_box(&words, first->values, file->height, file->width);
-        return decode_scaled(a, augment, file, scaling_of_box(box, first->values));
+        return decode_scaled(augmenter, augment, file, scaling_of_box(box, first->values));
     }
     if (is_crop(first)) {
         FL_TRY(crop_box(&box, first, &words, file->height, file->width));
         *done = fits(box, file->height, file->width);
-        if (*done) return decode_box(a, file, box);
+        if (*done) return decode_box(augmenter, file, box);
     }
-    return decode_box(a, file, whole);
+    return decode_box(augmenter, file, whole);
 }
 
 fl_status fl_augment_file(fl_augmenter *augmenter, const fl_augment *augment, fl_image_file *file,

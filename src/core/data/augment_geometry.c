@@ -9,11 +9,11 @@
 
 static unsigned char byte_of(double value) { return (unsigned char)(value < 0 ? 0 : value > 255 ? 255 : value + 0.5); }
 
-static void swap_planes(fl_augmenter *a)
+static void swap_planes(fl_augmenter *augmenter)
 {
-    fl_planes now = a->now;
-    a->now = a->spare;
-    a->spare = now;
+    fl_planes now = augmenter->now;
+    augmenter->now = augmenter->spare;
+    augmenter->spare = now;
 }
 
 /* ---- boxes ---- */
@@ -61,10 +61,10 @@ static int inside(int *at, int begin, int length, int size)
     return to > from ? to - from : 0;
 }
 
-fl_status fl_step_crop(fl_augmenter *a, fl_image_box box, const double *fill)
+fl_status fl_step_crop(fl_augmenter *augmenter, fl_image_box box, const double *fill)
 {
-    const fl_planes *in = &a->now;
-    fl_planes *out = &a->spare;
+    const fl_planes *in = &augmenter->now;
+    fl_planes *out = &augmenter->spare;
     int left, top, width = inside(&left, box.x, box.width, in->width);
     int height = inside(&top, box.y, box.height, in->height);
     FL_TRY(fl_planes_room(out, box.width, box.height, in->channels));
@@ -77,37 +77,37 @@ fl_status fl_step_crop(fl_augmenter *a, fl_image_box box, const double *fill)
             memcpy(to + (size_t)(y - box.y) * (size_t)box.width + (left - box.x),
                    from + (size_t)y * (size_t)in->width + left, (size_t)width);
     }
-    swap_planes(a);
+    swap_planes(augmenter);
     return FL_OK;
 }
 
-fl_status fl_step_scale(fl_augmenter *a, const fl_scaling *scaling)
+fl_status fl_step_scale(fl_augmenter *augmenter, const fl_scaling *scaling)
 {
-    fl_planes all = a->spare, plane = {0};
-    int channels = a->now.channels;
+    fl_planes all = augmenter->spare, plane = {0};
+    int channels = augmenter->now.channels;
     fl_status status = fl_planes_room(&all, scaling->window.width, scaling->window.height, channels);
-    a->spare = all;
+    augmenter->spare = all;
     for (int c = 0; c < channels && status == FL_OK; c++) {
-        fl_pixels pixels = {.data = a->now.data + (size_t)c * (size_t)fl_planes_pixels(&a->now),
-                            .width = a->now.width,
-                            .height = a->now.height,
+        fl_pixels pixels = {.data = augmenter->now.data + (size_t)c * (size_t)fl_planes_pixels(&augmenter->now),
+                            .width = augmenter->now.width,
+                            .height = augmenter->now.height,
                             .channels = 1};
-        status = fl_resample(&a->resampler, &plane, &pixels, scaling);
+        status = fl_resample(&augmenter->resampler, &plane, &pixels, scaling);
         if (status != FL_OK) break;
         size_t bytes = (size_t)fl_planes_pixels(&plane);
         memcpy(all.data + (size_t)c * bytes, plane.data, bytes);
     }
     fl_planes_free(&plane);
-    if (status == FL_OK) swap_planes(a);
+    if (status == FL_OK) swap_planes(augmenter);
     return status;
 }
 
-void fl_step_mirror(fl_planes *p)
+void fl_step_mirror(fl_planes *planes)
 {
     const fl_pixel_loops *loops = FL_BY_LEVEL(fl_pixel_loops);
-    unsigned char line[4096], *row = p->data;
-    int width = p->width;
-    for (int64_t y = 0; y < (int64_t)p->height * p->channels; y++, row += width) {
+    unsigned char line[4096], *row = planes->data;
+    int width = planes->width;
+    for (int64_t y = 0; y < (int64_t)planes->height * planes->channels; y++, row += width) {
         int half = width / 2, at = 0;
         for (int n; at < half; at += n) { /* pieces of both ends change places */
             n = half - at < (int)sizeof line ? half - at : (int)sizeof line;
@@ -118,14 +118,14 @@ void fl_step_mirror(fl_planes *p)
     }
 }
 
-void fl_step_upend(fl_planes *p)
+void fl_step_upend(fl_planes *planes)
 {
     unsigned char line[4096];
-    size_t width = (size_t)p->width;
-    for (int c = 0; c < p->channels; c++) {
-        unsigned char *top = p->data + (size_t)c * (size_t)fl_planes_pixels(p);
-        for (int y = 0; y < p->height / 2; y++) {
-            unsigned char *a = top + width * (size_t)y, *b = top + width * (size_t)(p->height - 1 - y);
+    size_t width = (size_t)planes->width;
+    for (int c = 0; c < planes->channels; c++) {
+        unsigned char *top = planes->data + (size_t)c * (size_t)fl_planes_pixels(planes);
+        for (int y = 0; y < planes->height / 2; y++) {
+            unsigned char *a = top + width * (size_t)y, *b = top + width * (size_t)(planes->height - 1 - y);
             for (size_t at = 0, n; at < width; at += n) {
                 n = width - at < sizeof line ? width - at : sizeof line;
                 memcpy(line, a + at, n);
@@ -136,12 +136,12 @@ void fl_step_upend(fl_planes *p)
     }
 }
 
-void fl_step_erase(fl_planes *p, fl_image_box box, const double *fill)
+void fl_step_erase(fl_planes *planes, fl_image_box box, const double *fill)
 {
-    for (int c = 0; c < p->channels; c++)
+    for (int c = 0; c < planes->channels; c++)
         for (int y = box.y; y < box.y + box.height; y++)
-            memset(p->data + ((size_t)c * (size_t)p->height + (size_t)y) * (size_t)p->width + box.x, byte_of(fill[c]),
-                   (size_t)box.width);
+            memset(planes->data + ((size_t)c * (size_t)planes->height + (size_t)y) * (size_t)planes->width + box.x,
+                   byte_of(fill[c]), (size_t)box.width);
 }
 
 /* ---- rotation ---- */
@@ -152,24 +152,27 @@ struct sample {
 };
 
 /* The pixel, or the fill outside. */
-static float pixel_at(const unsigned char *plane, const fl_planes *p, int x, int y, float fill)
+static float pixel_at(const unsigned char *plane, const fl_planes *planes, int x, int y, float fill)
 {
-    bool is_inside = x >= 0 && y >= 0 && x < p->width && y < p->height;
-    return is_inside ? plane[(size_t)y * (size_t)p->width + (size_t)x] : fill;
+    bool is_inside = x >= 0 && y >= 0 && x < planes->width && y < planes->height;
+    return is_inside ? plane[(size_t)y * (size_t)planes->width + (size_t)x] : fill;
 }
 
-static unsigned char blend_four(const unsigned char *plane, const fl_planes *p, const struct sample *s, float fill)
+static unsigned char blend_four(const unsigned char *plane, const fl_planes *planes, const struct sample *sample,
+                                float fill)
 {
-    float a = pixel_at(plane, p, s->x, s->y, fill), b = pixel_at(plane, p, s->x + 1, s->y, fill);
-    float c = pixel_at(plane, p, s->x, s->y + 1, fill), d = pixel_at(plane, p, s->x + 1, s->y + 1, fill);
-    float up = a + (b - a) * s->right, low = c + (d - c) * s->right;
-    return (unsigned char)(up + (low - up) * s->down + 0.5f);
+    float a = pixel_at(plane, planes, sample->x, sample->y, fill),
+          b = pixel_at(plane, planes, sample->x + 1, sample->y, fill);
+    float c = pixel_at(plane, planes, sample->x, sample->y + 1, fill),
+          d = pixel_at(plane, planes, sample->x + 1, sample->y + 1, fill);
+    float up = a + (b - a) * sample->right, low = c + (d - c) * sample->right;
+    return (unsigned char)(up + (low - up) * sample->down + 0.5f);
 }
 
-fl_status fl_step_rotate(fl_augmenter *a, double degrees, bool nearest, const double *fill)
+fl_status fl_step_rotate(fl_augmenter *augmenter, double degrees, bool nearest, const double *fill)
 {
-    const fl_planes *in = &a->now;
-    fl_planes *out = &a->spare;
+    const fl_planes *in = &augmenter->now;
+    fl_planes *out = &augmenter->spare;
     double angle = degrees * 3.14159265358979323846 / 180, cosine = cos(angle), sine = sin(angle);
     double middle_x = in->width * 0.5 - 0.5, middle_y = in->height * 0.5 - 0.5;
     FL_TRY(fl_planes_room(out, in->width, in->height, in->channels));
@@ -186,6 +189,6 @@ fl_status fl_step_rotate(fl_augmenter *a, double degrees, bool nearest, const do
                 out->data[(size_t)c * pixels + (size_t)y * (size_t)in->width + (size_t)x] =
                     blend_four(in->data + (size_t)c * pixels, in, &s, byte_of(fill[c]));
         }
-    swap_planes(a);
+    swap_planes(augmenter);
     return FL_OK;
 }

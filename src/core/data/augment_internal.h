@@ -14,12 +14,15 @@ typedef struct fl_step_words {
     int used;
 } fl_step_words;
 
-static inline double fl_draw_unit(fl_step_words *w) { return (w->words[w->used++ % FL_STEP_WORDS] >> 8) * 0x1p-24; }
-static inline double fl_draw_between(fl_step_words *w, double low, double high)
+static inline double fl_draw_unit(fl_step_words *words)
 {
-    return low + (high - low) * fl_draw_unit(w);
+    return (words->words[words->used++ % FL_STEP_WORDS] >> 8) * 0x1p-24;
 }
-static inline int fl_draw_below(fl_step_words *w, int n) { return (int)(fl_draw_unit(w) * n); }
+static inline double fl_draw_between(fl_step_words *words, double low, double high)
+{
+    return low + (high - low) * fl_draw_unit(words);
+}
+static inline int fl_draw_below(fl_step_words *words, int n) { return (int)(fl_draw_unit(words) * n); }
 
 /* A box of an image of this size, drawn as random_resized_crop draws it. */
 fl_image_box fl_draw_box(fl_step_words *words, const double *values, int height, int width);
@@ -28,13 +31,13 @@ fl_image_box fl_draw_box(fl_step_words *words, const double *values, int height,
 bool fl_draw_erased(fl_image_box *box, fl_step_words *words, const double *values, int height, int width);
 
 /* Each changes augmenter->now. */
-fl_status fl_step_crop(fl_augmenter *a, fl_image_box box, const double *fill); /* also beyond the edges */
-fl_status fl_step_scale(fl_augmenter *a, const fl_scaling *scaling);
-fl_status fl_step_rotate(fl_augmenter *a, double degrees, bool nearest, const double *fill);
-void fl_step_mirror(fl_planes *p);
-void fl_step_upend(fl_planes *p);
-void fl_step_erase(fl_planes *p, fl_image_box box, const double *fill);
-fl_status fl_step_jitter(fl_planes *p, fl_step_words *words, const double *values);
-fl_status fl_step_gray(fl_planes *p);
+fl_status fl_step_crop(fl_augmenter *augmenter, fl_image_box box, const double *fill); /* also beyond the edges */
+fl_status fl_step_scale(fl_augmenter *augmenter, const fl_scaling *scaling);
+fl_status fl_step_rotate(fl_augmenter *augmenter, double degrees, bool nearest, const double *fill);
+void fl_step_mirror(fl_planes *planes);
+void fl_step_upend(fl_planes *planes);
+void fl_step_erase(fl_planes *planes, fl_image_box box, const double *fill);
+fl_status fl_step_jitter(fl_planes *planes, fl_step_words *words, const double *values);
+fl_status fl_step_gray(fl_planes *planes);
 
 #endif

@@ -20,16 +20,16 @@ static void fill_halves(uint16_t *table, const fl_image_output *output, int chan
 }
 
 /* out: contiguous, of the output's dtype. */
-static void store(void *out, const fl_planes *p, const fl_image_output *output)
+static void store(void *out, const fl_planes *planes, const fl_image_output *output)
 {
     const fl_pixel_loops *loops = FL_BY_LEVEL(fl_pixel_loops);
-    int64_t n = fl_planes_pixels(p), step = output->channels_last ? p->channels : 1;
-    if (output->dtype == FL_UINT8 && output->channels_last) loops->join(out, p->data, n, n, p->channels);
-    if (output->dtype == FL_UINT8 && !output->channels_last) memcpy(out, p->data, (size_t)(n * p->channels));
+    int64_t n = fl_planes_pixels(planes), step = output->channels_last ? planes->channels : 1;
+    if (output->dtype == FL_UINT8 && output->channels_last) loops->join(out, planes->data, n, n, planes->channels);
+    if (output->dtype == FL_UINT8 && !output->channels_last) memcpy(out, planes->data, (size_t)(n * planes->channels));
     if (output->dtype == FL_UINT8) return;
-    for (int c = 0; c < p->channels; c++) {
+    for (int c = 0; c < planes->channels; c++) {
         int64_t first = output->channels_last ? c : c * n;
-        const unsigned char *in = p->data + c * n;
+        const unsigned char *in = planes->data + c * n;
         if (output->dtype == FL_FLOAT32) {
             loops->floats((float *)out + first, step, in, n, output->scale[c], output->shift[c]);
             continue;
@@ -40,10 +40,10 @@ static void store(void *out, const fl_planes *p, const fl_image_output *output)
     }
 }
 
-static fl_shape shape_of(const fl_planes *p, bool channels_last)
+static fl_shape shape_of(const fl_planes *planes, bool channels_last)
 {
-    if (channels_last) return (fl_shape){.ndim = 3, .dims = {p->height, p->width, p->channels}};
-    return (fl_shape){.ndim = 3, .dims = {p->channels, p->height, p->width}};
+    if (channels_last) return (fl_shape){.ndim = 3, .dims = {planes->height, planes->width, planes->channels}};
+    return (fl_shape){.ndim = 3, .dims = {planes->channels, planes->height, planes->width}};
 }
 
 fl_status fl_image_tensor(fl_tensor **out, const fl_planes *planes, const fl_image_output *output)
@@ -101,14 +101,14 @@ struct stack {
     fl_augmenter *seats;
 };
 
-static fl_status run_on(fl_augmenter *a, const struct stack *s, int64_t item)
+static fl_status run_on(fl_augmenter *augmenter, const struct stack *stack, int64_t item)
 {
-    size_t bytes = (size_t)s->channels * (size_t)s->height * (size_t)s->width;
-    fl_augment_draw draw = *s->draw;
+    size_t bytes = (size_t)stack->channels * (size_t)stack->height * (size_t)stack->width;
+    fl_augment_draw draw = *stack->draw;
     draw.position += item;
-    FL_TRY(fl_planes_room(&a->now, s->width, s->height, s->channels));
-    memcpy(a->now.data, s->in + bytes * (size_t)item, bytes);
-    return fl_augment_planes(a, &s->set->augment, &draw);
+    FL_TRY(fl_planes_room(&augmenter->now, stack->width, stack->height, stack->channels));
+    memcpy(augmenter->now.data, stack->in + bytes * (size_t)item, bytes);
+    return fl_augment_planes(augmenter, &stack->set->augment, &draw);
 }
 
 static fl_status run_stack(void *context, int64_t item, int seat)
@@ -120,17 +120,18 @@ static fl_status run_stack(void *context, int64_t item, int seat)
 }
 
 /* The first image tells the sizes of the results. */
-static fl_status augment_stack(fl_tensor **out, struct stack *s, int64_t count, bool batch)
+static fl_status augment_stack(fl_tensor **out, struct stack *stack, int64_t count, bool batch)
 {
-    fl_augmenter *a = &s->seats[0];
-    FL_TRY(run_on(a, s, 0));
-    fl_shape one = shape_of(&a->now, s->set->output.channels_last), shape = {.ndim = 4, .dims = {count}};
+    fl_augmenter *a = &stack->seats[0];
+    FL_TRY(run_on(a, stack, 0));
+    fl_shape one = shape_of(&a->now, stack->set->output.channels_last), shape = {.ndim = 4, .dims = {count}};
     for (int i = 0; i < 3; i++) shape.dims[i + 1] = one.dims[i];
-    FL_TRY(fl_tensor_empty_local(out, s->set->output.dtype, batch ? &shape : &one));
-    s->out = fl_tensor_data(*out);
-    s->bytes = (size_t)fl_planes_pixels(&a->now) * (size_t)a->now.channels * fl_dtype_size(s->set->output.dtype);
-    store(s->out, &a->now, &s->set->output);
-    fl_status status = fl_pool_run(count - 1, workers_of(s->set), run_stack, s);
+    FL_TRY(fl_tensor_empty_local(out, stack->set->output.dtype, batch ? &shape : &one));
+    stack->out = fl_tensor_data(*out);
+    stack->bytes = (size_t)fl_planes_pixels(&a->now) * (size_t)a->now.channels
+        * fl_dtype_size(stack->set->output.dtype);
+    store(stack->out, &a->now, &stack->set->output);
+    fl_status status = fl_pool_run(count - 1, workers_of(stack->set), run_stack, stack);
     if (status != FL_OK) fl_tensor_unref(*out);
     return status;
 }
@@ -169,11 +170,11 @@ struct batch {
     int64_t positions[];
 };
 
-static fl_status take_label(const struct batch *b, const fl_item *item, int64_t i)
+static fl_status take_label(const struct batch *batch, const fl_item *item, int64_t i)
 {
-    if (!b->labels) return FL_OK;
+    if (!batch->labels) return FL_OK;
     if (!item->has_label) return fl_fail(FL_ERR_VALUE, "images: %s: has no label; say labels = false", item->name);
-    b->labels[i] = item->label;
+    batch->labels[i] = item->label;
     return FL_OK;
 }
 

@@ -38,39 +38,49 @@ struct axis {
     int first, count; /* of the results that are wanted */
 };
 
-static struct axis axis_x(const fl_scaling *s)
+static struct axis axis_x(const fl_scaling *scaling)
 {
-    return (struct axis){s->area.x,   s->area.width,  s->width, s->edges.x, s->edges.x + s->edges.width,
-                         s->window.x, s->window.width};
+    return (struct axis){scaling->area.x,
+                         scaling->area.width,
+                         scaling->width,
+                         scaling->edges.x,
+                         scaling->edges.x + scaling->edges.width,
+                         scaling->window.x,
+                         scaling->window.width};
 }
 
-static struct axis axis_y(const fl_scaling *s)
+static struct axis axis_y(const fl_scaling *scaling)
 {
-    return (struct axis){s->area.y,   s->area.height,  s->height, s->edges.y, s->edges.y + s->edges.height,
-                         s->window.y, s->window.height};
+    return (struct axis){scaling->area.y,
+                         scaling->area.height,
+                         scaling->height,
+                         scaling->edges.y,
+                         scaling->edges.y + scaling->edges.height,
+                         scaling->window.y,
+                         scaling->window.height};
 }
 
-static double center_of(const struct axis *a, int i) { return a->begin + (i + 0.5) * a->length / a->size; }
+static double center_of(const struct axis *axis, int i) { return axis->begin + (i + 0.5) * axis->length / axis->size; }
 
-static double support_of(const struct axis *a) { return a->length > a->size ? a->length / a->size : 1; }
+static double support_of(const struct axis *axis) { return axis->length > axis->size ? axis->length / axis->size : 1; }
 
 /* The pixels that result i is made of begin with *first; returns how many they are, 1 or more. */
-static int reach(int *first, const struct axis *a, int i)
+static int reach(int *first, const struct axis *axis, int i)
 {
-    double center = center_of(a, i), support = support_of(a);
+    double center = center_of(axis, i), support = support_of(axis);
     int from = (int)(center - support + 0.5), to = (int)(center + support + 0.5);
-    if (from < a->low) from = a->low;
-    if (from >= a->high) from = a->high - 1;
-    if (to > a->high) to = a->high;
+    if (from < axis->low) from = axis->low;
+    if (from >= axis->high) from = axis->high - 1;
+    if (to > axis->high) to = axis->high;
     *first = from;
     return to > from ? to - from : 1;
 }
 
-static int most_taps(const struct axis *a)
+static int most_taps(const struct axis *axis)
 {
     int most = 1, first;
-    for (int i = 0; i < a->count; i++) {
-        int taps = reach(&first, a, a->first + i);
+    for (int i = 0; i < axis->count; i++) {
+        int taps = reach(&first, axis, axis->first + i);
         if (taps > most) most = taps;
     }
     return most;
@@ -83,13 +93,13 @@ static double triangle(double x)
 }
 
 /* The weights of the results add up to 1 each. */
-static void fill_taps(int32_t *firsts, float *weights, const struct axis *a, int most)
+static void fill_taps(int32_t *firsts, float *weights, const struct axis *axis, int most)
 {
-    double support = support_of(a);
-    memset(weights, 0, sizeof *weights * (size_t)a->count * (size_t)most);
-    for (int i = 0; i < a->count; i++, weights += most) {
-        int first, taps = reach(&first, a, a->first + i);
-        double start = first + 0.5 - center_of(a, a->first + i), sum = 0;
+    double support = support_of(axis);
+    memset(weights, 0, sizeof *weights * (size_t)axis->count * (size_t)most);
+    for (int i = 0; i < axis->count; i++, weights += most) {
+        int first, taps = reach(&first, axis, axis->first + i);
+        double start = first + 0.5 - center_of(axis, axis->first + i), sum = 0;
         for (int k = 0; k < taps; k++) sum += triangle((start + k) / support);
         for (int k = 0; k < taps; k++)
             weights[k] = (float)(sum > 0 ? triangle((start + k) / support) / sum : 1.0 / taps);
@@ -97,11 +107,11 @@ static void fill_taps(int32_t *firsts, float *weights, const struct axis *a, int
     }
 }
 
-static void axis_needs(int *first, int *count, const struct axis *a, int size)
+static void axis_needs(int *first, int *count, const struct axis *axis, int size)
 {
     int last, taps;
-    reach(first, a, a->first);
-    taps = reach(&last, a, a->first + a->count - 1);
+    reach(first, axis, axis->first);
+    taps = reach(&last, axis, axis->first + axis->count - 1);
     *count = (last + taps < size ? last + taps : size) - *first;
 }
 
@@ -133,30 +143,31 @@ void fl_resampler_free(fl_resampler *resampler)
     *resampler = (fl_resampler){0};
 }
 
-static fl_status plan_make(struct plan *p, fl_resampler *resampler, const fl_pixels *pixels, const fl_scaling *scaling)
+static fl_status plan_make(struct plan *plan, fl_resampler *resampler, const fl_pixels *pixels,
+                           const fl_scaling *scaling)
 {
-    p->x = axis_x(scaling);
-    p->y = axis_y(scaling);
-    p->taps_x = most_taps(&p->x);
-    p->taps_y = most_taps(&p->y);
-    size_t x = (size_t)p->x.count, y = (size_t)p->y.count, tx = (size_t)p->taps_x, ty = (size_t)p->taps_y;
+    plan->x = axis_x(scaling);
+    plan->y = axis_y(scaling);
+    plan->taps_x = most_taps(&plan->x);
+    plan->taps_y = most_taps(&plan->y);
+    size_t x = (size_t)plan->x.count, y = (size_t)plan->y.count, tx = (size_t)plan->taps_x, ty = (size_t)plan->taps_y;
     size_t line = ((size_t)pixels->width + tx) * (size_t)pixels->channels + VECTOR;
-    size_t bytes = sizeof *p->rows * ty + sizeof(float) * (x * tx + y * ty + line + x + y);
+    size_t bytes = sizeof *plan->rows * ty + sizeof(float) * (x * tx + y * ty + line + x + y);
     if (bytes > resampler->capacity) {
         free(resampler->buffer);
         resampler->buffer = malloc(bytes);
         resampler->capacity = resampler->buffer ? bytes : 0;
     }
     if (!resampler->buffer) return fl_fail(FL_ERR_MEMORY, "out of memory for the weights of a resize");
-    p->rows = resampler->buffer;
-    p->weights_x = (float *)(p->rows + ty);
-    p->weights_y = p->weights_x + x * tx;
-    p->line = p->weights_y + y * ty;
-    p->first_x = (int32_t *)(p->line + line);
-    p->first_y = p->first_x + x;
-    memset(p->line, 0, sizeof *p->line * line);
-    fill_taps(p->first_x, p->weights_x, &p->x, p->taps_x);
-    fill_taps(p->first_y, p->weights_y, &p->y, p->taps_y);
+    plan->rows = resampler->buffer;
+    plan->weights_x = (float *)(plan->rows + ty);
+    plan->weights_y = plan->weights_x + x * tx;
+    plan->line = plan->weights_y + y * ty;
+    plan->first_x = (int32_t *)(plan->line + line);
+    plan->first_y = plan->first_x + x;
+    memset(plan->line, 0, sizeof *plan->line * line);
+    fill_taps(plan->first_x, plan->weights_x, &plan->x, plan->taps_x);
+    fill_taps(plan->first_y, plan->weights_y, &plan->y, plan->taps_y);
     return FL_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct fl_planes {
 /* Room for so many pixels, whose values are undefined. */
 fl_status fl_planes_room(fl_planes *planes, int width, int height, int channels);
 void fl_planes_free(fl_planes *planes);
-static inline int64_t fl_planes_pixels(const fl_planes *p) { return (int64_t)p->width * p->height; }
+static inline int64_t fl_planes_pixels(const fl_planes *planes) { return (int64_t)planes->width * planes->height; }
 
 /* Buffers that are kept from image to image. Begins as {0}. */
 typedef struct fl_resampler {

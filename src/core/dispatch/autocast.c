@@ -28,10 +28,10 @@ static struct kept *place_of(const fl_tensor *leaf)
     return &kept[fl_hash_slot((uintptr_t)leaf / sizeof(fl_tensor), KEPT_BITS)];
 }
 
-static void drop(struct kept *k)
+static void drop(struct kept *place)
 {
-    fl_tensor *leaf = k->leaf, *cast = k->cast;
-    k->leaf = k->cast = NULL;
+    fl_tensor *leaf = place->leaf, *cast = place->cast;
+    place->leaf = place->cast = NULL;
     fl_tensor_release(cast);
     fl_tensor_release(leaf);
 }
@@ -44,7 +44,7 @@ void fl_autocast_forget(void)
         if (kept[i].leaf) drop(&kept[i]);
 }
 
-static uint64_t version_of(const fl_tensor *t) { return t->storage ? t->storage->var.version : 0; }
+static uint64_t version_of(const fl_tensor *tensor) { return tensor->storage ? tensor->storage->var.version : 0; }
 
 static void keep(fl_tensor *leaf, fl_tensor *cast)
 {

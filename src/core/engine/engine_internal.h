@@ -167,8 +167,8 @@ FL_OWN extern int fl_lane_count;
 FL_OWN extern int64_t fl_driven_pending; /* ops queued on driven lanes */
 FL_OWN extern bool fl_engine_cancelling; /* atomic: queued ops are cancelled instead of run */
 
-static inline int fl_stamp_lane(fl_stamp s) { return (int)(s >> 56); }
-static inline uint64_t fl_stamp_seq(fl_stamp s) { return s & 0xffffffffffffffull; }
+static inline int fl_stamp_lane(fl_stamp stamp) { return (int)(stamp >> 56); }
+static inline uint64_t fl_stamp_seq(fl_stamp stamp) { return stamp & 0xffffffffffffffull; }
 
 /* The oldest event that covers op number seq of a stream; recorded now when there is none. */
 fl_status fl_stream_event(int *event, fl_lane *lane, uint64_t seq);
@@ -196,9 +196,9 @@ static inline bool fl_lane_reached(fl_lane *lane, uint64_t seq)
     lane->seen = __atomic_load_n(&lane->done, __ATOMIC_ACQUIRE);
     return lane->seen >= seq;
 }
-static inline bool fl_stamp_done(fl_stamp s)
+static inline bool fl_stamp_done(fl_stamp stamp)
 {
-    return s == 0 || fl_lane_reached(&fl_lanes[fl_stamp_lane(s)], fl_stamp_seq(s));
+    return stamp == 0 || fl_lane_reached(&fl_lanes[fl_stamp_lane(stamp)], fl_stamp_seq(stamp));
 }
 
 /* Makes the ring and starts the thread when they are missing; a lane whose thread cannot start becomes driven. */

@@ -113,9 +113,9 @@ fl_status fl_poison_raise(fl_poison *poison)
 
 /* ---- the file ---- */
 
-static bool is_unreported(const struct filed *f, bool updates)
+static bool is_unreported(const struct filed *filed, bool updates)
 {
-    return (f->skipped && updates) || !__atomic_load_n(&f->poison->reported, __ATOMIC_RELAXED);
+    return (filed->skipped && updates) || !__atomic_load_n(&filed->poison->reported, __ATOMIC_RELAXED);
 }
 
 static void file_error(fl_poison *poison, bool skipped)

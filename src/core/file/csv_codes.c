@@ -13,42 +13,42 @@ struct table {
     int64_t count, room; /* room: of words, half of the slots, a power of two */
 };
 
-static bool table_grow(struct table *t)
+static bool table_grow(struct table *table)
 {
-    int64_t room = t->room ? 2 * t->room : 64;
-    fl_csv_word *words = realloc(t->words, sizeof *words * (size_t)room);
+    int64_t room = table->room ? 2 * table->room : 64;
+    fl_csv_word *words = realloc(table->words, sizeof *words * (size_t)room);
     int64_t *slots = malloc(sizeof *slots * (size_t)(2 * room));
-    if (words) t->words = words;
+    if (words) table->words = words;
     if (!words || !slots) {
         free(slots);
         return false;
     }
     memset(slots, -1, sizeof *slots * (size_t)(2 * room));
-    for (int64_t i = 0; i < t->count; i++) {
+    for (int64_t i = 0; i < table->count; i++) {
         uint64_t at = fl_hash_bytes(FL_HASH_START, words[i].text, (size_t)words[i].size);
         while (slots[at & (uint64_t)(2 * room - 1)] >= 0) at++;
         slots[at & (uint64_t)(2 * room - 1)] = i;
     }
-    free(t->slots);
-    t->slots = slots;
-    t->room = room;
+    free(table->slots);
+    table->slots = slots;
+    table->room = room;
     return true;
 }
 
 /* The number of a text: -1 where it is not there and is not to be added, -2 without memory. */
-static int64_t table_find(struct table *t, const char *text, int64_t size, bool add)
+static int64_t table_find(struct table *table, const char *text, int64_t size, bool add)
 {
-    if (t->count == t->room && add && !table_grow(t)) return -2;
-    if (t->room == 0) return -1;
-    uint64_t at = fl_hash_bytes(FL_HASH_START, text, (size_t)size), mask = (uint64_t)(2 * t->room - 1);
-    for (; t->slots[at & mask] >= 0; at++) {
-        const fl_csv_word *word = &t->words[t->slots[at & mask]];
-        if (word->size == size && memcmp(word->text, text, (size_t)size) == 0) return t->slots[at & mask];
+    if (table->count == table->room && add && !table_grow(table)) return -2;
+    if (table->room == 0) return -1;
+    uint64_t at = fl_hash_bytes(FL_HASH_START, text, (size_t)size), mask = (uint64_t)(2 * table->room - 1);
+    for (; table->slots[at & mask] >= 0; at++) {
+        const fl_csv_word *word = &table->words[table->slots[at & mask]];
+        if (word->size == size && memcmp(word->text, text, (size_t)size) == 0) return table->slots[at & mask];
     }
     if (!add) return -1;
-    t->words[t->count] = (fl_csv_word){text, size};
-    t->slots[at & mask] = t->count;
-    return t->count++;
+    table->words[table->count] = (fl_csv_word){text, size};
+    table->slots[at & mask] = table->count;
+    return table->count++;
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -59,21 +59,21 @@ static int by_bytes(const void *a, const void *b)
 }
 
 /* The words in order, in one block with their texts; the codes change with them. */
-static bool words_sort(fl_csv_word **names, const struct table *t, int64_t *codes, int64_t rows)
+static bool words_sort(fl_csv_word **names, const struct table *table, int64_t *codes, int64_t rows)
 {
-    size_t bytes = sizeof(fl_csv_word) * ((size_t)t->count + 1);
-    for (int64_t i = 0; i < t->count; i++) bytes += (size_t)t->words[i].size;
-    const fl_csv_word **order = malloc(sizeof *order * ((size_t)t->count + 1));
-    int64_t *places = malloc(sizeof *places * ((size_t)t->count + 1));
+    size_t bytes = sizeof(fl_csv_word) * ((size_t)table->count + 1);
+    for (int64_t i = 0; i < table->count; i++) bytes += (size_t)table->words[i].size;
+    const fl_csv_word **order = malloc(sizeof *order * ((size_t)table->count + 1));
+    int64_t *places = malloc(sizeof *places * ((size_t)table->count + 1));
     fl_csv_word *sorted = malloc(bytes);
     if (order && places && sorted) {
-        char *text = (char *)(sorted + t->count);
-        for (int64_t i = 0; i < t->count; i++) order[i] = &t->words[i];
-        qsort(order, (size_t)t->count, sizeof *order, by_bytes);
-        for (int64_t i = 0; i < t->count; i++) {
+        char *text = (char *)(sorted + table->count);
+        for (int64_t i = 0; i < table->count; i++) order[i] = &table->words[i];
+        qsort(order, (size_t)table->count, sizeof *order, by_bytes);
+        for (int64_t i = 0; i < table->count; i++) {
             sorted[i] = (fl_csv_word){memcpy(text, order[i]->text, (size_t)order[i]->size), order[i]->size};
             text += sorted[i].size;
-            places[order[i] - t->words] = i;
+            places[order[i] - table->words] = i;
         }
         for (int64_t i = 0; i < rows; i++)
             if (codes[i] >= 0) codes[i] = places[codes[i]];
@@ -86,14 +86,14 @@ static bool words_sort(fl_csv_word **names, const struct table *t, int64_t *code
 }
 
 /* The code of each cell; false: out of memory. */
-static bool cells_encode(struct table *t, int64_t *codes, const fl_csv *csv, const fl_csv_column *column, bool add)
+static bool cells_encode(struct table *table, int64_t *codes, const fl_csv *csv, const fl_csv_column *column, bool add)
 {
     for (int64_t p = 0; p < csv->piece_count; p++) {
         const fl_csv_cells *cells = &column->cells[p];
         for (int64_t i = 0, start = 0; i < csv->pieces[p].rows; start = cells->ends[i++]) {
             const char *text = cells->bytes + start;
             int64_t size = cells->ends[i] - start, code = -1;
-            if (!fl_csv_is_missing(&csv->dialect, text, size)) code = table_find(t, text, size, add);
+            if (!fl_csv_is_missing(&csv->dialect, text, size)) code = table_find(table, text, size, add);
             if (code < -1) return false;
             *codes++ = code;
         }

@@ -76,49 +76,49 @@ static const char *type_words(const fl_csv_column *column, const char *cell)
     }
 }
 
-static fl_status fault_fail(const struct job *job, const struct fault *f)
+static fl_status fault_fail(const struct job *job, const struct fault *fault)
 {
     const fl_csv *csv = job->csv;
-    const char *path = csv->text->path, *name = job->columns[f->column].name;
+    const char *path = csv->text->path, *name = job->columns[fault->column].name;
     int64_t line, column;
-    if (f->kind == SYSTEM) return fl_fail(f->status, "%s", f->text);
-    if (f->kind == CHANGED) return fl_fail(FL_ERR_IO, "csv: %s: the file changed while it was read", path);
-    if (f->kind == QUOTE) return fl_csv_fail_quote(csv, f->offset);
-    FL_TRY(fl_text_file_place(&line, &column, csv->text, f->offset));
-    if (f->kind == COUNT)
+    if (fault->kind == SYSTEM) return fl_fail(fault->status, "%s", fault->text);
+    if (fault->kind == CHANGED) return fl_fail(FL_ERR_IO, "csv: %s: the file changed while it was read", path);
+    if (fault->kind == QUOTE) return fl_csv_fail_quote(csv, fault->offset);
+    FL_TRY(fl_text_file_place(&line, &column, csv->text, fault->offset));
+    if (fault->kind == COUNT)
         return fl_fail(FL_ERR_IO, "csv: %s:%" PRId64 ": %" PRId64 " cells; line %" PRId64 "%s has %d", path, line,
-                       f->found, csv->header_line, csv->names ? ", the header," : "", csv->columns);
-    if (f->kind == MISSING)
+                       fault->found, csv->header_line, csv->names ? ", the header," : "", csv->columns);
+    if (fault->kind == MISSING)
         return fl_fail(FL_ERR_IO,
                        "csv: %s:%" PRId64 ":%" PRId64 ": column '%s' holds nothing here; give it a fill, or no type",
                        path, line, column, name);
     return fl_fail(FL_ERR_IO, "csv: %s:%" PRId64 ":%" PRId64 ": column '%s' holds '%s', not %s", path, line, column,
-                   name, f->text, type_words(&job->columns[f->column], f->text));
+                   name, fault->text, type_words(&job->columns[fault->column], fault->text));
 }
 
-static bool fault_set(const struct work *w, int kind, const char *at, int64_t found)
+static bool fault_set(const struct work *work, int kind, const char *at, int64_t found)
 {
-    w->fault->kind = kind;
-    w->fault->offset = w->piece->start + (at - w->text);
-    w->fault->found = found;
+    work->fault->kind = kind;
+    work->fault->offset = work->piece->start + (at - work->text);
+    work->fault->found = found;
     return false;
 }
 
 /* The error of this thread's last core call. */
-static bool fault_take(const struct work *w, fl_status status)
+static bool fault_take(const struct work *work, fl_status status)
 {
-    *w->fault = (struct fault){.kind = SYSTEM, .status = status};
-    fl_text_clean(w->fault->text, sizeof w->fault->text, fl_message(), strlen(fl_message()), "");
+    *work->fault = (struct fault){.kind = SYSTEM, .status = status};
+    fl_text_clean(work->fault->text, sizeof work->fault->text, fl_message(), strlen(fl_message()), "");
     return false;
 }
 
 /* ---- cells ---- */
 
-static bool fault_cell(const struct work *w, int kind, const fl_csv_column *column, const fl_csv_cell *cell)
+static bool fault_cell(const struct work *work, int kind, const fl_csv_column *column, const fl_csv_cell *cell)
 {
-    w->fault->column = (int)(column - w->job->columns);
-    fl_text_clean(w->fault->text, 48, cell->start, (size_t)cell->size, "");
-    return fault_set(w, kind, cell->start, 0);
+    work->fault->column = (int)(column - work->job->columns);
+    fl_text_clean(work->fault->text, 48, cell->start, (size_t)cell->size, "");
+    return fault_set(work, kind, cell->start, 0);
 }
 
 static bool fill_fits(const fl_csv_column *column)
@@ -133,30 +133,30 @@ static void store_float(const fl_csv_column *column, int64_t row, double value)
 }
 
 /* A cell that holds nothing. */
-static bool store_missing(const struct work *w, const fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
+static bool store_missing(const struct work *work, const fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
 {
-    w->seen[column - w->job->columns] |= FL_SEEN_MISSING;
+    work->seen[column - work->job->columns] |= FL_SEEN_MISSING;
     if (column->type == FL_CSV_FLOAT || column->type == FL_CSV_TIME)
         store_float(column, row, column->has_fill ? column->fill : (double)NAN);
-    else if (!fill_fits(column)) return column->declared ? fault_cell(w, MISSING, column, cell) : true;
+    else if (!fill_fits(column)) return column->declared ? fault_cell(work, MISSING, column, cell) : true;
     else if (column->type == FL_CSV_INT) ((int64_t *)column->data)[row] = column->fill_integer;
     else ((uint8_t *)column->data)[row] = column->fill != 0;
     return true;
 }
 
 /* A cell as its column has it; one that does not fit is noted, or an error where the type is not ours to choose. */
-static bool store_cell(const struct work *w, fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
+static bool store_cell(const struct work *work, fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
 {
-    const fl_csv_dialect *d = &w->job->csv->dialect;
+    const fl_csv_dialect *d = &work->job->csv->dialect;
     double seconds;
     if (column->type == FL_CSV_TIME && fl_time_read(&seconds, cell->start, cell->size)) {
         store_float(column, row, seconds);
         return true;
     }
     int seen = fl_csv_seen(d, cell);
-    if (seen == FL_SEEN_MISSING) return store_missing(w, column, row, cell);
+    if (seen == FL_SEEN_MISSING) return store_missing(work, column, row, cell);
     fl_number number;
-    w->seen[column - w->job->columns] |= (uint8_t)seen;
+    work->seen[column - work->job->columns] |= (uint8_t)seen;
     if (seen & (FL_SEEN_INT | FL_SEEN_FLOAT)) fl_number_read(&number, cell->start, d->decimal, d->plain);
     if (seen == FL_SEEN_INT && column->type == FL_CSV_INT) ((int64_t *)column->data)[row] = number.integer;
     else if (seen & (FL_SEEN_INT | FL_SEEN_FLOAT) && column->type == FL_CSV_FLOAT)
@@ -167,29 +167,30 @@ static bool store_cell(const struct work *w, fl_csv_column *column, int64_t row,
         store_float(column, row, fl_csv_boolean(cell->start, cell->size));
     else if (column->declared && column->type == FL_CSV_BOOL && seen == FL_SEEN_INT && (number.integer & ~1) == 0)
         ((uint8_t *)column->data)[row] = number.integer != 0;
-    else if (column->declared) return fault_cell(w, TYPE, column, cell);
+    else if (column->declared) return fault_cell(work, TYPE, column, cell);
     return true;
 }
 
-static bool store_text(const struct work *w, fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
+static bool store_text(const struct work *work, fl_csv_column *column, int64_t row, const fl_csv_cell *cell)
 {
-    fl_csv_cells *cells = &column->cells[w->index];
+    fl_csv_cells *cells = &column->cells[work->index];
     if (cells->room - cells->size < cell->size) {
         int64_t room = 2 * (cells->room + cell->size) + 4096;
         char *grown = realloc(cells->bytes, (size_t)room);
-        if (!grown) return fault_take(w, fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", w->job->csv->text->path));
+        if (!grown)
+            return fault_take(work, fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", work->job->csv->text->path));
         cells->bytes = grown;
         cells->room = room;
     }
-    cells->size += fl_csv_cell_write(cells->bytes + cells->size, &w->job->csv->dialect, cell);
-    cells->ends[row - w->piece->first_row] = cells->size;
+    cells->size += fl_csv_cell_write(cells->bytes + cells->size, &work->job->csv->dialect, cell);
+    cells->ends[row - work->piece->first_row] = cells->size;
     return true;
 }
 
 /* A cell that is a number its column has room for, the common case: its end; NULL: it is something else. */
-static inline const char *number_cell(const struct work *w, fl_csv_column *column, int64_t row, const char *at)
+static inline const char *number_cell(const struct work *work, fl_csv_column *column, int64_t row, const char *at)
 {
-    const fl_csv_dialect *d = &w->job->csv->dialect;
+    const fl_csv_dialect *d = &work->job->csv->dialect;
     fl_number number;
     if (column->type != FL_CSV_INT && column->type != FL_CSV_FLOAT) return NULL;
     at = fl_number_read(&number, fl_csv_skip_blanks(d, at), d->decimal, d->plain);
@@ -201,31 +202,31 @@ static inline const char *number_cell(const struct work *w, fl_csv_column *colum
         if (number.value != number.value) return NULL; /* may be a word for nothing */
         store_float(column, row, number.value);
     }
-    w->seen[column - w->job->columns] |= number.is_integer ? FL_SEEN_INT : FL_SEEN_FLOAT;
+    work->seen[column - work->job->columns] |= number.is_integer ? FL_SEEN_INT : FL_SEEN_FLOAT;
     return d->blanks ? fl_csv_skip_blanks(d, at) : at;
 }
 
-static const char *any_cell(const struct work *w, fl_csv_column *column, int64_t row, const char *at)
+static const char *any_cell(const struct work *work, fl_csv_column *column, int64_t row, const char *at)
 {
     fl_csv_cell cell;
-    at = fl_csv_cell_read(&cell, &w->job->csv->dialect, at);
+    at = fl_csv_cell_read(&cell, &work->job->csv->dialect, at);
     if (!at) {
-        fault_set(w, QUOTE, cell.start, 0);
+        fault_set(work, QUOTE, cell.start, 0);
         return NULL;
     }
     if (!column) return at;
     bool is_text = column->type == FL_CSV_TEXT;
-    if (!is_text && !column->declared && w->seen[column - w->job->columns] & FL_SEEN_TEXT)
+    if (!is_text && !column->declared && work->seen[column - work->job->columns] & FL_SEEN_TEXT)
         return at; /* once is enough */
-    return (is_text ? store_text : store_cell)(w, column, row, &cell) ? at : NULL;
+    return (is_text ? store_text : store_cell)(work, column, row, &cell) ? at : NULL;
 }
 
 /* ---- pieces ---- */
 
 /* More cells, or fewer, than there are columns. */
-static const char *record_miscounted(const struct work *w, const char *start)
+static const char *record_miscounted(const struct work *work, const char *start)
 {
-    const fl_csv_dialect *d = &w->job->csv->dialect;
+    const fl_csv_dialect *d = &work->job->csv->dialect;
     fl_csv_cell cell;
     int64_t cells = 0;
     for (const char *at = fl_csv_skip_blanks(d, start);; at += !d->blanks) {
@@ -233,51 +234,51 @@ static const char *record_miscounted(const struct work *w, const char *start)
         cells++;
         if (fl_csv_at_end(at)) break;
     }
-    fault_set(w, COUNT, start, cells);
+    fault_set(work, COUNT, start, cells);
     return NULL;
 }
 
 /* Behind the record; NULL: there is an error. */
-static const char *record_read(const struct work *w, int64_t row, const char *start)
+static const char *record_read(const struct work *work, int64_t row, const char *start)
 {
-    const fl_csv_dialect *d = &w->job->csv->dialect;
-    int last = w->job->csv->columns - 1;
+    const fl_csv_dialect *d = &work->job->csv->dialect;
+    int last = work->job->csv->columns - 1;
     const char *at = d->blanks ? fl_csv_skip_blanks(d, start) : start;
     for (int i = 0; i <= last; i++) {
-        fl_csv_column *column = w->job->by_index[i];
-        const char *end = column ? number_cell(w, column, row, at) : NULL;
-        if (!end && !(end = any_cell(w, column, row, at))) return NULL;
-        if (fl_csv_at_end(end) != (i == last)) return record_miscounted(w, start);
+        fl_csv_column *column = work->job->by_index[i];
+        const char *end = column ? number_cell(work, column, row, at) : NULL;
+        if (!end && !(end = any_cell(work, column, row, at))) return NULL;
+        if (fl_csv_at_end(end) != (i == last)) return record_miscounted(work, start);
         at = end + (!d->blanks && i < last);
     }
     return at + 1 + (*at == '\r');
 }
 
-static bool piece_parse(const struct work *w, const char *end)
+static bool piece_parse(const struct work *work, const char *end)
 {
-    const fl_csv_dialect *d = &w->job->csv->dialect;
-    const char *at = w->text;
-    for (int64_t row = 0; row < w->piece->rows; row++) {
+    const fl_csv_dialect *d = &work->job->csv->dialect;
+    const char *at = work->text;
+    for (int64_t row = 0; row < work->piece->rows; row++) {
         while (at < end && fl_csv_is_empty_line(d, at)) at = fl_csv_line_end(at);
-        if (at >= end) return fault_set(w, CHANGED, at, 0);
-        at = record_read(w, w->piece->first_row + row, at);
+        if (at >= end) return fault_set(work, CHANGED, at, 0);
+        at = record_read(work, work->piece->first_row + row, at);
         if (!at) return false;
     }
     while (at < end && fl_csv_is_empty_line(d, at)) at = fl_csv_line_end(at);
-    return at >= end || fault_set(w, CHANGED, at, 0);
+    return at >= end || fault_set(work, CHANGED, at, 0);
 }
 
 /* Text of which cells are copied needs room for their ends, and nothing of an earlier pass. */
-static bool cells_prepare(const struct work *w)
+static bool cells_prepare(const struct work *work)
 {
-    for (int i = 0; i < w->job->count; i++) {
-        fl_csv_column *column = &w->job->columns[i];
-        if (w->job->by_index[column->index] != column || column->type != FL_CSV_TEXT) continue;
-        fl_csv_cells *cells = &column->cells[w->index];
+    for (int i = 0; i < work->job->count; i++) {
+        fl_csv_column *column = &work->job->columns[i];
+        if (work->job->by_index[column->index] != column || column->type != FL_CSV_TEXT) continue;
+        fl_csv_cells *cells = &column->cells[work->index];
         cells->size = 0;
-        cells->ends = malloc(sizeof *cells->ends * (size_t)w->piece->rows);
+        cells->ends = malloc(sizeof *cells->ends * (size_t)work->piece->rows);
         if (!cells->ends)
-            return fault_take(w, fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", w->job->csv->text->path));
+            return fault_take(work, fl_fail(FL_ERR_MEMORY, "csv: %s: out of memory", work->job->csv->text->path));
     }
     return true;
 }

@@ -50,9 +50,9 @@ typedef struct fl_pixels {
 /* Room for so many pixels, whose values are undefined; FL_ERR_MEMORY names `who`. */
 fl_status fl_pixels_room(fl_pixels *pixels, const char *who, int width, int height, int channels);
 void fl_pixels_free(fl_pixels *pixels);
-static inline size_t fl_pixels_bytes(const fl_pixels *p)
+static inline size_t fl_pixels_bytes(const fl_pixels *pixels)
 {
-    return (size_t)p->width * (size_t)p->height * (size_t)p->channels << p->wide;
+    return (size_t)pixels->width * (size_t)pixels->height * (size_t)pixels->channels << pixels->wide;
 }
 
 /* The requested box in the pixels that were read: whole numbers unless the image was reduced. */

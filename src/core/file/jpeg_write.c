@@ -50,28 +50,28 @@ static void on_error(j_common_ptr info)
     longjmp(w->escape, 1);
 }
 
-static fl_status encode(struct writer *w, const fl_pixels *p, int quality)
+static fl_status encode(struct writer *writer, const fl_pixels *pixels, int quality)
 {
-    size_t row_bytes = (size_t)p->width * (size_t)p->channels;
-    w->info.err = lib.jpeg_std_error(&w->errors);
-    w->errors.error_exit = on_error;
-    w->info.client_data = w;
-    if (setjmp(w->escape)) return fl_fail(FL_ERR_VALUE, "save_jpeg: %s", w->why);
-    lib.jpeg_CreateCompress(&w->info, JPEG_LIB_VERSION, sizeof w->info);
-    w->created = true;
-    lib.jpeg_mem_dest(&w->info, &w->bytes, &w->size);
-    w->info.image_width = (JDIMENSION)p->width;
-    w->info.image_height = (JDIMENSION)p->height;
-    w->info.input_components = p->channels;
-    w->info.in_color_space = p->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    lib.jpeg_set_defaults(&w->info);
-    lib.jpeg_set_quality(&w->info, quality, TRUE);
-    lib.jpeg_start_compress(&w->info, TRUE);
-    for (int y = 0; y < p->height; y++) {
-        JSAMPROW row = p->data + row_bytes * (size_t)y;
-        lib.jpeg_write_scanlines(&w->info, &row, 1);
+    size_t row_bytes = (size_t)pixels->width * (size_t)pixels->channels;
+    writer->info.err = lib.jpeg_std_error(&writer->errors);
+    writer->errors.error_exit = on_error;
+    writer->info.client_data = writer;
+    if (setjmp(writer->escape)) return fl_fail(FL_ERR_VALUE, "save_jpeg: %s", writer->why);
+    lib.jpeg_CreateCompress(&writer->info, JPEG_LIB_VERSION, sizeof writer->info);
+    writer->created = true;
+    lib.jpeg_mem_dest(&writer->info, &writer->bytes, &writer->size);
+    writer->info.image_width = (JDIMENSION)pixels->width;
+    writer->info.image_height = (JDIMENSION)pixels->height;
+    writer->info.input_components = pixels->channels;
+    writer->info.in_color_space = pixels->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    lib.jpeg_set_defaults(&writer->info);
+    lib.jpeg_set_quality(&writer->info, quality, TRUE);
+    lib.jpeg_start_compress(&writer->info, TRUE);
+    for (int y = 0; y < pixels->height; y++) {
+        JSAMPROW row = pixels->data + row_bytes * (size_t)y;
+        lib.jpeg_write_scanlines(&writer->info, &row, 1);
     }
-    lib.jpeg_finish_compress(&w->info);
+    lib.jpeg_finish_compress(&writer->info);
     return FL_OK;
 }
 

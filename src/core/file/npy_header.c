@@ -32,97 +32,100 @@ static fl_status fail(const fl_stream *stream, const char *what)
     return fl_fail(FL_ERR_IO, "%s: %s: %s", fl_stream_who(stream), fl_stream_path(stream), what);
 }
 
-static fl_status not_a_header(const struct literal *l)
+static fl_status not_a_header(const struct literal *literal)
 {
     char text[FL_SHOWN_TEXT], shown[24];
-    snprintf(shown, sizeof shown, "%.*s", (int)strcspn(l->at, "\n"), l->at);
+    snprintf(shown, sizeof shown, "%.*s", (int)strcspn(literal->at, "\n"), literal->at);
     snprintf(text, sizeof text, "its header is damaged near '%s'", shown);
-    return fail(l->stream, text);
+    return fail(literal->stream, text);
 }
 
-static void blanks_skip(struct literal *l)
+static void blanks_skip(struct literal *literal)
 {
-    while (*l->at == ' ' || *l->at == '\n' || *l->at == '\t') l->at++;
+    while (*literal->at == ' ' || *literal->at == '\n' || *literal->at == '\t') literal->at++;
 }
 
 /* Takes a mark if it comes next. */
-static bool take(struct literal *l, char mark)
+static bool take(struct literal *literal, char mark)
 {
-    blanks_skip(l);
-    if (*l->at != mark) return false;
-    l->at++;
+    blanks_skip(literal);
+    if (*literal->at != mark) return false;
+    literal->at++;
     return true;
 }
 
-static fl_status expect(struct literal *l, char mark) { return take(l, mark) ? FL_OK : not_a_header(l); }
-
-static fl_status string_read(struct literal *l, char *out)
+static fl_status expect(struct literal *literal, char mark)
 {
-    blanks_skip(l);
-    char quote = *l->at;
-    const char *end = quote == '\'' || quote == '"' ? strchr(l->at + 1, quote) : NULL;
-    if (!end || end - l->at > WORD) return not_a_header(l);
-    memcpy(out, l->at + 1, (size_t)(end - l->at - 1));
-    out[end - l->at - 1] = '\0';
-    l->at = end + 1;
+    return take(literal, mark) ? FL_OK : not_a_header(literal);
+}
+
+static fl_status string_read(struct literal *literal, char *out)
+{
+    blanks_skip(literal);
+    char quote = *literal->at;
+    const char *end = quote == '\'' || quote == '"' ? strchr(literal->at + 1, quote) : NULL;
+    if (!end || end - literal->at > WORD) return not_a_header(literal);
+    memcpy(out, literal->at + 1, (size_t)(end - literal->at - 1));
+    out[end - literal->at - 1] = '\0';
+    literal->at = end + 1;
     return FL_OK;
 }
 
-static fl_status boolean_read(struct literal *l, bool *out)
+static fl_status boolean_read(struct literal *literal, bool *out)
 {
-    blanks_skip(l);
-    *out = strncmp(l->at, "True", 4) == 0;
-    if (!*out && strncmp(l->at, "False", 5) != 0) return not_a_header(l);
-    l->at += *out ? 4 : 5;
+    blanks_skip(literal);
+    *out = strncmp(literal->at, "True", 4) == 0;
+    if (!*out && strncmp(literal->at, "False", 5) != 0) return not_a_header(literal);
+    literal->at += *out ? 4 : 5;
     return FL_OK;
 }
 
-static fl_status size_read(struct literal *l, int64_t *out)
+static fl_status size_read(struct literal *literal, int64_t *out)
 {
     int64_t value = 0;
-    blanks_skip(l);
-    if (!isdigit((unsigned char)*l->at)) return not_a_header(l);
-    for (; isdigit((unsigned char)*l->at); l->at++)
-        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *l->at - '0', &value))
-            return not_a_header(l);
-    if (*l->at == 'L') l->at++;
+    blanks_skip(literal);
+    if (!isdigit((unsigned char)*literal->at)) return not_a_header(literal);
+    for (; isdigit((unsigned char)*literal->at); literal->at++)
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *literal->at - '0', &value))
+            return not_a_header(literal);
+    if (*literal->at == 'L') literal->at++;
     *out = value;
     return FL_OK;
 }
 
-static fl_status shape_read(struct literal *l, struct dictionary *d)
+static fl_status shape_read(struct literal *literal, struct dictionary *dictionary)
 {
-    FL_TRY(expect(l, '('));
-    for (d->ndim = 0; !take(l, ')'); d->ndim++) {
-        if (d->ndim == FL_MAX_NDIM) return fail(l->stream, "more than 8 axes");
-        FL_TRY(size_read(l, &d->dims[d->ndim]));
-        if (take(l, ',')) continue;
-        if (d->ndim++ == 0) return not_a_header(l); /* (3) is no tuple */
-        return expect(l, ')');
+    FL_TRY(expect(literal, '('));
+    for (dictionary->ndim = 0; !take(literal, ')'); dictionary->ndim++) {
+        if (dictionary->ndim == FL_MAX_NDIM) return fail(literal->stream, "more than 8 axes");
+        FL_TRY(size_read(literal, &dictionary->dims[dictionary->ndim]));
+        if (take(literal, ',')) continue;
+        if (dictionary->ndim++ == 0) return not_a_header(literal); /* (3) is no tuple */
+        return expect(literal, ')');
     }
     return FL_OK;
 }
 
-static fl_status entry_read(struct literal *l, struct dictionary *d)
+static fl_status entry_read(struct literal *literal, struct dictionary *dictionary)
 {
     char key[WORD];
-    FL_TRY(string_read(l, key));
-    FL_TRY(expect(l, ':'));
-    blanks_skip(l);
-    if (strcmp(key, "descr") == 0 && !d->has_descr) {
-        d->has_descr = true;
-        d->is_list = *l->at == '[';
-        return d->is_list ? FL_OK : string_read(l, d->descr);
+    FL_TRY(string_read(literal, key));
+    FL_TRY(expect(literal, ':'));
+    blanks_skip(literal);
+    if (strcmp(key, "descr") == 0 && !dictionary->has_descr) {
+        dictionary->has_descr = true;
+        dictionary->is_list = *literal->at == '[';
+        return dictionary->is_list ? FL_OK : string_read(literal, dictionary->descr);
     }
-    if (strcmp(key, "fortran_order") == 0 && !d->has_order) {
-        d->has_order = true;
-        return boolean_read(l, &d->columns_first);
+    if (strcmp(key, "fortran_order") == 0 && !dictionary->has_order) {
+        dictionary->has_order = true;
+        return boolean_read(literal, &dictionary->columns_first);
     }
-    if (strcmp(key, "shape") == 0 && !d->has_shape) {
-        d->has_shape = true;
-        return shape_read(l, d);
+    if (strcmp(key, "shape") == 0 && !dictionary->has_shape) {
+        dictionary->has_shape = true;
+        return shape_read(literal, dictionary);
     }
-    return not_a_header(l);
+    return not_a_header(literal);
 }
 
 /* The types that no tensor has, by NumPy's letter, and the way out. */
@@ -180,20 +183,20 @@ static fl_status descr_read(fl_npy_header_facts *out, const fl_stream *stream, c
     return refuse(stream, descr, false);
 }
 
-static fl_status dictionary_read(struct dictionary *d, const fl_stream *stream, const char *text)
+static fl_status dictionary_read(struct dictionary *dictionary, const fl_stream *stream, const char *text)
 {
     struct literal l = {stream, text};
     FL_TRY(expect(&l, '{'));
     while (!take(&l, '}')) {
-        FL_TRY(entry_read(&l, d));
-        if (d->is_list) return refuse(stream, "", true);
+        FL_TRY(entry_read(&l, dictionary));
+        if (dictionary->is_list) return refuse(stream, "", true);
         if (take(&l, ',')) continue;
         FL_TRY(expect(&l, '}'));
         break;
     }
     blanks_skip(&l);
     if (*l.at) return not_a_header(&l);
-    return d->has_descr && d->has_order && d->has_shape
+    return dictionary->has_descr && dictionary->has_order && dictionary->has_shape
         ? FL_OK
         : fail(stream, "its header lacks one of 'descr', 'fortran_order' and 'shape'");
 }

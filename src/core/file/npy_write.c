@@ -55,82 +55,85 @@ struct archive {
     z_stream z;
 };
 
-static fl_status append(struct archive *a, const void *data, int64_t bytes)
+static fl_status append(struct archive *archive, const void *data, int64_t bytes)
 {
-    FL_TRY(fl_replacement_write(&a->file, data, bytes, a->size));
-    a->size += bytes;
+    FL_TRY(fl_replacement_write(&archive->file, data, bytes, archive->size));
+    archive->size += bytes;
     return FL_OK;
 }
 
-static fl_status bytes_write(struct archive *a, fl_zip_member *m, const void *data, int64_t bytes, bool last)
+static fl_status bytes_write(struct archive *archive, fl_zip_member *member, const void *data, int64_t bytes, bool last)
 {
     const unsigned char *at = data;
     int64_t left = bytes;
     do {
         uInt n = (uInt)(left < CHUNK ? left : CHUNK);
-        m->crc = (uint32_t)crc32(m->crc, at, n);
-        if (!a->packed) FL_TRY(append(a, at, n));
-        a->z.next_in = (unsigned char *)at;
-        a->z.avail_in = n;
+        member->crc = (uint32_t)crc32(member->crc, at, n);
+        if (!archive->packed) FL_TRY(append(archive, at, n));
+        archive->z.next_in = (unsigned char *)at;
+        archive->z.avail_in = n;
         at += n, left -= n;
-        for (bool more = a->packed; more; more = a->z.avail_out == 0) {
-            a->z.next_out = a->chunk;
-            a->z.avail_out = CHUNK;
-            deflate(&a->z, last && left == 0 ? Z_FINISH : Z_NO_FLUSH);
-            FL_TRY(append(a, a->chunk, CHUNK - a->z.avail_out));
+        for (bool more = archive->packed; more; more = archive->z.avail_out == 0) {
+            archive->z.next_out = archive->chunk;
+            archive->z.avail_out = CHUNK;
+            deflate(&archive->z, last && left == 0 ? Z_FINISH : Z_NO_FLUSH);
+            FL_TRY(append(archive, archive->chunk, CHUNK - archive->z.avail_out));
         }
     } while (left > 0);
     return FL_OK;
 }
 
-static fl_status member_write(struct archive *a, fl_zip_member *m, const fl_tensor *tensor)
+static fl_status member_write(struct archive *archive, fl_zip_member *member, const fl_tensor *tensor)
 {
     char header[FL_NPY_HEADER];
     int size;
     int64_t bytes = tensor_bytes(tensor);
     FL_TRY(header_make(&size, header, "save_npz", tensor));
-    m->packing = a->packed ? FL_PACKED_DEFLATE : FL_PACKED_PLAIN;
-    m->offset = a->size;
-    m->packed = m->size = size + bytes;
-    bool large = m->size >= UINT32_MAX;
-    FL_TRY(append(a, a->record, fl_zip_local(a->record, m)));
-    int64_t start = a->size;
-    if (a->packed && deflateReset(&a->z) != Z_OK) return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
-    m->crc = (uint32_t)crc32(0, NULL, 0);
-    FL_TRY(bytes_write(a, m, header, size, bytes == 0));
-    if (bytes > 0) FL_TRY(bytes_write(a, m, fl_tensor_data(tensor), bytes, true));
-    m->packed = a->size - start;
-    if (!large && m->packed >= UINT32_MAX) return fl_fail(FL_ERR_IO, "save_npz: '%s' does not shrink", m->name);
-    return fl_replacement_write(&a->file, a->record, fl_zip_local(a->record, m), m->offset);
+    member->packing = archive->packed ? FL_PACKED_DEFLATE : FL_PACKED_PLAIN;
+    member->offset = archive->size;
+    member->packed = member->size = size + bytes;
+    bool large = member->size >= UINT32_MAX;
+    FL_TRY(append(archive, archive->record, fl_zip_local(archive->record, member)));
+    int64_t start = archive->size;
+    if (archive->packed && deflateReset(&archive->z) != Z_OK) return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
+    member->crc = (uint32_t)crc32(0, NULL, 0);
+    FL_TRY(bytes_write(archive, member, header, size, bytes == 0));
+    if (bytes > 0) FL_TRY(bytes_write(archive, member, fl_tensor_data(tensor), bytes, true));
+    member->packed = archive->size - start;
+    if (!large && member->packed >= UINT32_MAX)
+        return fl_fail(FL_ERR_IO, "save_npz: '%s' does not shrink", member->name);
+    return fl_replacement_write(&archive->file, archive->record, fl_zip_local(archive->record, member), member->offset);
 }
 
-static fl_status directory_write(struct archive *a, int count)
+static fl_status directory_write(struct archive *archive, int count)
 {
-    int64_t start = a->size;
-    for (int i = 0; i < count; i++) FL_TRY(append(a, a->record, fl_zip_central(a->record, &a->members[i])));
-    int size = fl_zip_end(a->record, count, start, a->size - start);
-    return append(a, a->record, size);
+    int64_t start = archive->size;
+    for (int i = 0; i < count; i++)
+        FL_TRY(append(archive, archive->record, fl_zip_central(archive->record, &archive->members[i])));
+    int size = fl_zip_end(archive->record, count, start, archive->size - start);
+    return append(archive, archive->record, size);
 }
 
-static fl_status archive_open(struct archive *a, const char *path, const char *const *names, int count)
+static fl_status archive_open(struct archive *archive, const char *path, const char *const *names, int count)
 {
-    FL_TRY(fl_replacement_init(&a->file, "save_npz", path));
-    a->members = calloc((size_t)count + 1, sizeof *a->members);
-    a->record = malloc(MAX_NAME + 8 + FL_ZIP_RECORD);
-    a->chunk = malloc(CHUNK);
-    if (!a->members || !a->record || !a->chunk) return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
+    FL_TRY(fl_replacement_init(&archive->file, "save_npz", path));
+    archive->members = calloc((size_t)count + 1, sizeof *archive->members);
+    archive->record = malloc(MAX_NAME + 8 + FL_ZIP_RECORD);
+    archive->chunk = malloc(CHUNK);
+    if (!archive->members || !archive->record || !archive->chunk)
+        return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
     for (int i = 0; i < count; i++) {
         size_t length = strlen(names[i]);
         if (length > MAX_NAME) return fl_fail(FL_ERR_VALUE, "save_npz: a name has more than %d bytes", MAX_NAME);
-        if (!(a->members[i].name = malloc(length + 5))) return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
-        stpcpy(stpcpy(a->members[i].name, names[i]), ".npy");
+        if (!(archive->members[i].name = malloc(length + 5))) return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
+        stpcpy(stpcpy(archive->members[i].name, names[i]), ".npy");
     }
-    if (a->packed
-        && deflateInit2(&a->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
-        a->packed = false;
+    if (archive->packed
+        && deflateInit2(&archive->z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) != Z_OK) {
+        archive->packed = false;
         return fl_fail(FL_ERR_MEMORY, "save_npz: out of memory");
     }
-    return fl_replacement_create(&a->file);
+    return fl_replacement_create(&archive->file);
 }
 
 fl_status fl_npz_write(const char *path, const char *const *names, fl_tensor *const *tensors, int count, bool packed)

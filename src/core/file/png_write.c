@@ -63,28 +63,31 @@ static void write_output(png_struct *png, unsigned char *bytes, size_t count)
 static void flush_output(png_struct *png) {}
 
 /* All of the file; errors come by a jump. */
-static void write_image(struct writer *w, const fl_pixels *p)
+static void write_image(struct writer *writer, const fl_pixels *pixels)
 {
     static const int colors[] = {0, PNG_COLOR_TYPE_GRAY, PNG_COLOR_TYPE_GRAY_ALPHA, PNG_COLOR_TYPE_RGB,
                                  PNG_COLOR_TYPE_RGB_ALPHA};
-    size_t row = (size_t)p->width * (size_t)p->channels;
-    lib.png_set_write_fn(w->png, w, write_output, flush_output);
-    lib.png_set_IHDR(w->png, w->info, (uint32_t)p->width, (uint32_t)p->height, 8, colors[p->channels],
-                     PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-    lib.png_write_info(w->png, w->info);
-    for (int y = 0; y < p->height; y++) lib.png_write_row(w->png, p->data + row * (size_t)y);
-    lib.png_write_end(w->png, w->info);
+    size_t row = (size_t)pixels->width * (size_t)pixels->channels;
+    lib.png_set_write_fn(writer->png, writer, write_output, flush_output);
+    lib.png_set_IHDR(writer->png, writer->info, (uint32_t)pixels->width, (uint32_t)pixels->height, 8,
+                     colors[pixels->channels], PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                     PNG_FILTER_TYPE_DEFAULT);
+    lib.png_write_info(writer->png, writer->info);
+    for (int y = 0; y < pixels->height; y++) lib.png_write_row(writer->png, pixels->data + row * (size_t)y);
+    lib.png_write_end(writer->png, writer->info);
 }
 
-static fl_status encode(struct writer *w, const fl_pixels *pixels)
+static fl_status encode(struct writer *writer, const fl_pixels *pixels)
 {
-    w->png = lib.png_create_write_struct(PNG_LIBPNG_VER_STRING, w, on_error, ignore_warning);
-    if (!w->png) return fl_fail(FL_ERR_MISSING, "save_png: libpng does not fit the version %s", PNG_LIBPNG_VER_STRING);
-    if (setjmp(w->escape))
-        return w->status != FL_OK ? w->status : fl_fail(FL_ERR_IO, "save_png: %s: %s", w->file.path, w->why);
-    w->info = lib.png_create_info_struct(w->png);
-    if (!w->info) return fl_fail(FL_ERR_MEMORY, "save_png: out of memory");
-    write_image(w, pixels);
+    writer->png = lib.png_create_write_struct(PNG_LIBPNG_VER_STRING, writer, on_error, ignore_warning);
+    if (!writer->png)
+        return fl_fail(FL_ERR_MISSING, "save_png: libpng does not fit the version %s", PNG_LIBPNG_VER_STRING);
+    if (setjmp(writer->escape))
+        return writer->status != FL_OK ? writer->status
+                                       : fl_fail(FL_ERR_IO, "save_png: %s: %s", writer->file.path, writer->why);
+    writer->info = lib.png_create_info_struct(writer->png);
+    if (!writer->info) return fl_fail(FL_ERR_MEMORY, "save_png: out of memory");
+    write_image(writer, pixels);
     return FL_OK;
 }
 

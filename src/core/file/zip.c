@@ -47,7 +47,7 @@ struct directory {
     int64_t limit; /* nothing of it, and no member, lies behind */
 };
 
-static fl_status end64_read(struct directory *d, const fl_zip *zip, int64_t end)
+static fl_status end64_read(struct directory *directory, const fl_zip *zip, int64_t end)
 {
     unsigned char locator[LOCATOR64], record[END64];
     if (end < LOCATOR64) return FL_OK;
@@ -58,15 +58,15 @@ static fl_status end64_read(struct directory *d, const fl_zip *zip, int64_t end)
         return fail(zip, "its directory is damaged");
     FL_TRY(read_at(zip, record, END64, (int64_t)at));
     if (!begins(record, "PK\6\6")) return fail(zip, "its directory is damaged");
-    d->count = (int64_t)number(record + 32, 8);
-    d->bytes = (int64_t)number(record + 40, 8);
-    d->offset = (int64_t)number(record + 48, 8);
-    d->limit = (int64_t)at;
+    directory->count = (int64_t)number(record + 32, 8);
+    directory->bytes = (int64_t)number(record + 40, 8);
+    directory->offset = (int64_t)number(record + 48, 8);
+    directory->limit = (int64_t)at;
     return FL_OK;
 }
 
 /* Finds the record at the end, behind which stands at most a comment. */
-static fl_status directory_find(struct directory *d, const fl_zip *zip)
+static fl_status directory_find(struct directory *directory, const fl_zip *zip)
 {
     int64_t most = END + MAX_COMMENT, size = zip->file_bytes < most ? zip->file_bytes : most, at = size - END;
     unsigned char *tail = malloc((size_t)size + 1);
@@ -81,11 +81,11 @@ static fl_status directory_find(struct directory *d, const fl_zip *zip)
                       is_zip ? "the file ends early: the directory of the archive is missing" : "not a zip archive");
     }
     if (status == FL_OK) {
-        d->limit = zip->file_bytes - size + at;
-        d->count = (int64_t)number(tail + at + 10, 2);
-        d->bytes = (int64_t)number(tail + at + 12, 4);
-        d->offset = (int64_t)number(tail + at + 16, 4);
-        status = end64_read(d, zip, d->limit);
+        directory->limit = zip->file_bytes - size + at;
+        directory->count = (int64_t)number(tail + at + 10, 2);
+        directory->bytes = (int64_t)number(tail + at + 12, 4);
+        directory->offset = (int64_t)number(tail + at + 16, 4);
+        status = end64_read(directory, zip, directory->limit);
     }
     free(tail);
     return status;
@@ -110,28 +110,29 @@ static bool extra64_read(int64_t *size, int64_t *packed, int64_t *offset, const 
     return false;
 }
 
-static fl_status member_fail(const fl_zip *zip, const fl_zip_member *m, const char *what)
+static fl_status member_fail(const fl_zip *zip, const fl_zip_member *member, const char *what)
 {
     char shown[FL_SHOWN_TEXT];
-    return fl_fail(FL_ERR_IO, "%s: %s: '%s': %s", zip->who, zip->path, fl_text_name(shown, m->name), what);
+    return fl_fail(FL_ERR_IO, "%s: %s: '%s': %s", zip->who, zip->path, fl_text_name(shown, member->name), what);
 }
 
-static fl_status member_check(const fl_zip *zip, const fl_zip_member *m, const unsigned char *record, int64_t limit)
+static fl_status member_check(const fl_zip *zip, const fl_zip_member *member, const unsigned char *record,
+                              int64_t limit)
 {
     char shown[FL_SHOWN_TEXT];
     uint64_t method = number(record + 10, 2);
-    if (memchr(m->name, 0, number(record + 28, 2))) return fail(zip, "a member's name has a NUL");
-    if (number(record + 8, 2) & ENCRYPTED) return member_fail(zip, m, "encrypted; unpack the archive first");
+    if (memchr(member->name, 0, number(record + 28, 2))) return fail(zip, "a member's name has a NUL");
+    if (number(record + 8, 2) & ENCRYPTED) return member_fail(zip, member, "encrypted; unpack the archive first");
     if (method != STORED && method != DEFLATED)
-        return member_fail(zip, m, "compressed by another method than deflate; unpack the archive first");
-    if (m->size < 0 || m->packed < 0 || m->offset < 0 || m->offset > limit || m->packed > limit - m->offset
-        || (method == STORED && m->size != m->packed))
-        return member_fail(zip, m, "its entry in the directory is damaged");
-    if (m->size / FL_DEFLATE_RATIO > m->packed)
+        return member_fail(zip, member, "compressed by another method than deflate; unpack the archive first");
+    if (member->size < 0 || member->packed < 0 || member->offset < 0 || member->offset > limit
+        || member->packed > limit - member->offset || (method == STORED && member->size != member->packed))
+        return member_fail(zip, member, "its entry in the directory is damaged");
+    if (member->size / FL_DEFLATE_RATIO > member->packed)
         return fl_fail(FL_ERR_IO,
                        "%s: %s: '%s' promises %lld bytes; %lld compressed bytes hold at most %d times as many",
-                       zip->who, zip->path, fl_text_name(shown, m->name), (long long)m->size, (long long)m->packed,
-                       FL_DEFLATE_RATIO);
+                       zip->who, zip->path, fl_text_name(shown, member->name), (long long)member->size,
+                       (long long)member->packed, FL_DEFLATE_RATIO);
     return FL_OK;
 }
 

@@ -11,22 +11,22 @@ static int put(unsigned char *out, int64_t value, int bytes)
     return bytes;
 }
 
-static bool is_large(const fl_zip_member *m) { return m->size >= UINT32_MAX || m->packed >= UINT32_MAX; }
+static bool is_large(const fl_zip_member *member) { return member->size >= UINT32_MAX || member->packed >= UINT32_MAX; }
 
 /* The fields that the local and the central record have in common: from the version that is needed to the length of the
 ** extra field. The date is the first one that the format has. */
-static int put_common(unsigned char *out, const fl_zip_member *m, bool large, int extra)
+static int put_common(unsigned char *out, const fl_zip_member *member, bool large, int extra)
 {
     unsigned char *at = out;
     at += put(at, large ? 45 : 20, 2);
     at += put(at, 1 << 11, 2); /* the name is UTF-8 */
-    at += put(at, m->packing == FL_PACKED_PLAIN ? 0 : 8, 2);
+    at += put(at, member->packing == FL_PACKED_PLAIN ? 0 : 8, 2);
     at += put(at, 0, 2);
     at += put(at, 1 << 5 | 1, 2);
-    at += put(at, m->crc, 4);
-    at += put(at, large ? UINT32_MAX : m->packed, 4);
-    at += put(at, large ? UINT32_MAX : m->size, 4);
-    at += put(at, (int64_t)strlen(m->name), 2);
+    at += put(at, member->crc, 4);
+    at += put(at, large ? UINT32_MAX : member->packed, 4);
+    at += put(at, large ? UINT32_MAX : member->size, 4);
+    at += put(at, (int64_t)strlen(member->name), 2);
     at += put(at, extra, 2);
     return (int)(at - out);
 }
@@ -37,38 +37,38 @@ static int put_bytes(unsigned char *out, const char *bytes, size_t size)
     return (int)size;
 }
 
-int fl_zip_local(unsigned char *out, const fl_zip_member *m)
+int fl_zip_local(unsigned char *out, const fl_zip_member *member)
 {
-    bool large = is_large(m);
+    bool large = is_large(member);
     unsigned char *at = out;
     at += put_bytes(at, "PK\3\4", 4);
-    at += put_common(at, m, large, large ? 20 : 0);
-    at += put_bytes(at, m->name, strlen(m->name));
+    at += put_common(at, member, large, large ? 20 : 0);
+    at += put_bytes(at, member->name, strlen(member->name));
     if (!large) return (int)(at - out);
     at += put(at, 1, 2);
     at += put(at, 16, 2);
-    at += put(at, m->size, 8);
-    at += put(at, m->packed, 8);
+    at += put(at, member->size, 8);
+    at += put(at, member->packed, 8);
     return (int)(at - out);
 }
 
-int fl_zip_central(unsigned char *out, const fl_zip_member *m)
+int fl_zip_central(unsigned char *out, const fl_zip_member *member)
 {
-    bool large = is_large(m) || m->offset >= UINT32_MAX;
+    bool large = is_large(member) || member->offset >= UINT32_MAX;
     unsigned char *at = out;
     at += put_bytes(at, "PK\1\2", 4);
     at += put(at, 45, 2); /* the version of the writer, on MS-DOS: no permissions */
-    at += put_common(at, m, large, large ? 28 : 0);
+    at += put_common(at, member, large, large ? 28 : 0);
     at += put(at, 0, 6); /* comment, disk, attributes */
     at += put(at, 0, 4);
-    at += put(at, large ? UINT32_MAX : m->offset, 4);
-    at += put_bytes(at, m->name, strlen(m->name));
+    at += put(at, large ? UINT32_MAX : member->offset, 4);
+    at += put_bytes(at, member->name, strlen(member->name));
     if (!large) return (int)(at - out);
     at += put(at, 1, 2);
     at += put(at, 24, 2);
-    at += put(at, m->size, 8);
-    at += put(at, m->packed, 8);
-    at += put(at, m->offset, 8);
+    at += put(at, member->size, 8);
+    at += put(at, member->packed, 8);
+    at += put(at, member->offset, 8);
     return (int)(at - out);
 }
 

@@ -20,13 +20,13 @@ void fl_matrix_trouble_of(fl_matrix_trouble *out, const char *name, const char *
 }
 
 /* The number in the whole batch of matrix i of this rank's part. */
-static int64_t number_in_batch(const fl_matrix_trouble *t, int64_t i)
+static int64_t number_in_batch(const fl_matrix_trouble *trouble, int64_t i)
 {
     int64_t number = 0, step = 1;
-    for (int axis = t->batch - 1; axis >= 0; axis--) {
-        number += (i % t->size[axis] + t->start[axis]) * step;
-        i /= t->size[axis];
-        step *= t->logical[axis];
+    for (int axis = trouble->batch - 1; axis >= 0; axis--) {
+        number += (i % trouble->size[axis] + trouble->start[axis]) * step;
+        i /= trouble->size[axis];
+        step *= trouble->logical[axis];
     }
     return number;
 }

@@ -141,39 +141,39 @@ typedef struct fl_step {
 
 /* ---- numbers from attributes ---- */
 
-static inline void fl_step_plain(fl_step *s, const fl_attr *a)
+static inline void fl_step_plain(fl_step *step, const fl_attr *attr)
 {
-    s->sign = a[FL_PLAIN_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_PLAIN_DECAY].number;
-    s->rate = a[FL_PLAIN_LR].number;
+    step->sign = attr[FL_PLAIN_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_PLAIN_DECAY].number;
+    step->rate = attr[FL_PLAIN_LR].number;
 }
 
 /* first: the buffers' contents (finite) do not count yet; they become the gradients. */
-static inline void fl_step_sgd(fl_step *s, const fl_attr *a)
+static inline void fl_step_sgd(fl_step *step, const fl_attr *attr)
 {
-    bool nesterov = a[FL_SGD_NESTEROV].integer, first = a[FL_SGD_FIRST].integer;
-    s->sign = a[FL_SGD_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_SGD_DECAY].number;
-    s->rate = a[FL_SGD_LR].number;
-    s->keep1 = first ? 0 : a[FL_SGD_MOMENTUM].number;
-    s->damping = first ? 1 : 1 - a[FL_SGD_DAMPENING].number;
-    s->ahead = nesterov ? 1 : 0;
-    s->along = nesterov ? a[FL_SGD_MOMENTUM].number : 1;
+    bool nesterov = attr[FL_SGD_NESTEROV].integer, first = attr[FL_SGD_FIRST].integer;
+    step->sign = attr[FL_SGD_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_SGD_DECAY].number;
+    step->rate = attr[FL_SGD_LR].number;
+    step->keep1 = first ? 0 : attr[FL_SGD_MOMENTUM].number;
+    step->damping = first ? 1 : 1 - attr[FL_SGD_DAMPENING].number;
+    step->ahead = nesterov ? 1 : 0;
+    step->along = nesterov ? attr[FL_SGD_MOMENTUM].number : 1;
 }
 
-static inline void fl_step_moments(fl_step *s, const fl_attr *a)
+static inline void fl_step_moments(fl_step *s, const fl_attr *attr)
 {
-    double lr = a[FL_ADAM_LR].number, beta1 = a[FL_ADAM_BETA1].number, beta2 = a[FL_ADAM_BETA2].number;
-    double decay = a[FL_ADAM_DECAY].number, step = (double)a[FL_ADAM_STEP].integer;
-    bool decoupled = a[FL_ADAM_DECOUPLED].integer;
-    s->sign = a[FL_ADAM_MAXIMIZE].integer ? -1 : 1;
+    double lr = attr[FL_ADAM_LR].number, beta1 = attr[FL_ADAM_BETA1].number, beta2 = attr[FL_ADAM_BETA2].number;
+    double decay = attr[FL_ADAM_DECAY].number, step = (double)attr[FL_ADAM_STEP].integer;
+    bool decoupled = attr[FL_ADAM_DECOUPLED].integer;
+    s->sign = attr[FL_ADAM_MAXIMIZE].integer ? -1 : 1;
     s->decay = decoupled ? 0 : decay;
     s->shrink = decoupled ? 1 - lr * decay : 1;
     s->keep1 = beta1;
     s->rest1 = 1 - beta1;
     s->keep2 = beta2;
     s->rest2 = 1 - beta2;
-    s->eps = a[FL_ADAM_EPS].number;
+    s->eps = attr[FL_ADAM_EPS].number;
     s->next = lr;
     s->rate = lr / (1 - pow(beta1, step));
     s->root = 1 / sqrt(1 - pow(beta2, step));
@@ -187,23 +187,24 @@ static inline double fl_nadam_product(double beta1, double decay, int64_t step)
     return product;
 }
 
-static inline void fl_step_nadam(fl_step *s, const fl_attr *a)
+static inline void fl_step_nadam(fl_step *s, const fl_attr *attr)
 {
-    double lr = a[FL_ADAM_LR].number, beta1 = a[FL_ADAM_BETA1].number, decay = a[FL_NADAM_MOMENTUM_DECAY].number;
-    double step = (double)a[FL_ADAM_STEP].integer, now = beta1 * (1 - 0.5 * pow(0.96, step * decay));
+    double lr = attr[FL_ADAM_LR].number, beta1 = attr[FL_ADAM_BETA1].number,
+           decay = attr[FL_NADAM_MOMENTUM_DECAY].number;
+    double step = (double)attr[FL_ADAM_STEP].integer, now = beta1 * (1 - 0.5 * pow(0.96, step * decay));
     double next = beta1 * (1 - 0.5 * pow(0.96, (step + 1) * decay));
-    double product = fl_nadam_product(beta1, decay, a[FL_ADAM_STEP].integer);
-    fl_step_moments(s, a);
+    double product = fl_nadam_product(beta1, decay, attr[FL_ADAM_STEP].integer);
+    fl_step_moments(s, attr);
     s->rate = lr * (1 - now) / (1 - product);
     s->next = lr * next / (1 - product * next);
 }
 
 /* The variance counts once its estimate has a length of more than 5. */
-static inline void fl_step_radam(fl_step *s, const fl_attr *a)
+static inline void fl_step_radam(fl_step *s, const fl_attr *attr)
 {
-    double beta2 = a[FL_ADAM_BETA2].number, step = (double)a[FL_ADAM_STEP].integer, power = pow(beta2, step);
+    double beta2 = attr[FL_ADAM_BETA2].number, step = (double)attr[FL_ADAM_STEP].integer, power = pow(beta2, step);
     double limit = 2 / (1 - beta2) - 1, length = limit - 2 * step * power / (1 - power);
-    fl_step_moments(s, a);
+    fl_step_moments(s, attr);
     s->next = s->rate;
     s->rate = 0;
     if (!(length > 5)) return;
@@ -212,74 +213,76 @@ static inline void fl_step_radam(fl_step *s, const fl_attr *a)
     s->next = 0;
 }
 
-static inline void fl_step_rmsprop(fl_step *s, const fl_attr *a)
+static inline void fl_step_rmsprop(fl_step *step, const fl_attr *attr)
 {
-    s->sign = a[FL_RMS_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_RMS_DECAY].number;
-    s->rate = a[FL_RMS_LR].number;
-    s->keep1 = a[FL_RMS_ALPHA].number;
-    s->rest1 = 1 - s->keep1;
-    s->eps = a[FL_RMS_EPS].number;
-    s->momentum = a[FL_RMS_MOMENTUM].number;
+    step->sign = attr[FL_RMS_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_RMS_DECAY].number;
+    step->rate = attr[FL_RMS_LR].number;
+    step->keep1 = attr[FL_RMS_ALPHA].number;
+    step->rest1 = 1 - step->keep1;
+    step->eps = attr[FL_RMS_EPS].number;
+    step->momentum = attr[FL_RMS_MOMENTUM].number;
 }
 
-static inline void fl_step_adagrad(fl_step *s, const fl_attr *a)
+static inline void fl_step_adagrad(fl_step *step, const fl_attr *attr)
 {
-    s->sign = a[FL_GRAD_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_GRAD_DECAY].number;
-    s->eps = a[FL_GRAD_EPS].number;
-    s->rate = a[FL_GRAD_LR].number / (1 + (double)(a[FL_GRAD_STEP].integer - 1) * a[FL_GRAD_LR_DECAY].number);
+    step->sign = attr[FL_GRAD_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_GRAD_DECAY].number;
+    step->eps = attr[FL_GRAD_EPS].number;
+    step->rate = attr[FL_GRAD_LR].number
+        / (1 + (double)(attr[FL_GRAD_STEP].integer - 1) * attr[FL_GRAD_LR_DECAY].number);
 }
 
-static inline void fl_step_adadelta(fl_step *s, const fl_attr *a)
+static inline void fl_step_adadelta(fl_step *step, const fl_attr *attr)
 {
-    s->sign = a[FL_DELTA_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_DELTA_DECAY].number;
-    s->rate = a[FL_DELTA_LR].number;
-    s->eps = a[FL_DELTA_EPS].number;
-    s->keep1 = a[FL_DELTA_RHO].number;
-    s->rest1 = 1 - s->keep1;
+    step->sign = attr[FL_DELTA_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_DELTA_DECAY].number;
+    step->rate = attr[FL_DELTA_LR].number;
+    step->eps = attr[FL_DELTA_EPS].number;
+    step->keep1 = attr[FL_DELTA_RHO].number;
+    step->rest1 = 1 - step->keep1;
 }
 
-static inline void fl_step_rprop(fl_step *s, const fl_attr *a)
+static inline void fl_step_rprop(fl_step *step, const fl_attr *attr)
 {
-    s->sign = a[FL_RPROP_MAXIMIZE].integer ? -1 : 1;
-    s->keep1 = a[FL_RPROP_SHRINK].number;
-    s->keep2 = a[FL_RPROP_GROW].number;
-    s->least = a[FL_RPROP_LEAST].number;
-    s->most = a[FL_RPROP_MOST].number;
+    step->sign = attr[FL_RPROP_MAXIMIZE].integer ? -1 : 1;
+    step->keep1 = attr[FL_RPROP_SHRINK].number;
+    step->keep2 = attr[FL_RPROP_GROW].number;
+    step->least = attr[FL_RPROP_LEAST].number;
+    step->most = attr[FL_RPROP_MOST].number;
 }
 
-static inline void fl_step_asgd(fl_step *s, const fl_attr *a)
+static inline void fl_step_asgd(fl_step *step, const fl_attr *attr)
 {
-    double lr = a[FL_ASGD_LR].number, lambd = a[FL_ASGD_LAMBD].number, done = (double)a[FL_ASGD_STEP].integer - 1;
-    s->sign = a[FL_ASGD_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_ASGD_DECAY].number;
-    s->rate = lr / pow(1 + lambd * lr * done, a[FL_ASGD_ALPHA].number);
-    s->shrink = 1 - lambd * s->rate;
-    s->rest1 = 1 / fmax(1, done - a[FL_ASGD_T0].number);
-    s->keep1 = 1 - s->rest1;
+    double lr = attr[FL_ASGD_LR].number, lambd = attr[FL_ASGD_LAMBD].number,
+           done = (double)attr[FL_ASGD_STEP].integer - 1;
+    step->sign = attr[FL_ASGD_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_ASGD_DECAY].number;
+    step->rate = lr / pow(1 + lambd * lr * done, attr[FL_ASGD_ALPHA].number);
+    step->shrink = 1 - lambd * step->rate;
+    step->rest1 = 1 / fmax(1, done - attr[FL_ASGD_T0].number);
+    step->keep1 = 1 - step->rest1;
 }
 
-static inline void fl_step_lars(fl_step *s, const fl_attr *a)
+static inline void fl_step_lars(fl_step *step, const fl_attr *attr)
 {
-    s->sign = a[FL_LARS_MAXIMIZE].integer ? -1 : 1;
-    s->decay = a[FL_LARS_DECAY].number;
-    s->rate = a[FL_LARS_LR].number;
-    s->momentum = a[FL_LARS_MOMENTUM].number;
-    s->coefficient = a[FL_LARS_TRUST].number;
-    s->eps = a[FL_LARS_EPS].number;
+    step->sign = attr[FL_LARS_MAXIMIZE].integer ? -1 : 1;
+    step->decay = attr[FL_LARS_DECAY].number;
+    step->rate = attr[FL_LARS_LR].number;
+    step->momentum = attr[FL_LARS_MOMENTUM].number;
+    step->coefficient = attr[FL_LARS_TRUST].number;
+    step->eps = attr[FL_LARS_EPS].number;
 }
 
-static inline void fl_step_scale(fl_step *s, const fl_attr *a) { s->rate = a[FL_SCALE_FACTOR].number; }
+static inline void fl_step_scale(fl_step *step, const fl_attr *attr) { step->rate = attr[FL_SCALE_FACTOR].number; }
 
-static inline fl_step fl_step_of(fl_step_rule rule, const fl_attr *a)
+static inline fl_step fl_step_of(fl_step_rule rule, const fl_attr *attr)
 {
     fl_step s;
     memset(&s, 0, sizeof s);
     switch (rule) {
 #define X(name, groups, written, make, trust) \
-    case FL_RULE_##name: fl_step_##make(&s, a); break;
+    case FL_RULE_##name: fl_step_##make(&s, attr); break;
         FL_STEP_RULES(X)
 #undef X
     default: break;
@@ -287,13 +290,13 @@ static inline fl_step fl_step_of(fl_step_rule rule, const fl_attr *a)
     return s;
 }
 
-static inline fl_step fl_step_of_norm(fl_step_norm norm, const fl_attr *a)
+static inline fl_step fl_step_of_norm(fl_step_norm norm, const fl_attr *attr)
 {
     fl_step s;
     memset(&s, 0, sizeof s);
     switch (norm) {
 #define X(name, groups, make) \
-    case FL_NORM_##name: fl_step_##make(&s, a); break;
+    case FL_NORM_##name: fl_step_##make(&s, attr); break;
         FL_STEP_NORMS(X)
 #undef X
     default: break;

@@ -191,15 +191,15 @@ static int word_position(const char *words, const char *word)
 }
 
 /* A number, all of the text. */
-static bool read_number(fl_attr *a, const fl_param *param, const char *text)
+static bool read_number(fl_attr *attr, const fl_param *param, const char *text)
 {
     char *end;
     if (param->type == FL_ATTR_FLOAT || strpbrk(text, ".ein")) {
-        a->kind = FL_NUM_FLOAT;
-        a->number = fl_plain_number(text, &end);
+        attr->kind = FL_NUM_FLOAT;
+        attr->number = fl_plain_number(text, &end);
         return end != text && !*end && (param->type == FL_ATTR_FLOAT || param->type == FL_ATTR_SCALAR);
     }
-    a->list[0] = strtoll(text, &end, 10);
+    attr->list[0] = strtoll(text, &end, 10);
     return end != text && !*end;
 }
 
@@ -319,20 +319,20 @@ static void grow_late(void)
 }
 
 /* The signature of an op that `table` has not, where it would lie at e. */
-static __attribute__((noinline)) const fl_signature *new_signature(struct entry *e, const fl_op *op)
+static __attribute__((noinline)) const fl_signature *new_signature(struct entry *entry, const fl_op *op)
 {
     int *count = &known;
     if (known == TABLE_LIMIT) {
         if (!late.entries || late.count == (1 << late.bits) / 2) grow_late();
-        e = entry_of(late.entries, late.bits, op);
+        entry = entry_of(late.entries, late.bits, op);
         count = &late.count;
     }
-    if (!e->op) {
-        e->signature = parse(op);
-        e->op = op;
+    if (!entry->op) {
+        entry->signature = parse(op);
+        entry->op = op;
         ++*count;
     }
-    return e->signature;
+    return entry->signature;
 }
 
 const fl_signature *fl_op_signature(const fl_op *op)

@@ -73,76 +73,81 @@ FL_RESAMPLE_DEVICE double fl_resample_cubic(double x, double a)
 
 FL_RESAMPLE_DEVICE int64_t fl_resample_inside(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 
-FL_RESAMPLE_DEVICE double fl_resample_smooth_weight(const fl_resample *r, double distance)
+FL_RESAMPLE_DEVICE double fl_resample_smooth_weight(const fl_resample *resample, double distance)
 {
-    double x = distance / (r->scale > 1 ? r->scale : 1);
-    return r->rule <= FL_RESAMPLE_SMOOTH_LINEAR_CORNERS ? fl_resample_linear(x) : fl_resample_cubic(x, -0.5);
+    double x = distance / (resample->scale > 1 ? resample->scale : 1);
+    return resample->rule <= FL_RESAMPLE_SMOOTH_LINEAR_CORNERS ? fl_resample_linear(x) : fl_resample_cubic(x, -0.5);
 }
 
-FL_RESAMPLE_DEVICE void fl_resample_smooth(fl_resample_taps *t, const fl_resample *r, int64_t o)
+FL_RESAMPLE_DEVICE void fl_resample_smooth(fl_resample_taps *taps, const fl_resample *resample, int64_t o)
 {
-    double wide = r->scale > 1 ? r->scale : 1, reach = wide * (r->rule <= FL_RESAMPLE_SMOOTH_LINEAR_CORNERS ? 1 : 2);
-    t->centre = r->scale * ((double)o + 0.5);
-    int64_t first = (int64_t)(t->centre - reach + 0.5), end = (int64_t)(t->centre + reach + 0.5);
+    double wide = resample->scale > 1 ? resample->scale : 1,
+           reach = wide * (resample->rule <= FL_RESAMPLE_SMOOTH_LINEAR_CORNERS ? 1 : 2);
+    taps->centre = resample->scale * ((double)o + 0.5);
+    int64_t first = (int64_t)(taps->centre - reach + 0.5), end = (int64_t)(taps->centre + reach + 0.5);
     if (first < 0) first = 0;
-    if (end > r->n) end = r->n;
-    t->first = first;
-    t->count = (int)(end - first);
-    t->total = 0;
-    for (int64_t i = first; i < end; i++) t->total += fl_resample_smooth_weight(r, (double)i - t->centre + 0.5);
+    if (end > resample->n) end = resample->n;
+    taps->first = first;
+    taps->count = (int)(end - first);
+    taps->total = 0;
+    for (int64_t i = first; i < end; i++)
+        taps->total += fl_resample_smooth_weight(resample, (double)i - taps->centre + 0.5);
 }
 
-FL_RESAMPLE_DEVICE fl_resample_taps fl_resample_taps_of(const fl_resample *r, int64_t o)
+FL_RESAMPLE_DEVICE fl_resample_taps fl_resample_taps_of(const fl_resample *resample, int64_t o)
 {
     fl_resample_taps t = {0, 1, 0, 1};
     double at;
-    switch (r->rule) {
+    switch (resample->rule) {
     case FL_RESAMPLE_REFLECT: {
-        int64_t i = o - r->before;
-        t.first = i < 0 ? -i : i >= r->n ? 2 * r->n - 2 - i : i;
+        int64_t i = o - resample->before;
+        t.first = i < 0 ? -i : i >= resample->n ? 2 * resample->n - 2 - i : i;
         break;
     }
-    case FL_RESAMPLE_REPLICATE: t.first = fl_resample_inside(o - r->before, r->n); break;
-    case FL_RESAMPLE_NEAREST: t.first = (int64_t)floorf((float)o * (float)r->scale); break;
-    case FL_RESAMPLE_NEAREST_EXACT: t.first = (int64_t)floorf(((float)o + 0.5f) * (float)r->scale); break;
+    case FL_RESAMPLE_REPLICATE: t.first = fl_resample_inside(o - resample->before, resample->n); break;
+    case FL_RESAMPLE_NEAREST: t.first = (int64_t)floorf((float)o * (float)resample->scale); break;
+    case FL_RESAMPLE_NEAREST_EXACT: t.first = (int64_t)floorf(((float)o + 0.5f) * (float)resample->scale); break;
     case FL_RESAMPLE_LINEAR:
     case FL_RESAMPLE_LINEAR_CORNERS:
-        at = r->rule == FL_RESAMPLE_LINEAR ? r->scale * ((double)o + 0.5) - 0.5 : r->scale * (double)o;
-        t.centre = at < 0 ? 0 : at > (double)(r->n - 1) ? (double)(r->n - 1) : at;
+        at = resample->rule == FL_RESAMPLE_LINEAR ? resample->scale * ((double)o + 0.5) - 0.5
+                                                  : resample->scale * (double)o;
+        t.centre = at < 0 ? 0 : at > (double)(resample->n - 1) ? (double)(resample->n - 1) : at;
         t.first = (int64_t)t.centre;
-        t.count = t.first + 1 < r->n ? 2 : 1;
+        t.count = t.first + 1 < resample->n ? 2 : 1;
         break;
     case FL_RESAMPLE_CUBIC:
     case FL_RESAMPLE_CUBIC_CORNERS:
-        t.centre = r->rule == FL_RESAMPLE_CUBIC ? r->scale * ((double)o + 0.5) - 0.5 : r->scale * (double)o;
+        t.centre = resample->rule == FL_RESAMPLE_CUBIC ? resample->scale * ((double)o + 0.5) - 0.5
+                                                       : resample->scale * (double)o;
         t.first = (int64_t)floor(t.centre) - 1;
         t.count = 4;
         break;
     case FL_RESAMPLE_MEAN:
-        t.first = o * r->n / r->size;
-        t.count = (int)(((o + 1) * r->n + r->size - 1) / r->size - t.first);
+        t.first = o * resample->n / resample->size;
+        t.count = (int)(((o + 1) * resample->n + resample->size - 1) / resample->size - t.first);
         break;
-    default: fl_resample_smooth(&t, r, o);
+    default: fl_resample_smooth(&t, resample, o);
     }
     return t;
 }
 
 /* The position of tap k on the line. */
-FL_RESAMPLE_DEVICE int64_t fl_resample_position(const fl_resample *r, const fl_resample_taps *t, int k)
+FL_RESAMPLE_DEVICE int64_t fl_resample_position(const fl_resample *resample, const fl_resample_taps *taps, int k)
 {
-    return fl_resample_inside(t->first + k, r->n);
+    return fl_resample_inside(taps->first + k, resample->n);
 }
 
-FL_RESAMPLE_DEVICE double fl_resample_weight(const fl_resample *r, const fl_resample_taps *t, int k)
+FL_RESAMPLE_DEVICE double fl_resample_weight(const fl_resample *resample, const fl_resample_taps *taps, int k)
 {
-    if (r->rule <= FL_RESAMPLE_NEAREST_EXACT) return 1;
-    if (r->rule <= FL_RESAMPLE_LINEAR_CORNERS) {
-        double over = t->centre - (double)t->first;
-        return t->count == 1 ? 1 : k ? over : 1 - over;
+    if (resample->rule <= FL_RESAMPLE_NEAREST_EXACT) return 1;
+    if (resample->rule <= FL_RESAMPLE_LINEAR_CORNERS) {
+        double over = taps->centre - (double)taps->first;
+        return taps->count == 1 ? 1 : k ? over : 1 - over;
     }
-    if (r->rule <= FL_RESAMPLE_CUBIC_CORNERS) return fl_resample_cubic(t->centre - (double)(t->first + k), -0.75);
-    if (r->rule == FL_RESAMPLE_MEAN) return 1.0 / t->count;
-    return fl_resample_smooth_weight(r, (double)(t->first + k) - t->centre + 0.5) / t->total;
+    if (resample->rule <= FL_RESAMPLE_CUBIC_CORNERS)
+        return fl_resample_cubic(taps->centre - (double)(taps->first + k), -0.75);
+    if (resample->rule == FL_RESAMPLE_MEAN) return 1.0 / taps->count;
+    return fl_resample_smooth_weight(resample, (double)(taps->first + k) - taps->centre + 0.5) / taps->total;
 }
 
 #endif

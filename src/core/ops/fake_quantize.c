@@ -41,33 +41,33 @@ struct request {
     int64_t least, most;
 };
 
-static fl_status check_request(const struct request *r)
+static fl_status check_request(const struct request *request)
 {
     char text[FL_META_TEXT];
-    const fl_operand *zero = &r->zero_point;
-    if (!fl_dtype_is_float(r->x->meta->dtype))
+    const fl_operand *zero = &request->zero_point;
+    if (!fl_dtype_is_float(request->x->meta->dtype))
         return fl_fail(FL_ERR_DTYPE, "takes a float tensor, x is %s; write x:to(\"float32\")",
-                       fl_meta_text(text, r->x->meta));
-    if (r->least > r->most)
-        return fl_fail(FL_ERR_VALUE, "quant_min must be at most quant_max, got %lld and %lld", (long long)r->least,
-                       (long long)r->most);
+                       fl_meta_text(text, request->x->meta));
+    if (request->least > request->most)
+        return fl_fail(FL_ERR_VALUE, "quant_min must be at most quant_max, got %lld and %lld",
+                       (long long)request->least, (long long)request->most);
     if (zero->kind == FL_NUM_FLOAT || zero->kind == FL_NUM_BOOL)
         return fl_fail(FL_ERR_DTYPE, "zero_point must be a whole number or a tensor");
-    if (zero->kind == FL_NUM_INT && (zero->integer < r->least || zero->integer > r->most))
+    if (zero->kind == FL_NUM_INT && (zero->integer < request->least || zero->integer > request->most))
         return fl_fail(FL_ERR_VALUE, "zero_point must be in [quant_min, quant_max] = [%lld, %lld], got %lld",
-                       (long long)r->least, (long long)r->most, (long long)zero->integer);
-    if (fl_grad_enabled && r->scale.kind == FL_TENSOR && fl_requires_grad(r->scale.tensor))
+                       (long long)request->least, (long long)request->most, (long long)zero->integer);
+    if (fl_grad_enabled && request->scale.kind == FL_TENSOR && fl_requires_grad(request->scale.tensor))
         return fl_fail(FL_ERR_STATE, "there is no gradient in scale; write scale:detach()");
     return FL_OK;
 }
 
-static fl_status run_request(fl_tensor **out, const struct request *r)
+static fl_status run_request(fl_tensor **out, const struct request *request)
 {
-    FL_TRY(check_request(r));
+    FL_TRY(check_request(request));
     fl_expr c = {0};
     fl_attrs attrs;
-    fl_operand scale = r->scale, inverse;
-    fl_dtype dtype = r->x->meta->dtype;
+    fl_operand scale = request->scale, inverse;
+    fl_dtype dtype = request->x->meta->dtype;
     if (scale.kind == FL_TENSOR) {
         scale = fl_of(expr_widen(&c, scale.tensor));
         inverse = fl_of(EXPR_CALL(&c, NULL, reciprocal, scale));
@@ -75,12 +75,12 @@ static fl_status run_request(fl_tensor **out, const struct request *r)
         double number = scale.kind == FL_NUM_FLOAT ? scale.number : (double)scale.integer;
         inverse = fl_of_number(dtype == FL_FLOAT64 ? 1 / number : 1 / (float)number);
     }
-    const fl_operand *zero = &r->zero_point;
+    const fl_operand *zero = &request->zero_point;
     fl_attrs_init(&attrs, FL_OP_REF(fake_quantized));
-    fl_attr_set(&attrs, FAKE_LEAST, r->least);
-    fl_attr_set(&attrs, FAKE_MOST, r->most);
+    fl_attr_set(&attrs, FAKE_LEAST, request->least);
+    fl_attr_set(&attrs, FAKE_MOST, request->most);
     fl_attr_set(&attrs, FAKE_SHIFTED, zero->kind == FL_TENSOR && fl_dtype_is_float(zero->tensor->meta->dtype));
-    fl_tensor *x = expr_widen(&c, r->x);
+    fl_tensor *x = expr_widen(&c, request->x);
     x = EXPR_CALL(&c, &attrs, fake_quantized, fl_of(x), scale, inverse, *zero);
     *out = fl_expr_take(&c, expr_cast(&c, x, dtype));
     return fl_expr_end(&c);

@@ -186,11 +186,11 @@ static struct scored score(fl_expr *expr, const fl_operand *in, fl_tensor *x, fl
 }
 
 /* The gradient of the scores, dy being that of each row's loss. */
-static fl_tensor *scores_gradient(fl_expr *expr, const fl_operand *in, const struct scored *s, fl_tensor *dy,
+static fl_tensor *scores_gradient(fl_expr *expr, const fl_operand *in, const struct scored *scored, fl_tensor *dy,
                                   fl_operand target, const fl_attrs *attrs)
 {
     fl_attrs a = fl_loss_rows_attrs(FL_OP_REF(cross_entropy_backward), attrs);
-    return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), fl_of(s->scores), target, fl_of(s->lse),
+    return EXPR_CALL(expr, &a, cross_entropy_backward, fl_of(dy), fl_of(scored->scores), target, fl_of(scored->lse),
                      in[LINEAR_CE_WEIGHT]);
 }
 

@@ -31,7 +31,7 @@ fl_status fl_require_float_tensor(const char *who, const char *name, const fl_te
 /* Operand `operand`, which messages call `what`, has this shape or is not given. */
 fl_status fl_require_shape(const fl_infer *infer, int operand, const char *what, const fl_shape *want);
 /* A failure whose text starts with the op's name: fl_infer_fail(c, FL_ERR_SHAPE, "axis %d ...") */
-FL_EXPORT fl_status fl_infer_fail(const fl_infer *c, fl_status code, const char *format, ...)
+FL_EXPORT fl_status fl_infer_fail(const fl_infer *infer, fl_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* Reads an attribute of one number for all of `count` axes (1 to 3), or one each; an error names the op, the attribute

@@ -22,7 +22,10 @@ struct steps {
     fl_dtype dtype;                     /* of the results; steps of 16 bits are taken in float32 */
 };
 
-static int64_t step_at(const struct steps *s, int64_t count) { return s->reverse ? s->count - 1 - count : count; }
+static int64_t step_at(const struct steps *steps, int64_t count)
+{
+    return steps->reverse ? steps->count - 1 - count : count;
+}
 
 static fl_status steps_open(struct steps *steps, const char *who)
 {

@@ -140,8 +140,8 @@ fl_status fl_reduce_end_grad(fl_grad *g, fl_expr *expr, fl_tensor *result)
     return fl_expr_end(expr);
 }
 
-fl_tensor *expr_zero_where(fl_expr *expr, fl_tensor *divisor, fl_tensor *t)
+fl_tensor *expr_zero_where(fl_expr *expr, fl_tensor *divisor, fl_tensor *tensor)
 {
     fl_tensor *hit = EXPR_CALL(expr, NULL, eq, fl_of(divisor), fl_of_integer(0));
-    return EXPR_CALL(expr, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(t));
+    return EXPR_CALL(expr, NULL, where, fl_of(hit), fl_of_integer(0), fl_of(tensor));
 }

@@ -60,6 +60,6 @@ fl_status fl_reduce_end_grad(fl_grad *g, fl_expr *expr, fl_tensor *result);
 /* The tensor with the reduced axes put back, stretched to `shape`. */
 fl_tensor *expr_unreduce(fl_expr *expr, fl_tensor *tensor, const fl_shape *shape, uint32_t mask);
 /* t, but 0 where `divisor` is 0 */
-fl_tensor *expr_zero_where(fl_expr *expr, fl_tensor *divisor, fl_tensor *t);
+fl_tensor *expr_zero_where(fl_expr *expr, fl_tensor *divisor, fl_tensor *tensor);
 
 #endif

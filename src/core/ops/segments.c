@@ -96,72 +96,73 @@ static fl_tensor *bounds_before(fl_expr *expr, fl_tensor *bounds, int64_t size)
 }
 
 /* By lengths positions after the last segment belong to none, by offsets those before the first do not either. */
-static void find_segments(fl_expr *expr, struct segments *s, fl_tensor *lengths, fl_tensor *offsets)
+static void find_segments(fl_expr *expr, struct segments *segments, fl_tensor *lengths, fl_tensor *offsets)
 {
     fl_tensor *bounds = expr_cast(expr, lengths ? lengths : offsets, FL_INT64);
     if (expr->status != FL_OK) return;
-    int64_t n = bounds->meta->shape.dims[s->axis], size = s->data->meta->shape.dims[s->axis];
-    s->first = lengths ? 0 : 1;
-    s->count = lengths ? n : n - 1;
-    s->places = n + 1;
-    s->lengths = lengths ? bounds
-                         : expr_sub(expr, expr_narrowed(expr, bounds, s->axis, 1, n - 1),
-                                    expr_narrowed(expr, bounds, s->axis, 0, n - 1));
-    s->index = bounds_before(expr, lengths ? summed_up(expr, bounds) : bounds, size);
+    int64_t n = bounds->meta->shape.dims[segments->axis], size = segments->data->meta->shape.dims[segments->axis];
+    segments->first = lengths ? 0 : 1;
+    segments->count = lengths ? n : n - 1;
+    segments->places = n + 1;
+    segments->lengths = lengths ? bounds
+                                : expr_sub(expr, expr_narrowed(expr, bounds, segments->axis, 1, n - 1),
+                                           expr_narrowed(expr, bounds, segments->axis, 0, n - 1));
+    segments->index = bounds_before(expr, lengths ? summed_up(expr, bounds) : bounds, size);
 }
 
 /* x [..., n] with axes of size 1 for those of the data after the reduced one. */
-static fl_tensor *beside_data(fl_expr *expr, const struct segments *s, fl_tensor *x)
+static fl_tensor *beside_data(fl_expr *expr, const struct segments *segments, fl_tensor *x)
 {
     if (!x || expr->status != FL_OK) return NULL;
     fl_shape shape = x->meta->shape;
-    shape.ndim = s->data->meta->shape.ndim;
-    for (int i = s->axis + 1; i < shape.ndim; i++) shape.dims[i] = 1;
+    shape.ndim = segments->data->meta->shape.ndim;
+    for (int i = segments->axis + 1; i < shape.ndim; i++) shape.dims[i] = 1;
     return expr_reshape(expr, x, &shape);
 }
 
-static fl_tensor *index_of_elements(fl_expr *expr, const struct segments *s)
+static fl_tensor *index_of_elements(fl_expr *expr, const struct segments *segments)
 {
-    return expr_expanded(expr, beside_data(expr, s, s->index), &s->data->meta->shape);
+    return expr_expanded(expr, beside_data(expr, segments, segments->index), &segments->data->meta->shape);
 }
 
 /* ---- reductions ---- */
 
-static fl_tensor *sums(fl_expr *expr, const struct segments *s)
+static fl_tensor *sums(fl_expr *expr, const struct segments *segments)
 {
     fl_attrs a;
-    fl_shape shape = s->data->meta->shape;
-    shape.dims[s->axis] = s->places;
-    if (s->axis == 0) { /* whole slices are added */
+    fl_shape shape = segments->data->meta->shape;
+    shape.dims[segments->axis] = segments->places;
+    if (segments->axis == 0) { /* whole slices are added */
         fl_attrs_init(&a, FL_OP_REF(index_select_backward));
         fl_attr_set(&a, FL_INDEXED_AXIS, 0);
-        fl_attr_set(&a, FL_INDEX_ADD_SIZE, s->places);
-        return EXPR_CALL(expr, &a, index_select_backward, fl_of(s->data), fl_of(s->index));
+        fl_attr_set(&a, FL_INDEX_ADD_SIZE, segments->places);
+        return EXPR_CALL(expr, &a, index_select_backward, fl_of(segments->data), fl_of(segments->index));
     }
     fl_attrs_init(&a, FL_OP_REF(gather_backward));
-    fl_attr_set(&a, FL_INDEXED_AXIS, s->axis);
+    fl_attr_set(&a, FL_INDEXED_AXIS, segments->axis);
     fl_attr_set_list(&a, FL_GATHER_BACKWARD_SIZES, shape.dims, shape.ndim);
-    return EXPR_CALL(expr, &a, gather_backward, fl_of(s->data), fl_of(index_of_elements(expr, s)));
+    return EXPR_CALL(expr, &a, gather_backward, fl_of(segments->data), fl_of(index_of_elements(expr, segments)));
 }
 
-static fl_tensor *folds(fl_expr *expr, const struct segments *s, int fold, double neutral)
+static fl_tensor *folds(fl_expr *expr, const struct segments *segments, int fold, double neutral)
 {
     fl_attrs a;
-    fl_shape shape = s->data->meta->shape;
-    shape.dims[s->axis] = s->places;
-    fl_tensor *start = expr_add_number(expr, expr_zeros_of(expr, s->data, &shape), neutral);
+    fl_shape shape = segments->data->meta->shape;
+    shape.dims[segments->axis] = segments->places;
+    fl_tensor *start = expr_add_number(expr, expr_zeros_of(expr, segments->data, &shape), neutral);
     fl_attrs_init(&a, FL_OP_REF(scatter_fold));
-    fl_attr_set(&a, FL_INDEXED_AXIS, s->axis);
+    fl_attr_set(&a, FL_INDEXED_AXIS, segments->axis);
     fl_attr_set(&a, FL_FOLD_REDUCE, fold);
-    return EXPR_CALL(expr, &a, scatter_fold, fl_of(start), fl_of(index_of_elements(expr, s)), fl_of(s->data));
+    return EXPR_CALL(expr, &a, scatter_fold, fl_of(start), fl_of(index_of_elements(expr, segments)),
+                     fl_of(segments->data));
 }
 
 /* The mean of no element is NaN, with an initial value that value. */
-static fl_tensor *divided(fl_expr *expr, const struct segments *s, fl_tensor *sum, bool has_initial)
+static fl_tensor *divided(fl_expr *expr, const struct segments *segments, fl_tensor *sum, bool has_initial)
 {
-    fl_tensor *counts = expr_cast(expr, s->lengths, s->data->meta->dtype);
+    fl_tensor *counts = expr_cast(expr, segments->lengths, segments->data->meta->dtype);
     if (has_initial) counts = EXPR_CALL(expr, NULL, maximum, fl_of(counts), fl_of_integer(1));
-    return expr_div(expr, sum, beside_data(expr, s, counts));
+    return expr_div(expr, sum, beside_data(expr, segments, counts));
 }
 
 /* If an element is equal to the initial value, its gradient is the element's. */
@@ -173,20 +174,20 @@ static fl_tensor *bounded(fl_expr *expr, fl_tensor *x, const fl_op *is_beyond, d
     return EXPR_CALL(expr, NULL, where, fl_of(replaced), number, fl_of(x));
 }
 
-static fl_tensor *reduced(fl_expr *expr, const struct segments *s, int64_t how, const fl_attr *initial)
+static fl_tensor *reduced(fl_expr *expr, const struct segments *segments, int64_t how, const fl_attr *initial)
 {
     bool given = initial->given;
     double first = given ? initial->number : 0;
-    fl_tensor *x = how == HOW_MAX ? folds(expr, s, FL_FOLD_AMAX, -INFINITY)
-        : how == HOW_MIN          ? folds(expr, s, FL_FOLD_AMIN, INFINITY)
-        : how == HOW_PROD         ? folds(expr, s, FL_FOLD_PROD, 1)
-                                  : sums(expr, s);
-    x = expr_narrowed(expr, x, s->axis, s->first, s->count);
+    fl_tensor *x = how == HOW_MAX ? folds(expr, segments, FL_FOLD_AMAX, -INFINITY)
+        : how == HOW_MIN          ? folds(expr, segments, FL_FOLD_AMIN, INFINITY)
+        : how == HOW_PROD         ? folds(expr, segments, FL_FOLD_PROD, 1)
+                                  : sums(expr, segments);
+    x = expr_narrowed(expr, x, segments->axis, segments->first, segments->count);
     if (given && how == HOW_PROD) x = expr_mul_number(expr, x, first);
     else if (given && how == HOW_MAX) x = bounded(expr, x, FL_OP_REF(lt), first);
     else if (given && how == HOW_MIN) x = bounded(expr, x, FL_OP_REF(gt), first);
     else if (given) x = expr_add_number(expr, x, first);
-    return how == HOW_MEAN ? divided(expr, s, x, given) : x;
+    return how == HOW_MEAN ? divided(expr, segments, x, given) : x;
 }
 
 static fl_status body_segment_reduce(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)

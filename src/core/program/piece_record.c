@@ -70,10 +70,10 @@ static fl_status whole_memory(fl_tensor **out, fl_tensor *tensor)
     return status;
 }
 
-static bool is_whole(const fl_tensor *t)
+static bool is_whole(const fl_tensor *tensor)
 {
-    return t->contiguous && !t->offset
-        && (size_t)t->meta->local_numel * fl_dtype_size(t->meta->dtype) == t->storage->bytes;
+    return tensor->contiguous && !tensor->offset
+        && (size_t)tensor->meta->local_numel * fl_dtype_size(tensor->meta->dtype) == tensor->storage->bytes;
 }
 
 /* The number of a tensor that a call gave. */

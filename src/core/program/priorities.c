@@ -53,10 +53,10 @@ static bool same_ranks(const fl_placement *a, const fl_placement *b)
 }
 
 /* A boxing in which the ranks of p meet, and no others. */
-static bool meets_among(const fl_step *step, const fl_placement *p)
+static bool meets_among(const fl_step *step, const fl_placement *placement)
 {
-    return step->kind == FL_STEP_BOX && step->meets && same_ranks(step->operands[0].meta->placement, p)
-        && same_ranks(step->operands[1].meta->placement, p);
+    return step->kind == FL_STEP_BOX && step->meets && same_ranks(step->operands[0].meta->placement, placement)
+        && same_ranks(step->operands[1].meta->placement, placement);
 }
 
 /* A rank that has no element of a result makes no kernel of its step, but has the slot. */

@@ -89,29 +89,29 @@ void fl_program_facts_get(fl_program_facts *out, const fl_program *program) { *o
 /* ---- arguments ---- */
 
 /* The elements from the first to the last of the tensor's memory that it uses. */
-static int64_t span_of(const fl_tensor *t)
+static int64_t span_of(const fl_tensor *tensor)
 {
     int64_t span = 1;
-    for (int i = 0; i < t->meta->shape.ndim; i++) span += (t->meta->window.size[i] - 1) * t->strides[i];
-    return t->meta->local_numel ? span : 0;
+    for (int i = 0; i < tensor->meta->shape.ndim; i++) span += (tensor->meta->window.size[i] - 1) * tensor->strides[i];
+    return tensor->meta->local_numel ? span : 0;
 }
 
-fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *t)
+fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *tensor)
 {
     const fl_meta *meta;
     fl_tensor *line, *same;
-    const fl_shape shape = {1, {span_of(t)}};
-    if (t->contiguous || !fl_is_nested(t))
-        return fl_dispatch_unrecorded(out, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {t}}, 1);
-    const fl_placement *device = fl_placement_local(t->meta->placement->type, t->storage->device_index);
-    FL_TRY(fl_meta_get(&meta, t->meta->dtype, &shape, device, fl_nd_sbp_fill(FL_B, 1), true));
+    const fl_shape shape = {1, {span_of(tensor)}};
+    if (tensor->contiguous || !fl_is_nested(tensor))
+        return fl_dispatch_unrecorded(out, FL_OP_REF(clone), &(fl_operand){FL_TENSOR, {tensor}}, 1);
+    const fl_placement *device = fl_placement_local(tensor->meta->placement->type, tensor->storage->device_index);
+    FL_TRY(fl_meta_get(&meta, tensor->meta->dtype, &shape, device, fl_nd_sbp_fill(FL_B, 1), true));
     fl_status status = fl_tensor_empty(&line, meta);
     fl_meta_unref(meta);
     FL_TRY(status);
-    status = fl_tensor_view(out, line, t->meta, t->strides, 0);
+    status = fl_tensor_view(out, line, tensor->meta, tensor->strides, 0);
     fl_tensor_unref(line);
     FL_TRY(status);
-    const fl_operand in[2] = {fl_of(*out), fl_of(t)};
+    const fl_operand in[2] = {fl_of(*out), fl_of(tensor)};
     FL_TRY(fl_dispatch_unrecorded(&same, FL_OP_REF(copy_), in, 2));
     fl_tensor_unref(same);
     return FL_OK;

@@ -20,7 +20,7 @@ typedef struct fl_program fl_program;
 /* ---- recording ---- */
 
 /* A copy with the strides of t, which can be viewed as t can; a row-major one where positions share elements. */
-fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *t);
+fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *tensor);
 
 /* From now on all that runs is recorded. args: tensors whose memory nothing else uses. An error if a program is
 ** recorded already. strict: what cannot be recorded is an error there; else fl_program_end has it. */

@@ -31,9 +31,9 @@ struct recompute {
     int slots, steps;    /* as recorded, and room for the lists */
 };
 
-static const fl_slot *slot_of(const struct recompute *r, const fl_program_operand *operand)
+static const fl_slot *slot_of(const struct recompute *recompute, const fl_program_operand *operand)
 {
-    return &r->program->slots[operand->slot];
+    return &recompute->program->slots[operand->slot];
 }
 
 /* ---- lives ---- */
@@ -50,44 +50,44 @@ static void note_use(struct lives *life, const fl_program_operand *operand, int 
 static bool is_kernel(const fl_step *step) { return step->kind == FL_STEP_KERNEL || step->kind == FL_STEP_FLAT; }
 
 /* An elementwise result takes the place of an operand that ends there, or both are never in memory. */
-static void note_place(const struct recompute *r, const fl_step *step, int n)
+static void note_place(const struct recompute *recompute, const fl_step *step, int n)
 {
     if (!is_kernel(step) || step->nout != 1 || !(step->op->flags & FL_OP_ELEMENTWISE)) return;
-    struct lives *out = &r->lives[step->operands[step->nin].slot];
+    struct lives *out = &recompute->lives[step->operands[step->nin].slot];
     if (out->first != n) return;
     for (int i = 0; i < step->nin; i++) {
         const fl_program_operand *o = &step->operands[i];
-        if (o->slot < 0 || r->fixed[o->slot] || r->lives[o->slot].last != n) continue;
-        if (slot_of(r, o)->bytes == slot_of(r, &step->operands[step->nin])->bytes) out->from = n + 1;
+        if (o->slot < 0 || recompute->fixed[o->slot] || recompute->lives[o->slot].last != n) continue;
+        if (slot_of(recompute, o)->bytes == slot_of(recompute, &step->operands[step->nin])->bytes) out->from = n + 1;
     }
 }
 
-static void find_lives(const struct recompute *r)
+static void find_lives(const struct recompute *recompute)
 {
-    const fl_program *p = r->program;
-    for (int i = 0; i < p->slot_count; i++) r->lives[i] = (struct lives){-1, -1, -1, -1, -1};
+    const fl_program *p = recompute->program;
+    for (int i = 0; i < p->slot_count; i++) recompute->lives[i] = (struct lives){-1, -1, -1, -1, -1};
     for (int n = 0; n < p->step_count; n++)
         for (int i = 0; i < p->steps[n].nin + p->steps[n].nout; i++)
             if (p->steps[n].operands[i].slot >= 0)
-                note_use(&r->lives[p->steps[n].operands[i].slot], &p->steps[n].operands[i], n);
-    for (int n = 0; n < p->step_count; n++) note_place(r, &p->steps[n], n);
+                note_use(&recompute->lives[p->steps[n].operands[i].slot], &p->steps[n].operands[i], n);
+    for (int n = 0; n < p->step_count; n++) note_place(recompute, &p->steps[n], n);
 }
 
 /* The step during which most memory is in use. */
-static int find_peak(const struct recompute *r)
+static int find_peak(const struct recompute *recompute)
 {
-    const fl_program *p = r->program;
+    const fl_program *p = recompute->program;
     int peak = 0;
-    memset(r->bytes, 0, sizeof *r->bytes * (size_t)(p->step_count + 1));
+    memset(recompute->bytes, 0, sizeof *recompute->bytes * (size_t)(p->step_count + 1));
     for (int i = 0; i < p->slot_count; i++) {
-        const struct lives *life = &r->lives[i];
-        if (r->fixed[i] || life->first < 0 || life->from > life->last) continue;
-        r->bytes[life->from] += (int64_t)p->slots[i].bytes;
-        r->bytes[life->last + 1] -= (int64_t)p->slots[i].bytes;
+        const struct lives *life = &recompute->lives[i];
+        if (recompute->fixed[i] || life->first < 0 || life->from > life->last) continue;
+        recompute->bytes[life->from] += (int64_t)p->slots[i].bytes;
+        recompute->bytes[life->last + 1] -= (int64_t)p->slots[i].bytes;
     }
     for (int n = 1; n < p->step_count; n++) {
-        r->bytes[n] += r->bytes[n - 1];
-        if (r->bytes[n] > r->bytes[peak]) peak = n;
+        recompute->bytes[n] += recompute->bytes[n - 1];
+        if (recompute->bytes[n] > recompute->bytes[peak]) peak = n;
     }
     return peak;
 }
@@ -128,62 +128,62 @@ static bool names(const fl_step *step, const struct second *second)
 }
 
 /* Step n makes new values, which nothing else writes. */
-static bool makes_values(const struct recompute *r, int n, const struct second *second)
+static bool makes_values(const struct recompute *recompute, int n, const struct second *second)
 {
     for (int i = 0; i < second->nin; i++)
-        if (second->in[i].slot >= 0 && second->in[i].written && second->in == r->program->steps[n].operands)
+        if (second->in[i].slot >= 0 && second->in[i].written && second->in == recompute->program->steps[n].operands)
             return false;
     for (int i = 0; i < second->nout; i++) {
         const fl_program_operand *o = &second->out[i];
-        if (o->slot < 0 || o->slot >= r->slots || !o->whole || r->fixed[o->slot]) return false;
-        if (r->lives[o->slot].first != n || r->lives[o->slot].last_write != n) return false;
+        if (o->slot < 0 || o->slot >= recompute->slots || !o->whole || recompute->fixed[o->slot]) return false;
+        if (recompute->lives[o->slot].first != n || recompute->lives[o->slot].last_write != n) return false;
     }
     return true;
 }
 
 /* The first use after the peak; -1: there is none, or the peak itself is one. */
-static int use_after(const struct recompute *r, int peak, const struct second *second)
+static int use_after(const struct recompute *recompute, int peak, const struct second *second)
 {
-    for (int n = peak; n < r->program->step_count; n++)
-        if (names(&r->program->steps[n], second)) return n == peak ? -1 : n;
+    for (int n = peak; n < recompute->program->step_count; n++)
+        if (names(&recompute->program->steps[n], second)) return n == peak ? -1 : n;
     return -1;
 }
 
 /* True if the operands are the same before step `again` as at step n, and in memory. */
-static bool can_run_before(const struct recompute *r, int n, int again, const struct second *second)
+static bool can_run_before(const struct recompute *recompute, int n, int again, const struct second *second)
 {
     for (int i = 0; i < second->nin; i++) {
         const int slot = second->in[i].slot;
         if (slot < 0) continue;
-        if (r->lives[slot].last_write > n && r->lives[slot].first_write < again) return false;
-        if (!r->fixed[slot] && r->lives[slot].last < again) return false;
+        if (recompute->lives[slot].last_write > n && recompute->lives[slot].first_write < again) return false;
+        if (!recompute->fixed[slot] && recompute->lives[slot].last < again) return false;
     }
     return true;
 }
 
 /* The bytes of step n's results that are live at the peak. */
-static int64_t bytes_waiting(const struct recompute *r, int peak, const struct second *second)
+static int64_t bytes_waiting(const struct recompute *recompute, int peak, const struct second *second)
 {
     int64_t bytes = 0;
     for (int i = 0; i < second->nout; i++) {
         const int slot = second->out[i].slot;
-        if (slot >= 0 && r->lives[slot].last > peak) bytes += (int64_t)r->program->slots[slot].bytes;
+        if (slot >= 0 && recompute->lives[slot].last > peak) bytes += (int64_t)recompute->program->slots[slot].bytes;
     }
     return bytes;
 }
 
 /* The step whose second run saves most at the peak, and before which that is; -1: there is none. */
-static int choose(int *again, const struct recompute *r, int peak)
+static int choose(int *again, const struct recompute *recompute, int peak)
 {
     int best = -1;
     int64_t most = LEAST_SAVED - 1;
     for (int n = 0; n < peak; n++) {
         struct second second;
-        if (!second_of(&second, &r->program->steps[n]) || !makes_values(r, n, &second)) continue;
-        const int64_t bytes = bytes_waiting(r, peak, &second);
-        if (bytes <= most || !can_run_before(r, n, peak + 1, &second)) continue;
-        const int use = use_after(r, peak, &second);
-        if (use < 0 || !can_run_before(r, n, use, &second)) continue;
+        if (!second_of(&second, &recompute->program->steps[n]) || !makes_values(recompute, n, &second)) continue;
+        const int64_t bytes = bytes_waiting(recompute, peak, &second);
+        if (bytes <= most || !can_run_before(recompute, n, peak + 1, &second)) continue;
+        const int use = use_after(recompute, peak, &second);
+        if (use < 0 || !can_run_before(recompute, n, use, &second)) continue;
         best = n;
         most = bytes;
         *again = use;
@@ -235,9 +235,9 @@ static fl_status make_gelu(fl_step *step, fl_program *program)
 }
 
 /* The second run of step n, as a step. */
-static fl_status make_second(fl_step *out, const struct recompute *r, int n, const struct second *second)
+static fl_status make_second(fl_step *out, const struct recompute *recompute, int n, const struct second *second)
 {
-    fl_program *p = r->program;
+    fl_program *p = recompute->program;
     *out = p->steps[n];
     out->history = NULL;
     const fl_view *made = out->kernel.out;
@@ -269,14 +269,14 @@ static void rename_uses(const fl_program *program, int from, const struct second
     }
 }
 
-static fl_status run_again(const struct recompute *r, int n, int again)
+static fl_status run_again(const struct recompute *recompute, int n, int again)
 {
-    fl_program *p = r->program;
+    fl_program *p = recompute->program;
     struct second second;
     fl_step copy;
     second_of(&second, &p->steps[n]);
     FL_TRY(fl_program_reserve((void **)&p->steps, sizeof *p->steps, &p->step_room, p->step_count));
-    FL_TRY(make_second(&copy, r, n, &second));
+    FL_TRY(make_second(&copy, recompute, n, &second));
     rename_uses(p, again, &second, &copy);
     memmove(&p->steps[again + 1], &p->steps[again], sizeof *p->steps * (size_t)(p->step_count - again));
     p->steps[again] = copy;
@@ -284,26 +284,26 @@ static fl_status run_again(const struct recompute *r, int n, int again)
     return FL_OK;
 }
 
-static void find_fixed(const struct recompute *r)
+static void find_fixed(const struct recompute *recompute)
 {
-    const fl_program *p = r->program;
-    for (int i = 0; i < p->slot_count; i++) r->fixed[i] = p->slots[i].moved || fl_slot_is_outside(&p->slots[i]);
+    const fl_program *p = recompute->program;
+    for (int i = 0; i < p->slot_count; i++) recompute->fixed[i] = p->slots[i].moved || fl_slot_is_outside(&p->slots[i]);
     for (int i = 0; i < p->result_count; i++)
-        if (p->results[i].slot >= 0) r->fixed[p->results[i].slot] = true;
+        if (p->results[i].slot >= 0) recompute->fixed[p->results[i].slot] = true;
     for (int i = 0; i < p->leaf_count; i++)
-        if (p->leaves[i].changes && p->leaves[i].after.slot >= 0) r->fixed[p->leaves[i].after.slot] = true;
+        if (p->leaves[i].changes && p->leaves[i].after.slot >= 0) recompute->fixed[p->leaves[i].after.slot] = true;
 }
 
 /* Each step at most once: results of copies are not looked at. */
-static fl_status lower_peak(const struct recompute *r)
+static fl_status lower_peak(const struct recompute *recompute)
 {
-    for (int count = 0; count < r->steps; count++) {
+    for (int count = 0; count < recompute->steps; count++) {
         int again = 0;
-        find_lives(r);
-        const int peak = find_peak(r);
-        const int n = r->bytes[peak] < WORTH_IT ? -1 : choose(&again, r, peak);
+        find_lives(recompute);
+        const int peak = find_peak(recompute);
+        const int n = recompute->bytes[peak] < WORTH_IT ? -1 : choose(&again, recompute, peak);
         if (n < 0) return FL_OK;
-        FL_TRY(run_again(r, n, again));
+        FL_TRY(run_again(recompute, n, again));
     }
     return FL_OK;
 }

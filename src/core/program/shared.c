@@ -21,9 +21,10 @@ static struct range range_at(const fl_storage *storage, int64_t from, const fl_m
     return (struct range){storage, from, from + (last + 1) * size};
 }
 
-static struct range range_of(const fl_tensor *t)
+static struct range range_of(const fl_tensor *tensor)
 {
-    return range_at(t->storage, t->offset * (int64_t)fl_dtype_size(t->meta->dtype), t->meta, t->strides);
+    return range_at(tensor->storage, tensor->offset * (int64_t)fl_dtype_size(tensor->meta->dtype), tensor->meta,
+                    tensor->strides);
 }
 
 static bool overlap(const struct range *a, const struct range *b)

@@ -225,14 +225,15 @@ struct chain {
 };
 
 /* Looks up the pair that begins at `at` and puts it into the heap. */
-static fl_status pair_offer(const fl_bpe *bpe, fl_bpe_work *work, size_t *count, const struct chain *c, int32_t at)
+static fl_status pair_offer(const fl_bpe *bpe, fl_bpe_work *work, size_t *count, const struct chain *chain, int32_t at)
 {
-    int32_t behind = c->behind[at];
-    c->ranks[at] = NO_RANK;
-    c->results[at] = -1;
+    int32_t behind = chain->behind[at];
+    chain->ranks[at] = NO_RANK;
+    chain->results[at] = -1;
     if (behind < 0) return FL_OK;
-    pair_read(&c->ranks[at], &c->results[at], bpe, c->symbols[at], c->symbols[behind]);
-    return c->ranks[at] == NO_RANK ? FL_OK : heap_push(work, count, (uint64_t)c->ranks[at] << 32 | (uint32_t)at);
+    pair_read(&chain->ranks[at], &chain->results[at], bpe, chain->symbols[at], chain->symbols[behind]);
+    return chain->ranks[at] == NO_RANK ? FL_OK
+                                       : heap_push(work, count, (uint64_t)chain->ranks[at] << 32 | (uint32_t)at);
 }
 
 static fl_status merge_heap(const fl_bpe *bpe, fl_bpe_work *work, size_t *n)

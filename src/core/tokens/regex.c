@@ -65,28 +65,31 @@ struct translation {
     bool in_set;
 };
 
-static fl_status put(struct translation *t, const char *text) { return fl_text_add(&t->out, text, strlen(text)); }
+static fl_status put(struct translation *translation, const char *text)
+{
+    return fl_text_add(&translation->out, text, strlen(text));
+}
 
 /* A set of characters, or (not) all others. */
-static fl_status put_set(struct translation *t, const char *set, bool others)
+static fl_status put_set(struct translation *translation, const char *set, bool others)
 {
-    if (!t->in_set) FL_TRY(put(t, others ? "[^" : "["));
-    FL_TRY(put(t, set));
-    return t->in_set ? FL_OK : put(t, "]");
+    if (!translation->in_set) FL_TRY(put(translation, others ? "[^" : "["));
+    FL_TRY(put(translation, set));
+    return translation->in_set ? FL_OK : put(translation, "]");
 }
 
 /* The escape whose letter is at `at`. Negated sets within a set keep PCRE2's meaning, which is nearly the same. */
-static fl_status put_escape(struct translation *t, const char *at, size_t left)
+static fl_status put_escape(struct translation *translation, const char *at, size_t left)
 {
     char plain[3] = {'\\', *at, 0};
     bool others = *at >= 'A' && *at <= 'Z';
-    if (!(others && t->in_set)) {
-        if (*at == 's' || *at == 'S') return put_set(t, SPACES, others);
-        if (*at == 'w' || *at == 'W') return put_set(t, t->words, others);
-        if (*at == 'h' || *at == 'H') return put_set(t, "0-9A-Fa-f", others);
+    if (!(others && translation->in_set)) {
+        if (*at == 's' || *at == 'S') return put_set(translation, SPACES, others);
+        if (*at == 'w' || *at == 'W') return put_set(translation, translation->words, others);
+        if (*at == 'h' || *at == 'H') return put_set(translation, "0-9A-Fa-f", others);
     }
-    if (*at == 'u' && left > 4) return put(t, "\\x"); /* the caller copies four digits in braces */
-    return put(t, plain);
+    if (*at == 'u' && left > 4) return put(translation, "\\x"); /* the caller copies four digits in braces */
+    return put(translation, plain);
 }
 
 static fl_status refuse(size_t at, const char *what)
@@ -112,36 +115,36 @@ static bool ends_interval(const char *pattern, size_t i)
         && !(at > 2 && pattern[at - 3] == '\\' && pattern[at - 2] != '\\');
 }
 
-static fl_status translate(struct translation *t, const char *pattern, size_t size)
+static fl_status translate(struct translation *translation, const char *pattern, size_t size)
 {
     size_t set_start = 0;
     for (size_t i = 0; i < size; i++) {
         char c = pattern[i];
         if (c == '\\' && i + 1 < size) {
             i++;
-            FL_TRY(put_escape(t, pattern + i, size - i));
+            FL_TRY(put_escape(translation, pattern + i, size - i));
             if (pattern[i] != 'u' || size - i <= 4) continue;
-            FL_TRY(put(t, "{"));
-            FL_TRY(fl_text_add(&t->out, pattern + i + 1, 4));
-            FL_TRY(put(t, "}"));
+            FL_TRY(put(translation, "{"));
+            FL_TRY(fl_text_add(&translation->out, pattern + i + 1, 4));
+            FL_TRY(put(translation, "}"));
             i += 4;
             continue;
         }
-        if (t->in_set) {
+        if (translation->in_set) {
             FL_TRY(check_set(pattern, size, i));
             if (c == '[') { /* [:alpha:] */
                 const char *end = memchr(pattern + i, ']', size - i);
                 size_t length = end ? (size_t)(end + 1 - (pattern + i)) : 1;
-                FL_TRY(fl_text_add(&t->out, pattern + i, length));
+                FL_TRY(fl_text_add(&translation->out, pattern + i, length));
                 i += length - 1;
                 continue;
             }
-            if (c == ']' && i > set_start) t->in_set = false;
+            if (c == ']' && i > set_start) translation->in_set = false;
         } else if (c == '[') {
-            t->in_set = true;
+            translation->in_set = true;
             set_start = i + 1 + (i + 1 < size && pattern[i + 1] == '^');
         } else if (c == '+' && i > 0 && ends_interval(pattern, i - 1)) return refuse(i, "an interval followed by +");
-        FL_TRY(fl_text_add(&t->out, &c, 1));
+        FL_TRY(fl_text_add(&translation->out, &c, 1));
     }
     return FL_OK;
 }

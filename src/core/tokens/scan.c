@@ -42,31 +42,31 @@ struct reader {
 };
 
 /* Class of the character at `at`, with its bytes; 0 bytes at the end. */
-static inline int class_at(size_t *length, const struct reader *r, size_t at)
+static inline int class_at(size_t *length, const struct reader *reader, size_t at)
 {
-    if (at >= r->size) {
+    if (at >= reader->size) {
         *length = 0;
         return 0;
     }
-    return char_class(length, r->text + at, r->size - at) & KINDS;
+    return char_class(length, reader->text + at, reader->size - at) & KINDS;
 }
 
 /* End of the characters of this class from `at` on, `most` at most (0: all). */
-static inline size_t run_end(const struct reader *r, size_t at, int class, int most)
+static inline size_t run_end(const struct reader *reader, size_t at, int class, int most)
 {
     size_t length;
-    for (int i = 0; (most == 0 || i < most) && class_at(&length, r, at) == class && length > 0; i++, at += length)
+    for (int i = 0; (most == 0 || i < most) && class_at(&length, reader, at) == class && length > 0; i++, at += length)
         continue;
     return at;
 }
 
 /* End of a contraction whose apostrophe is at `at`; at: there is none. */
-static size_t contraction_end(const struct reader *r, size_t at, bool any_case)
+static size_t contraction_end(const struct reader *reader, size_t at, bool any_case)
 {
     unsigned char c[2] = {0, 0};
-    size_t left = r->size - at - 1;
+    size_t left = reader->size - at - 1;
     for (size_t i = 0; i < 2 && i < left; i++) {
-        c[i] = r->text[at + 1 + i];
+        c[i] = reader->text[at + 1 + i];
         if (any_case && c[i] >= 'A' && c[i] <= 'Z') c[i] |= 0x20;
     }
     if (any_case && c[0] == 0xc5 && c[1] == 0xbf) return at + 3; /* long s, U+017F */
@@ -76,48 +76,48 @@ static size_t contraction_end(const struct reader *r, size_t at, bool any_case)
 }
 
 /* End of the piece that begins with a space at `at`. */
-static size_t space_end(const struct reader *r, size_t at, bool lines)
+static size_t space_end(const struct reader *reader, size_t at, bool lines)
 {
     size_t end = at, last = at, line = at, length;
-    while (class_at(&length, r, end) == SPACE) {
+    while (class_at(&length, reader, end) == SPACE) {
         last = end;
         end += length;
-        if (r->text[last] == '\r' || r->text[last] == '\n') line = end;
+        if (reader->text[last] == '\r' || reader->text[last] == '\n') line = end;
     }
     if (lines && line > at) return line;
-    return end == r->size || last == at ? end : last;
+    return end == reader->size || last == at ? end : last;
 }
 
-static size_t next_gpt2(const struct reader *r, size_t at)
+static size_t next_gpt2(const struct reader *reader, size_t at)
 {
     size_t length, start = at;
-    int class = class_at(&length, r, at);
-    if (r->text[at] == ' ') class = class_at(&length, r, ++start);
-    else if (r->text[at] == '\'') {
-        size_t end = contraction_end(r, at, false);
+    int class = class_at(&length, reader, at);
+    if (reader->text[at] == ' ') class = class_at(&length, reader, ++start);
+    else if (reader->text[at] == '\'') {
+        size_t end = contraction_end(reader, at, false);
         if (end > at) return end;
     }
-    if (class == SPACE || length == 0) return space_end(r, at, false);
-    return run_end(r, start + length, class, 0);
+    if (class == SPACE || length == 0) return space_end(reader, at, false);
+    return run_end(reader, start + length, class, 0);
 }
 
-static size_t next_llama3(const struct reader *r, size_t at, int numbers)
+static size_t next_llama3(const struct reader *reader, size_t at, int numbers)
 {
     size_t length, second;
-    unsigned char byte = r->text[at];
+    unsigned char byte = reader->text[at];
     if (byte == '\'') {
-        size_t end = contraction_end(r, at, true);
+        size_t end = contraction_end(reader, at, true);
         if (end > at) return end;
     }
-    int class = class_at(&length, r, at);
-    if (class == NUMBER) return run_end(r, at, NUMBER, numbers);
-    if (class == LETTER) return run_end(r, at + length, LETTER, 0);
-    int next = class_at(&second, r, at + length);
-    if (byte != '\r' && byte != '\n' && next == LETTER) return run_end(r, at + length + second, LETTER, 0);
+    int class = class_at(&length, reader, at);
+    if (class == NUMBER) return run_end(reader, at, NUMBER, numbers);
+    if (class == LETTER) return run_end(reader, at + length, LETTER, 0);
+    int next = class_at(&second, reader, at + length);
+    if (byte != '\r' && byte != '\n' && next == LETTER) return run_end(reader, at + length + second, LETTER, 0);
     size_t start = byte == ' ' && next == 0 && second > 0 ? at + length : at;
-    if (class == SPACE && start == at) return space_end(r, at, true);
-    size_t end = run_end(r, start, 0, 0);
-    while (end < r->size && (r->text[end] == '\r' || r->text[end] == '\n')) end++;
+    if (class == SPACE && start == at) return space_end(reader, at, true);
+    size_t end = run_end(reader, start, 0, 0);
+    while (end < reader->size && (reader->text[end] == '\r' || reader->text[end] == '\n')) end++;
     return end;
 }
 

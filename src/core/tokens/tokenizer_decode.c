@@ -62,10 +62,11 @@ static fl_status bytes_decode(fl_text *out, const unsigned char *token, size_t s
     return FL_OK;
 }
 
-static fl_status metaspace_decode(fl_text *out, const fl_decode *d, const unsigned char *token, size_t size, bool first)
+static fl_status metaspace_decode(fl_text *out, const fl_decode *decode, const unsigned char *token, size_t size,
+                                  bool first)
 {
     static const fl_text space = {(unsigned char *)" ", 1, 1}, nothing = {(unsigned char *)"", 0, 1};
-    return fl_text_replace(out, token, size, &d->pattern, NULL, first && d->drops ? &nothing : &space);
+    return fl_text_replace(out, token, size, &decode->pattern, NULL, first && decode->drops ? &nothing : &space);
 }
 
 static bool is_at(const fl_text *content, const unsigned char *text, size_t left)
@@ -73,31 +74,33 @@ static bool is_at(const fl_text *content, const unsigned char *text, size_t left
     return content->size > 0 && left >= content->size && memcmp(text, content->data, content->size) == 0;
 }
 
-static fl_status strip_decode(fl_text *out, const fl_decode *d, const unsigned char *token, size_t size)
+static fl_status strip_decode(fl_text *out, const fl_decode *decode, const unsigned char *token, size_t size)
 {
-    size_t begin = 0, end = size, width = d->content.size;
-    for (int i = 0; i < d->start && is_at(&d->content, token + begin, end - begin); i++) begin += width;
-    for (int i = 0; i < d->stop && end - begin >= width && is_at(&d->content, token + end - width, width); i++)
+    size_t begin = 0, end = size, width = decode->content.size;
+    for (int i = 0; i < decode->start && is_at(&decode->content, token + begin, end - begin); i++) begin += width;
+    for (int i = 0; i < decode->stop && end - begin >= width && is_at(&decode->content, token + end - width, width);
+         i++)
         end -= width;
     return fl_text_add(out, token + begin, end - begin);
 }
 
-static fl_status suffix_decode(fl_text *out, const fl_decode *d, const unsigned char *token, size_t size, bool last)
+static fl_status suffix_decode(fl_text *out, const fl_decode *decode, const unsigned char *token, size_t size,
+                               bool last)
 {
     fl_text space = {(unsigned char *)" ", last ? 0 : 1, 1};
-    return fl_text_replace(out, token, size, &d->pattern, NULL, &space);
+    return fl_text_replace(out, token, size, &decode->pattern, NULL, &space);
 }
 
-static fl_status one_decode(fl_text *out, const fl_decode *d, const struct texts *from, size_t i)
+static fl_status one_decode(fl_text *out, const fl_decode *decode, const struct texts *from, size_t i)
 {
     const unsigned char *token = from->bytes.data + from->list.list[i].begin;
     size_t size = from->list.list[i].end - from->list.list[i].begin;
-    switch (d->kind) {
+    switch (decode->kind) {
     case FL_DECODE_BYTES: return bytes_decode(out, token, size);
-    case FL_DECODE_METASPACE: return metaspace_decode(out, d, token, size, i == 0);
-    case FL_DECODE_STRIP: return strip_decode(out, d, token, size);
-    case FL_DECODE_REPLACE: return fl_text_replace(out, token, size, &d->pattern, d->regex, &d->content);
-    case FL_DECODE_SUFFIX: return suffix_decode(out, d, token, size, i + 1 == from->list.count);
+    case FL_DECODE_METASPACE: return metaspace_decode(out, decode, token, size, i == 0);
+    case FL_DECODE_STRIP: return strip_decode(out, decode, token, size);
+    case FL_DECODE_REPLACE: return fl_text_replace(out, token, size, &decode->pattern, decode->regex, &decode->content);
+    case FL_DECODE_SUFFIX: return suffix_decode(out, decode, token, size, i + 1 == from->list.count);
     default: return fl_text_add(out, token, size);
     }
 }
@@ -121,15 +124,15 @@ static fl_status fallback_decode(struct texts *to, const struct texts *from)
     return open ? texts_end(to, begin) : FL_OK;
 }
 
-static fl_status decode_step(struct texts *to, const fl_decode *d, const struct texts *from)
+static fl_status decode_step(struct texts *to, const fl_decode *decode, const struct texts *from)
 {
-    bool fuses = d->kind == FL_DECODE_BYTES || d->kind == FL_DECODE_FUSE;
+    bool fuses = decode->kind == FL_DECODE_BYTES || decode->kind == FL_DECODE_FUSE;
     to->bytes.size = to->list.count = 0;
     FL_TRY(fl_text_reserve(&to->bytes, from->bytes.size + 1));
-    if (d->kind == FL_DECODE_FALLBACK) return fallback_decode(to, from);
+    if (decode->kind == FL_DECODE_FALLBACK) return fallback_decode(to, from);
     for (size_t i = 0; i < from->list.count; i++) {
         size_t begin = to->bytes.size;
-        FL_TRY(one_decode(&to->bytes, d, from, i));
+        FL_TRY(one_decode(&to->bytes, decode, from, i));
         if (!fuses) FL_TRY(texts_end(to, begin));
     }
     return fuses ? texts_end(to, 0) : FL_OK;
@@ -138,32 +141,32 @@ static fl_status decode_step(struct texts *to, const fl_decode *d, const struct 
 /* ---- all decoders ---- */
 
 /* The tokens as texts; without decoders spaces lie between them. */
-static fl_status tokens_list(struct texts *out, const fl_tokenizer *t, const int64_t *ids, size_t count,
+static fl_status tokens_list(struct texts *out, const fl_tokenizer *tokenizer, const int64_t *ids, size_t count,
                              bool skip_special)
 {
     FL_TRY(fl_text_reserve(&out->bytes, count * 4 + 1));
     for (size_t i = 0; i < count; i++) {
         const char *token;
         size_t size, begin = out->bytes.size;
-        if (!fl_tokenizer_token(t, ids[i], &token, &size))
+        if (!fl_tokenizer_token(tokenizer, ids[i], &token, &size))
             return fl_fail(FL_ERR_VALUE, "decode: entry %zu is %lld, which is no token (ids are 0 to %lld)", i + 1,
-                           (long long)ids[i], (long long)fl_tokenizer_size(t) - 1);
-        if (skip_special && ids[i] < t->special_limit && t->special[ids[i]]) continue;
-        if (t->decoder_count == 0 && out->list.count > 0) FL_TRY(fl_text_add(&out->bytes, " ", 1));
+                           (long long)ids[i], (long long)fl_tokenizer_size(tokenizer) - 1);
+        if (skip_special && ids[i] < tokenizer->special_limit && tokenizer->special[ids[i]]) continue;
+        if (tokenizer->decoder_count == 0 && out->list.count > 0) FL_TRY(fl_text_add(&out->bytes, " ", 1));
         FL_TRY(fl_text_add(&out->bytes, token, size));
         FL_TRY(texts_end(out, begin));
     }
     return FL_OK;
 }
 
-fl_status fl_tokenizer_decode(char **text, size_t *size, fl_tokenizer *t, const int64_t *ids, size_t count,
+fl_status fl_tokenizer_decode(char **text, size_t *size, fl_tokenizer *tokenizer, const int64_t *ids, size_t count,
                               bool skip_special)
 {
     struct texts sides[2] = {{{0}, {0}}, {{0}, {0}}};
     int side = 0;
-    fl_status status = tokens_list(&sides[0], t, ids, count, skip_special);
-    for (int i = 0; i < t->decoder_count && status == FL_OK; i++, side = !side)
-        status = decode_step(&sides[!side], &t->decoders[i], &sides[side]);
+    fl_status status = tokens_list(&sides[0], tokenizer, ids, count, skip_special);
+    for (int i = 0; i < tokenizer->decoder_count && status == FL_OK; i++, side = !side)
+        status = decode_step(&sides[!side], &tokenizer->decoders[i], &sides[side]);
     if (status == FL_OK) {
         *text = (char *)sides[side].bytes.data;
         *size = sides[side].bytes.size;
@@ -187,31 +190,31 @@ static fl_status read_count(int *out, json_t *step, const char *key)
     return FL_OK;
 }
 
-static fl_status read_metaspace(fl_decode *d, json_t *step)
+static fl_status read_metaspace(fl_decode *decode, json_t *step)
 {
     json_t *scheme = json_object_get(step, "prepend_scheme");
-    FL_TRY(read_flag(&d->drops, step, "add_prefix_space", true, "decoder"));
-    if (json_is_string(scheme) && strcmp(json_string_value(scheme), "never") == 0) d->drops = false;
-    return read_text(&d->pattern, step, "replacement", "decoder");
+    FL_TRY(read_flag(&decode->drops, step, "add_prefix_space", true, "decoder"));
+    if (json_is_string(scheme) && strcmp(json_string_value(scheme), "never") == 0) decode->drops = false;
+    return read_text(&decode->pattern, step, "replacement", "decoder");
 }
 
-static fl_status decoder_fill(fl_decode *d, json_t *step)
+static fl_status decoder_fill(fl_decode *decode, json_t *step)
 {
-    switch (d->kind) {
-    case FL_DECODE_METASPACE: return read_metaspace(d, step);
+    switch (decode->kind) {
+    case FL_DECODE_METASPACE: return read_metaspace(decode, step);
     case FL_DECODE_STRIP:
-        FL_TRY(read_count(&d->start, step, "start"));
-        FL_TRY(read_count(&d->stop, step, "stop"));
-        return read_text(&d->content, step, "content", "decoder");
+        FL_TRY(read_count(&decode->start, step, "start"));
+        FL_TRY(read_count(&decode->stop, step, "stop"));
+        return read_text(&decode->content, step, "content", "decoder");
     case FL_DECODE_REPLACE:
-        FL_TRY(fl_tokenizer_read_pattern(&d->pattern, &d->regex, step, "decoder"));
-        return read_text(&d->content, step, "content", "decoder");
-    case FL_DECODE_SUFFIX: return read_text(&d->pattern, step, "suffix", "decoder");
+        FL_TRY(fl_tokenizer_read_pattern(&decode->pattern, &decode->regex, step, "decoder"));
+        return read_text(&decode->content, step, "content", "decoder");
+    case FL_DECODE_SUFFIX: return read_text(&decode->pattern, step, "suffix", "decoder");
     default: return FL_OK;
     }
 }
 
-fl_status fl_tokenizer_read_decoder(fl_tokenizer *t, json_t *step)
+fl_status fl_tokenizer_read_decoder(fl_tokenizer *tokenizer, json_t *step)
 {
     static const struct {
         const char *type;
@@ -228,14 +231,14 @@ fl_status fl_tokenizer_read_decoder(fl_tokenizer *t, json_t *step)
     FL_TRY(step_type(&type, step, "decoder"));
     if (strcmp(type, "Sequence") == 0) {
         FL_TRY(read_list(&list, step, "decoders", "decoder"));
-        json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_decoder(t, one));
+        json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_decoder(tokenizer, one));
         return FL_OK;
     }
     for (i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(type, kinds[i].type) != 0) continue;
-        if (t->decoder_count == FL_TOKENIZER_STEPS)
+        if (tokenizer->decoder_count == FL_TOKENIZER_STEPS)
             return fl_fail(FL_ERR_IO, "decoder has more than %d steps", FL_TOKENIZER_STEPS);
-        fl_decode *d = &t->decoders[t->decoder_count++];
+        fl_decode *d = &tokenizer->decoders[tokenizer->decoder_count++];
         d->kind = kinds[i].kind;
         return decoder_fill(d, step);
     }

@@ -21,15 +21,16 @@ enum { PART = 1 << 18, PARTS_MOST = 64 };
 static bool is_alnum(unsigned char c) { return (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z'); }
 
 /* No token reaches across a cut, and none ends before one. */
-static bool added_are_local(const fl_tokenizer *t, const char *cuts)
+static bool added_are_local(const fl_tokenizer *tokenizer, const char *cuts)
 {
-    for (int64_t id = 0; id < fl_tokenizer_size(t); id++) {
+    for (int64_t id = 0; id < fl_tokenizer_size(tokenizer); id++) {
         const char *token;
         size_t size;
-        if (!fl_tokenizer_token(t, id, &token, &size)) continue;
+        if (!fl_tokenizer_token(tokenizer, id, &token, &size)) continue;
         bool named = false;
-        for (size_t i = 0; i < t->plain.count && !named; i++) named = t->plain.tokens[i].id == id;
-        for (size_t i = 0; i < t->normalized.count && !named; i++) named = t->normalized.tokens[i].id == id;
+        for (size_t i = 0; i < tokenizer->plain.count && !named; i++) named = tokenizer->plain.tokens[i].id == id;
+        for (size_t i = 0; i < tokenizer->normalized.count && !named; i++)
+            named = tokenizer->normalized.tokens[i].id == id;
         if (!named) continue;
         if (size > 0 && is_alnum((unsigned char)token[size - 1])) return false;
         for (size_t i = 1; i < size; i++)
@@ -38,21 +39,21 @@ static bool added_are_local(const fl_tokenizer *t, const char *cuts)
     return true;
 }
 
-const char *fl_tokenizer_cuts(const fl_tokenizer *t)
+const char *fl_tokenizer_cuts(const fl_tokenizer *tokenizer)
 {
-    bool cut = t->bpe.border.size > 0, plain = true;
-    for (int i = 0; i < t->normalizer_count; i++) {
-        const fl_normalize *n = &t->normalizers[i];
+    bool cut = tokenizer->bpe.border.size > 0, plain = true;
+    for (int i = 0; i < tokenizer->normalizer_count; i++) {
+        const fl_normalize *n = &tokenizer->normalizers[i];
         if (!fl_normalize_is_local(n)) return "";
         plain &= n->kind == FL_NORMALIZE_NFC;
     }
-    for (int i = 0; i < t->split_count; i++) {
-        if (!fl_cut_is_local(&t->splits[i])) return "";
-        cut |= fl_cut_cuts(&t->splits[i]);
-        plain &= t->splits[i].kind == FL_CUT_SCAN || t->splits[i].kind == FL_CUT_CLASS;
+    for (int i = 0; i < tokenizer->split_count; i++) {
+        if (!fl_cut_is_local(&tokenizer->splits[i])) return "";
+        cut |= fl_cut_cuts(&tokenizer->splits[i]);
+        plain &= tokenizer->splits[i].kind == FL_CUT_SCAN || tokenizer->splits[i].kind == FL_CUT_CLASS;
     }
-    const char *cuts = plain && t->split_count > 0 ? " \n" : " ";
-    return cut && added_are_local(t, cuts) ? cuts : "";
+    const char *cuts = plain && tokenizer->split_count > 0 ? " \n" : " ";
+    return cut && added_are_local(tokenizer, cuts) ? cuts : "";
 }
 
 /* ---- blocks ---- */
@@ -164,21 +165,24 @@ static fl_status file_encode(struct job *job)
     return FL_OK;
 }
 
-fl_status fl_tokenizer_encode_file(fl_tensor **out, fl_tokenizer *t, const char *path, bool add_special, fl_dtype dtype,
-                                   int workers, bool (*interrupted)(void))
+fl_status fl_tokenizer_encode_file(fl_tensor **out, fl_tokenizer *tokenizer, const char *path, bool add_special,
+                                   fl_dtype dtype, int workers, bool (*interrupted)(void))
 {
     int64_t size;
     workers = fl_pool_workers(workers);
     struct job *job = calloc(1, sizeof *job);
     if (!job) return fl_fail(FL_ERR_MEMORY, "encode_file: out of memory");
-    *job = (struct job){
-        .tokenizer = t, .path = path, .cuts = fl_tokenizer_cuts(t), .workers = workers, .interrupted = interrupted};
+    *job = (struct job){.tokenizer = tokenizer,
+                        .path = path,
+                        .cuts = fl_tokenizer_cuts(tokenizer),
+                        .workers = workers,
+                        .interrupted = interrupted};
     fl_status status = fl_file_open(&job->fd, &size, "encode_file", path);
     if (status == FL_OK) {
         status = file_encode(job);
         close(job->fd);
         if (status != FL_OK && status != FL_ERR_INTERRUPTED) (void)fl_fail_prefix(status, "encode_file: %s: ", path);
-        if (status == FL_OK) status = fl_tokenizer_ids_tensor(out, t, &job->ids, add_special, dtype);
+        if (status == FL_OK) status = fl_tokenizer_ids_tensor(out, tokenizer, &job->ids, add_special, dtype);
     }
     for (int seat = 0; seat < FL_POOL_MOST; seat++) fl_tokenizer_work_free(job->works[seat]);
     fl_text_free(&job->block);

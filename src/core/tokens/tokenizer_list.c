@@ -70,10 +70,10 @@ static fl_status tensors_make(fl_tensor **out, const struct job *job, bool add_s
     return FL_OK;
 }
 
-fl_status fl_tokenizer_encode_list(fl_tensor **out, fl_tokenizer *t, const fl_tokenizer_text *texts, size_t count,
-                                   bool add_special, fl_dtype dtype)
+fl_status fl_tokenizer_encode_list(fl_tensor **out, fl_tokenizer *tokenizer, const fl_tokenizer_text *texts,
+                                   size_t count, bool add_special, fl_dtype dtype)
 {
-    struct job job = {.tokenizer = t, .texts = texts, .count = count};
+    struct job job = {.tokenizer = tokenizer, .texts = texts, .count = count};
     int workers = fl_pool_workers(0);
     fl_status status = FL_OK;
     job.groups = malloc((count + 1) * sizeof *job.groups);

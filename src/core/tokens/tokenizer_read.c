@@ -174,46 +174,46 @@ static fl_status read_model(fl_bpe *bpe, json_t *model)
 
 /* ---- added tokens ---- */
 
-static fl_status mark_special(fl_tokenizer *t, int32_t id)
+static fl_status mark_special(fl_tokenizer *tokenizer, int32_t id)
 {
-    if (id >= t->special_limit) {
-        bool *grown = realloc(t->special, (size_t)id + 1);
+    if (id >= tokenizer->special_limit) {
+        bool *grown = realloc(tokenizer->special, (size_t)id + 1);
         if (!grown) return fl_fail(FL_ERR_MEMORY, "out of memory");
-        memset(grown + t->special_limit, 0, (size_t)(id + 1 - t->special_limit));
-        t->special = grown;
-        t->special_limit = id + 1;
+        memset(grown + tokenizer->special_limit, 0, (size_t)(id + 1 - tokenizer->special_limit));
+        tokenizer->special = grown;
+        tokenizer->special_limit = id + 1;
     }
-    t->special[id] = true;
+    tokenizer->special[id] = true;
     return FL_OK;
 }
 
 /* The token gets its id, which agrees with the model's vocabulary and is nobody else's. */
-static fl_status name_token(fl_tokenizer *t, int32_t id, const char *content, size_t size)
+static fl_status name_token(fl_tokenizer *tokenizer, int32_t id, const char *content, size_t size)
 {
     const char *other;
     size_t other_size;
-    int64_t known = fl_tokenizer_id(t, content, size);
+    int64_t known = fl_tokenizer_id(tokenizer, content, size);
     if (known == id) return FL_OK;
     if (known >= 0) return fl_fail(FL_ERR_IO, "its id is %d, and %d in what comes before", (int)id, (int)known);
-    if (fl_tokenizer_token(t, id, &other, &other_size))
+    if (fl_tokenizer_token(tokenizer, id, &other, &other_size))
         return fl_fail(FL_ERR_IO, "its id %d is that of another token", (int)id);
-    return fl_words_put(&t->names, id, content, size);
+    return fl_words_put(&tokenizer->names, id, content, size);
 }
 
 /* Normalised tokens are searched in normalised text, in the form they have there. */
-static fl_status put_normalized(fl_tokenizer *t, const fl_added_token *token, const char *content, size_t size)
+static fl_status put_normalized(fl_tokenizer *tokenizer, const fl_added_token *token, const char *content, size_t size)
 {
     const fl_text *form, text = {(unsigned char *)content, size, 0};
     bool first = true;
     fl_tokenizer_work *work = fl_tokenizer_work_new();
     if (!work) return fl_fail(FL_ERR_MEMORY, "out of memory");
-    fl_status status = fl_tokenizer_normalize(&form, t, work, &text, true, &first);
-    if (status == FL_OK && form->size > 0) status = fl_added_put(&t->normalized, token, form->data, form->size);
+    fl_status status = fl_tokenizer_normalize(&form, tokenizer, work, &text, true, &first);
+    if (status == FL_OK && form->size > 0) status = fl_added_put(&tokenizer->normalized, token, form->data, form->size);
     fl_tokenizer_work_free(work);
     return status;
 }
 
-static fl_status add_token(fl_tokenizer *t, json_t *entry)
+static fl_status add_token(fl_tokenizer *tokenizer, json_t *entry)
 {
     fl_added_token token = {0};
     bool normalized = true;
@@ -229,14 +229,14 @@ static fl_status add_token(fl_tokenizer *t, json_t *entry)
     FL_TRY(read_flag(&normalized, entry, "normalized", !token.special, "it"));
     if (size == 0) return FL_OK;
     if (token.single_word || token.left || token.right) FL_TRY(fl_char_classes_open());
-    FL_TRY(name_token(t, token.id, text, size));
-    if (token.special) FL_TRY(mark_special(t, token.id));
-    t->added_count++;
-    if (normalized) return put_normalized(t, &token, text, size);
-    return fl_added_put(&t->plain, &token, (const unsigned char *)text, size);
+    FL_TRY(name_token(tokenizer, token.id, text, size));
+    if (token.special) FL_TRY(mark_special(tokenizer, token.id));
+    tokenizer->added_count++;
+    if (normalized) return put_normalized(tokenizer, &token, text, size);
+    return fl_added_put(&tokenizer->plain, &token, (const unsigned char *)text, size);
 }
 
-static fl_status read_added(fl_tokenizer *t, json_t *list)
+static fl_status read_added(fl_tokenizer *tokenizer, json_t *list)
 {
     size_t i;
     json_t *entry;
@@ -244,7 +244,7 @@ static fl_status read_added(fl_tokenizer *t, json_t *list)
     if (!json_is_array(list)) return fl_fail(FL_ERR_IO, "added_tokens must be a list");
     json_array_foreach(list, i, entry)
     {
-        fl_status status = add_token(t, entry);
+        fl_status status = add_token(tokenizer, entry);
         if (status != FL_OK) return fl_fail_prefix(status, "added_tokens: entry %zu: ", i + 1);
     }
     return FL_OK;
@@ -252,19 +252,19 @@ static fl_status read_added(fl_tokenizer *t, json_t *list)
 
 /* ---- files ---- */
 
-static fl_status read_all(fl_tokenizer *t, json_t *root)
+static fl_status read_all(fl_tokenizer *tokenizer, json_t *root)
 {
     static const char *const not_here[] = {"truncation", "padding"};
     for (int i = 0; i < 2; i++)
         if (!is_missing(json_object_get(root, not_here[i])))
             return fl_fail(FL_ERR_IO, "%s is not supported; write null in its place", not_here[i]);
-    FL_TRY(fl_tokenizer_read_normalizer(t, json_object_get(root, "normalizer")));
-    FL_TRY(fl_tokenizer_read_splits(t, json_object_get(root, "pre_tokenizer")));
-    FL_TRY(read_model(&t->bpe, json_object_get(root, "model")));
-    FL_TRY(read_added(t, json_object_get(root, "added_tokens")));
-    FL_TRY(fl_tokenizer_read_processor(t, json_object_get(root, "post_processor")));
-    FL_TRY(fl_tokenizer_read_decoder(t, json_object_get(root, "decoder")));
-    return fl_bpe_seal(&t->bpe);
+    FL_TRY(fl_tokenizer_read_normalizer(tokenizer, json_object_get(root, "normalizer")));
+    FL_TRY(fl_tokenizer_read_splits(tokenizer, json_object_get(root, "pre_tokenizer")));
+    FL_TRY(read_model(&tokenizer->bpe, json_object_get(root, "model")));
+    FL_TRY(read_added(tokenizer, json_object_get(root, "added_tokens")));
+    FL_TRY(fl_tokenizer_read_processor(tokenizer, json_object_get(root, "post_processor")));
+    FL_TRY(fl_tokenizer_read_decoder(tokenizer, json_object_get(root, "decoder")));
+    return fl_bpe_seal(&tokenizer->bpe);
 }
 
 static fl_status tokenizer_new(fl_tokenizer **out)
@@ -291,22 +291,22 @@ fl_status fl_tokenizer_read(fl_tokenizer **out, const char *path)
 }
 
 /* GPT-2's steps, and its one special token. */
-static fl_status read_pair(fl_tokenizer *t, json_t *vocab, const fl_text *merges, const char *paths[2])
+static fl_status read_pair(fl_tokenizer *tokenizer, json_t *vocab, const fl_text *merges, const char *paths[2])
 {
     static const char end[] = "<|endoftext|>";
-    fl_status status = read_vocab(&t->bpe, vocab, "the vocabulary");
+    fl_status status = read_vocab(&tokenizer->bpe, vocab, "the vocabulary");
     if (status != FL_OK) return fl_fail_prefix(status, "tokenizer: %s: ", paths[0]);
-    if ((status = read_merges_text(&t->bpe, merges)) != FL_OK)
+    if ((status = read_merges_text(&tokenizer->bpe, merges)) != FL_OK)
         return fl_fail_prefix(status, "tokenizer: %s: ", paths[1]);
-    FL_TRY(fl_tokenizer_add_bytes(t, false, true));
-    fl_added_token token = {.id = fl_words_find(&t->bpe.tokens, end, sizeof end - 1), .special = true};
+    FL_TRY(fl_tokenizer_add_bytes(tokenizer, false, true));
+    fl_added_token token = {.id = fl_words_find(&tokenizer->bpe.tokens, end, sizeof end - 1), .special = true};
     if (token.id >= 0) {
-        FL_TRY(fl_added_put(&t->plain, &token, (const unsigned char *)end, sizeof end - 1));
-        FL_TRY(mark_special(t, token.id));
-        t->added_count++;
+        FL_TRY(fl_added_put(&tokenizer->plain, &token, (const unsigned char *)end, sizeof end - 1));
+        FL_TRY(mark_special(tokenizer, token.id));
+        tokenizer->added_count++;
     }
-    t->decoders[t->decoder_count++].kind = FL_DECODE_BYTES;
-    return fl_bpe_seal(&t->bpe);
+    tokenizer->decoders[tokenizer->decoder_count++].kind = FL_DECODE_BYTES;
+    return fl_bpe_seal(&tokenizer->bpe);
 }
 
 fl_status fl_tokenizer_read_pair(fl_tokenizer **out, const char *vocab, const char *merges)

@@ -36,23 +36,23 @@ static const struct {
     {"Replace", FL_NORMALIZE_REPLACE},
 };
 
-static fl_status normalizer_fill(fl_normalize *n, json_t *step)
+static fl_status normalizer_fill(fl_normalize *normalize, json_t *step)
 {
-    FL_TRY(fl_normalize_open(n->kind));
-    switch (n->kind) {
+    FL_TRY(fl_normalize_open(normalize->kind));
+    switch (normalize->kind) {
     case FL_NORMALIZE_STRIP:
         FL_TRY(fl_char_classes_open());
-        FL_TRY(read_flag(&n->left, step, "strip_left", true, "normalizer"));
-        return read_flag(&n->right, step, "strip_right", true, "normalizer");
-    case FL_NORMALIZE_PREPEND: return read_text(&n->content, step, "prepend", "normalizer");
+        FL_TRY(read_flag(&normalize->left, step, "strip_left", true, "normalizer"));
+        return read_flag(&normalize->right, step, "strip_right", true, "normalizer");
+    case FL_NORMALIZE_PREPEND: return read_text(&normalize->content, step, "prepend", "normalizer");
     case FL_NORMALIZE_REPLACE:
-        FL_TRY(fl_tokenizer_read_pattern(&n->pattern, &n->regex, step, "normalizer"));
-        return read_text(&n->content, step, "content", "normalizer");
+        FL_TRY(fl_tokenizer_read_pattern(&normalize->pattern, &normalize->regex, step, "normalizer"));
+        return read_text(&normalize->content, step, "content", "normalizer");
     default: return FL_OK;
     }
 }
 
-fl_status fl_tokenizer_read_normalizer(fl_tokenizer *t, json_t *step)
+fl_status fl_tokenizer_read_normalizer(fl_tokenizer *tokenizer, json_t *step)
 {
     const char *type = NULL;
     size_t i;
@@ -61,13 +61,13 @@ fl_status fl_tokenizer_read_normalizer(fl_tokenizer *t, json_t *step)
     FL_TRY(step_type(&type, step, "normalizer"));
     if (strcmp(type, "Sequence") == 0) {
         FL_TRY(read_list(&list, step, "normalizers", "normalizer"));
-        json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_normalizer(t, one));
+        json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_normalizer(tokenizer, one));
         return FL_OK;
     }
     for (i = 0; i < sizeof normalizers / sizeof *normalizers; i++) {
         if (strcmp(type, normalizers[i].type) != 0) continue;
-        if (t->normalizer_count == FL_TOKENIZER_STEPS) return too_many("normalizer");
-        fl_normalize *n = &t->normalizers[t->normalizer_count++];
+        if (tokenizer->normalizer_count == FL_TOKENIZER_STEPS) return too_many("normalizer");
+        fl_normalize *n = &tokenizer->normalizers[tokenizer->normalizer_count++];
         n->kind = normalizers[i].kind;
         return normalizer_fill(n, step);
     }
@@ -76,32 +76,32 @@ fl_status fl_tokenizer_read_normalizer(fl_tokenizer *t, json_t *step)
 
 /* ---- pre-tokenizers ---- */
 
-static fl_status split_new(fl_cut **out, fl_tokenizer *t, fl_cut_kind kind, fl_cut_behavior behavior)
+static fl_status split_new(fl_cut **out, fl_tokenizer *tokenizer, fl_cut_kind kind, fl_cut_behavior behavior)
 {
-    if (t->split_count == FL_TOKENIZER_STEPS) return too_many("pre_tokenizer");
-    *out = &t->splits[t->split_count++];
+    if (tokenizer->split_count == FL_TOKENIZER_STEPS) return too_many("pre_tokenizer");
+    *out = &tokenizer->splits[tokenizer->split_count++];
     **out = (fl_cut){.kind = kind, .behavior = behavior};
     return kind == FL_CUT_SCAN || kind == FL_CUT_CLASS ? fl_char_classes_open() : FL_OK;
 }
 
-static fl_status class_add(fl_tokenizer *t, int class, fl_cut_behavior behavior)
+static fl_status class_add(fl_tokenizer *tokenizer, int class, fl_cut_behavior behavior)
 {
     fl_cut *split = NULL;
-    FL_TRY(split_new(&split, t, FL_CUT_CLASS, behavior));
+    FL_TRY(split_new(&split, tokenizer, FL_CUT_CLASS, behavior));
     split->class = class;
     return FL_OK;
 }
 
-fl_status fl_tokenizer_add_bytes(fl_tokenizer *t, bool prefix, bool regex)
+fl_status fl_tokenizer_add_bytes(fl_tokenizer *tokenizer, bool prefix, bool regex)
 {
     fl_cut *split = NULL;
-    t->bpe.byte_level = true;
+    tokenizer->bpe.byte_level = true;
     if (prefix) {
-        FL_TRY(split_new(&split, t, FL_CUT_PREFIX, FL_CUT_ISOLATED));
+        FL_TRY(split_new(&split, tokenizer, FL_CUT_PREFIX, FL_CUT_ISOLATED));
         FL_TRY(fl_text_add(&split->string, " ", 1));
     }
     if (!regex) return FL_OK;
-    FL_TRY(split_new(&split, t, FL_CUT_SCAN, FL_CUT_ISOLATED));
+    FL_TRY(split_new(&split, tokenizer, FL_CUT_SCAN, FL_CUT_ISOLATED));
     return fl_scan_known(&split->scan, fl_scan_gpt2, strlen(fl_scan_gpt2)) ? FL_OK : FL_ERR_VALUE;
 }
 
@@ -129,10 +129,10 @@ static bool is_scan(fl_scan *scan, const fl_cut *split, json_t *step)
     return kept && json_is_string(regex) && fl_scan_known(scan, json_string_value(regex), json_string_length(regex));
 }
 
-static fl_status read_split(fl_tokenizer *t, json_t *step)
+static fl_status read_split(fl_tokenizer *tokenizer, json_t *step)
 {
     fl_cut *split = NULL;
-    FL_TRY(split_new(&split, t, FL_CUT_REGEX, FL_CUT_ISOLATED));
+    FL_TRY(split_new(&split, tokenizer, FL_CUT_REGEX, FL_CUT_ISOLATED));
     FL_TRY(read_behavior(&split->behavior, step, FL_CUT_ISOLATED));
     FL_TRY(read_flag(&split->invert, step, "invert", false, "pre_tokenizer"));
     if (is_scan(&split->scan, split, step)) {
@@ -146,13 +146,13 @@ static fl_status read_split(fl_tokenizer *t, json_t *step)
     return FL_OK;
 }
 
-static fl_status read_metaspace(fl_tokenizer *t, json_t *step)
+static fl_status read_metaspace(fl_tokenizer *tokenizer, json_t *step)
 {
     static const char *const names[] = {"always", "first", "never"};
     fl_cut *split = NULL;
     bool prefix = true;
     json_t *scheme = json_object_get(step, "prepend_scheme");
-    FL_TRY(split_new(&split, t, FL_CUT_METASPACE, FL_CUT_MERGED_WITH_NEXT));
+    FL_TRY(split_new(&split, tokenizer, FL_CUT_METASPACE, FL_CUT_MERGED_WITH_NEXT));
     FL_TRY(read_text(&split->string, step, "replacement", "pre_tokenizer"));
     FL_TRY(read_flag(&split->cuts, step, "split", true, "pre_tokenizer"));
     FL_TRY(read_flag(&prefix, step, "add_prefix_space", true, "pre_tokenizer")); /* of older files */
@@ -168,68 +168,68 @@ static fl_status read_metaspace(fl_tokenizer *t, json_t *step)
     return FL_OK;
 }
 
-static fl_status read_bytes(fl_tokenizer *t, json_t *step)
+static fl_status read_bytes(fl_tokenizer *tokenizer, json_t *step)
 {
     bool prefix = true, regex = true;
     FL_TRY(read_flag(&prefix, step, "add_prefix_space", true, "pre_tokenizer"));
     FL_TRY(read_flag(&regex, step, "use_regex", true, "pre_tokenizer"));
-    return fl_tokenizer_add_bytes(t, prefix, regex);
+    return fl_tokenizer_add_bytes(tokenizer, prefix, regex);
 }
 
 /* \w+|[^\w\s]+ are the pieces. */
-static fl_status read_whitespace(fl_tokenizer *t, json_t *step)
+static fl_status read_whitespace(fl_tokenizer *tokenizer, json_t *step)
 {
     static const char pattern[] = FL_REGEX_WORD "+|(?:" FL_REGEX_SIGN ")+";
     fl_cut *split = NULL;
     (void)step;
-    FL_TRY(split_new(&split, t, FL_CUT_REGEX, FL_CUT_REMOVED));
+    FL_TRY(split_new(&split, tokenizer, FL_CUT_REGEX, FL_CUT_REMOVED));
     split->invert = true;
     return fl_regex_new(&split->regex, pattern, sizeof pattern - 1);
 }
 
-static fl_status read_whitespace_split(fl_tokenizer *t, json_t *step)
+static fl_status read_whitespace_split(fl_tokenizer *tokenizer, json_t *step)
 {
     (void)step;
-    return class_add(t, FL_CHAR_SPACE, FL_CUT_REMOVED);
+    return class_add(tokenizer, FL_CHAR_SPACE, FL_CUT_REMOVED);
 }
 
-static fl_status read_digits(fl_tokenizer *t, json_t *step)
+static fl_status read_digits(fl_tokenizer *tokenizer, json_t *step)
 {
     bool each = false;
     FL_TRY(read_flag(&each, step, "individual_digits", false, "pre_tokenizer"));
-    return class_add(t, FL_CHAR_NUMBER, each ? FL_CUT_ISOLATED : FL_CUT_CONTIGUOUS);
+    return class_add(tokenizer, FL_CHAR_NUMBER, each ? FL_CUT_ISOLATED : FL_CUT_CONTIGUOUS);
 }
 
-static fl_status read_punctuation(fl_tokenizer *t, json_t *step)
+static fl_status read_punctuation(fl_tokenizer *tokenizer, json_t *step)
 {
     fl_cut_behavior behavior;
     FL_TRY(read_behavior(&behavior, step, FL_CUT_ISOLATED));
-    return class_add(t, FL_CHAR_PUNCTUATION | FL_CHAR_SYMBOL, behavior);
+    return class_add(tokenizer, FL_CHAR_PUNCTUATION | FL_CHAR_SYMBOL, behavior);
 }
 
-static fl_status read_bert(fl_tokenizer *t, json_t *step)
+static fl_status read_bert(fl_tokenizer *tokenizer, json_t *step)
 {
-    FL_TRY(read_whitespace_split(t, step));
-    return class_add(t, FL_CHAR_PUNCTUATION | FL_CHAR_SYMBOL, FL_CUT_ISOLATED);
+    FL_TRY(read_whitespace_split(tokenizer, step));
+    return class_add(tokenizer, FL_CHAR_PUNCTUATION | FL_CHAR_SYMBOL, FL_CUT_ISOLATED);
 }
 
-static fl_status read_delimiter(fl_tokenizer *t, json_t *step)
+static fl_status read_delimiter(fl_tokenizer *tokenizer, json_t *step)
 {
     fl_cut *split = NULL;
-    FL_TRY(split_new(&split, t, FL_CUT_STRING, FL_CUT_REMOVED));
+    FL_TRY(split_new(&split, tokenizer, FL_CUT_STRING, FL_CUT_REMOVED));
     return read_text(&split->string, step, "delimiter", "pre_tokenizer");
 }
 
-static fl_status read_sequence(fl_tokenizer *t, json_t *step)
+static fl_status read_sequence(fl_tokenizer *tokenizer, json_t *step)
 {
     size_t i;
     json_t *list, *one;
     FL_TRY(read_list(&list, step, "pretokenizers", "pre_tokenizer"));
-    json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_splits(t, one));
+    json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_splits(tokenizer, one));
     return FL_OK;
 }
 
-fl_status fl_tokenizer_read_splits(fl_tokenizer *t, json_t *step)
+fl_status fl_tokenizer_read_splits(fl_tokenizer *tokenizer, json_t *step)
 {
     static const struct {
         const char *type;
@@ -245,9 +245,9 @@ fl_status fl_tokenizer_read_splits(fl_tokenizer *t, json_t *step)
     FL_TRY(step_type(&type, step, "pre_tokenizer"));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(type, kinds[i].type) != 0) continue;
-        if (t->bpe.byte_level && kinds[i].read != read_sequence)
+        if (tokenizer->bpe.byte_level && kinds[i].read != read_sequence)
             return fl_fail(FL_ERR_IO, "a pre_tokenizer of type %s behind one of type ByteLevel is not supported", type);
-        return kinds[i].read(t, step);
+        return kinds[i].read(tokenizer, step);
     }
     return refuse_type("a pre_tokenizer", type);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Adds the ids of a special token of a template. */
-static fl_status template_ids(fl_ids *out, const fl_tokenizer *t, json_t *specials, json_t *name)
+static fl_status template_ids(fl_ids *out, const fl_tokenizer *tokenizer, json_t *specials, json_t *name)
 {
     const char *word;
     size_t i, size;
@@ -16,14 +16,14 @@ static fl_status template_ids(fl_ids *out, const fl_tokenizer *t, json_t *specia
     if (!json_is_array(list)) return fl_fail(FL_ERR_IO, "post_processor: a special token has no list of ids");
     json_array_foreach(list, i, id)
     {
-        if (!json_is_integer(id) || !fl_tokenizer_token(t, json_integer_value(id), &word, &size))
+        if (!json_is_integer(id) || !fl_tokenizer_token(tokenizer, json_integer_value(id), &word, &size))
             return fl_fail(FL_ERR_IO, "post_processor: the id of a special token is not that of a token");
         FL_TRY(fl_ids_add(out, (int32_t)json_integer_value(id)));
     }
     return FL_OK;
 }
 
-static fl_status read_template(fl_tokenizer *t, json_t *step)
+static fl_status read_template(fl_tokenizer *tokenizer, json_t *step)
 {
     size_t i;
     json_t *piece, *list = json_object_get(step, "single"), *specials = json_object_get(step, "special_tokens");
@@ -33,7 +33,8 @@ static fl_status read_template(fl_tokenizer *t, json_t *step)
     {
         json_t *special = json_object_get(piece, "SpecialToken");
         if (special) {
-            FL_TRY(template_ids(text ? &t->behind : &t->before, t, specials, json_object_get(special, "id")));
+            FL_TRY(template_ids(text ? &tokenizer->behind : &tokenizer->before, tokenizer, specials,
+                                json_object_get(special, "id")));
         } else if (json_object_get(piece, "Sequence") && !text) text = true;
         else return fl_fail(FL_ERR_IO, "post_processor.single must hold special tokens and the text once");
     }
@@ -41,17 +42,17 @@ static fl_status read_template(fl_tokenizer *t, json_t *step)
 }
 
 /* ["</s>", 2] */
-static fl_status pair_id(fl_ids *out, const fl_tokenizer *t, json_t *step, const char *key)
+static fl_status pair_id(fl_ids *out, const fl_tokenizer *tokenizer, json_t *step, const char *key)
 {
     const char *word;
     size_t size;
     json_t *id = json_array_get(json_object_get(step, key), 1);
-    if (!json_is_integer(id) || !fl_tokenizer_token(t, json_integer_value(id), &word, &size))
+    if (!json_is_integer(id) || !fl_tokenizer_token(tokenizer, json_integer_value(id), &word, &size))
         return fl_fail(FL_ERR_IO, "post_processor.%s must be a token and its id", key);
     return fl_ids_add(out, (int32_t)json_integer_value(id));
 }
 
-fl_status fl_tokenizer_read_processor(fl_tokenizer *t, json_t *step)
+fl_status fl_tokenizer_read_processor(fl_tokenizer *tokenizer, json_t *step)
 {
     const char *type = NULL;
     size_t i;
@@ -61,14 +62,14 @@ fl_status fl_tokenizer_read_processor(fl_tokenizer *t, json_t *step)
     if (strcmp(type, "ByteLevel") == 0) return FL_OK; /* concerns places in the text */
     if (strcmp(type, "Sequence") == 0) {
         FL_TRY(read_list(&list, step, "processors", "post_processor"));
-        json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_processor(t, one));
+        json_array_foreach(list, i, one) FL_TRY(fl_tokenizer_read_processor(tokenizer, one));
         return FL_OK;
     }
-    if (t->before.list || t->behind.list)
+    if (tokenizer->before.list || tokenizer->behind.list)
         return fl_fail(FL_ERR_IO, "two templates in post_processor are not supported");
-    if (strcmp(type, "TemplateProcessing") == 0) return read_template(t, step);
+    if (strcmp(type, "TemplateProcessing") == 0) return read_template(tokenizer, step);
     if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0)
         return refuse_type("a post_processor", type);
-    FL_TRY(pair_id(&t->before, t, step, "cls"));
-    return pair_id(&t->behind, t, step, "sep");
+    FL_TRY(pair_id(&tokenizer->before, tokenizer, step, "cls"));
+    return pair_id(&tokenizer->behind, tokenizer, step, "sep");
 }

@@ -26,34 +26,34 @@ void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *numbe
     });
 }
 
-fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *view, fl_dtype dtype)
+fl_status fl_cuda_array_room(fl_cuda_array *array, const fl_view *view, fl_dtype dtype)
 {
-    a->view = *view;
-    a->memory = NULL;
+    array->view = *view;
+    array->memory = NULL;
     if (view->numel == 0 || (view->contiguous && view->dtype == dtype)) return FL_OK;
-    FL_TRY(fl_cuda_malloc(&a->memory, (size_t)view->numel * fl_dtype_size(dtype)));
-    fl_cuda_strides(a->stride, view->size, view->ndim);
-    a->view.data = a->memory;
-    a->view.dtype = dtype;
-    a->view.stride = a->stride;
-    a->view.contiguous = true;
+    FL_TRY(fl_cuda_malloc(&array->memory, (size_t)view->numel * fl_dtype_size(dtype)));
+    fl_cuda_strides(array->stride, view->size, view->ndim);
+    array->view.data = array->memory;
+    array->view.dtype = dtype;
+    array->view.stride = array->stride;
+    array->view.contiguous = true;
     return FL_OK;
 }
 
-fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *view, fl_dtype dtype)
+fl_status fl_cuda_array_open(fl_cuda_array *array, const fl_view *view, fl_dtype dtype)
 {
-    FL_TRY(fl_cuda_array_room(a, view, dtype));
-    fl_status status = a->memory ? fl_cuda_copy_view(&a->view, view) : FL_OK;
-    if (status != FL_OK) fl_cuda_array_close(a);
+    FL_TRY(fl_cuda_array_room(array, view, dtype));
+    fl_status status = array->memory ? fl_cuda_copy_view(&array->view, view) : FL_OK;
+    if (status != FL_OK) fl_cuda_array_close(array);
     return status;
 }
 
-fl_status fl_cuda_array_store(const fl_view *view, const fl_cuda_array *a)
+fl_status fl_cuda_array_store(const fl_view *view, const fl_cuda_array *array)
 {
-    return a->memory ? fl_cuda_copy_view(view, &a->view) : FL_OK;
+    return array->memory ? fl_cuda_copy_view(view, &array->view) : FL_OK;
 }
 
-void fl_cuda_array_close(fl_cuda_array *a)
+void fl_cuda_array_close(fl_cuda_array *array)
 {
-    if (a->memory) fl_cuda_free(a->memory);
+    if (array->memory) fl_cuda_free(array->memory);
 }

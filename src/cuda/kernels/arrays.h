@@ -15,13 +15,13 @@ typedef struct fl_cuda_array {
 } fl_cuda_array;
 
 /* The operand's values. On failure there is nothing to close. */
-fl_status fl_cuda_array_open(fl_cuda_array *a, const fl_view *view, fl_dtype dtype);
+fl_status fl_cuda_array_open(fl_cuda_array *array, const fl_view *view, fl_dtype dtype);
 
 /* Room for the operand's values, which fl_cuda_array_store writes to where they belong. */
-fl_status fl_cuda_array_room(fl_cuda_array *a, const fl_view *view, fl_dtype dtype);
-fl_status fl_cuda_array_store(const fl_view *view, const fl_cuda_array *a);
+fl_status fl_cuda_array_room(fl_cuda_array *array, const fl_view *view, fl_dtype dtype);
+fl_status fl_cuda_array_store(const fl_view *view, const fl_cuda_array *array);
 
-void fl_cuda_array_close(fl_cuda_array *a);
+void fl_cuda_array_close(fl_cuda_array *array);
 
 /* A Lua number, which travels in its view, in the bytes of a dtype. */
 void fl_cuda_number_bytes(int64_t bytes[1], fl_dtype dtype, const fl_view *number);

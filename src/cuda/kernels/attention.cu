@@ -15,12 +15,12 @@
 /* ---- operands ---- */
 
 /* Operands and results while an op is issued; at[i] belongs to k->in[i]. */
-typedef struct operands {
+struct operands {
     const fl_kernel *k;
     fl_dtype dtype; /* of q, k, v, dy and the results */
     fl_cuda_operand at[FL_ATTENTION_BACK_OPERANDS], out[FL_MAX_OUT];
     void *delta;
-} operands;
+};
 
 static fl_dtype dtype_of(const fl_kernel *kernel)
 {
@@ -129,9 +129,9 @@ static int64_t head_count(const attention *a)
 
 /* ---- forward ---- */
 
-typedef struct random_key {
+struct random_key {
     uint64_t seed, counter;
-} random_key;
+};
 
 static void fill_key(void *out, const fl_kernel *kernel) { *(random_key *)out = {kernel->seed, kernel->counter}; }
 

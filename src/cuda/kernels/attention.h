@@ -11,11 +11,11 @@
 enum { BATCH = FL_MAX_NDIM - 2 };
 
 /* Rows of all heads; strides in elements. data NULL: absent. */
-typedef struct rows {
+struct rows {
     char *data;
     int64_t row, stride[BATCH];
     bool vectors; /* rows begin at multiples of 16 bytes and are as long */
-} rows;
+};
 
 typedef enum mask_kind {
     MASK_NONE,
@@ -24,7 +24,7 @@ typedef enum mask_kind {
     MASK_WIDE
 } mask_kind; /* of the operands' type, of the type of scores */
 
-typedef struct attention {
+struct attention {
     int batch;
     int64_t size[BATCH], start[BATCH], logical[BATCH];
     int64_t seen_keys; /* not masked for every query of this part: the first of `keys` */
@@ -38,7 +38,7 @@ typedef struct attention {
     const int64_t *key;                     /* seed and counter */
     char *out, *lse, *delta, *dq, *dk, *dv; /* contiguous; lse and delta in the type of scores */
     int64_t tiles;                          /* of rows, per head (set by the launch) */
-} attention;
+};
 
 /* The type of scores. */
 static inline fl_dtype attention_wide(fl_dtype dtype) { return dtype == FL_FLOAT64 ? FL_FLOAT64 : FL_FLOAT32; }

@@ -57,26 +57,26 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* True if groups of g elements can be moved at once. A single axis may have elements left over. */
-static bool takes_groups(const fl_layout *l, const void *out, int64_t to, const void *in, int64_t from, int64_t g)
+static bool takes_groups(const fl_layout *layout, const void *out, int64_t to, const void *in, int64_t from, int64_t g)
 {
-    if (l->count == 0) return false;
-    const fl_axis *last = &l->axes[l->count - 1];
+    if (layout->count == 0) return false;
+    const fl_axis *last = &layout->axes[layout->count - 1];
     bool takes = last->stride[0] == to && last->stride[1] == from && last->size >= g
-        && (l->count == 1 || last->size % g == 0);
+        && (layout->count == 1 || last->size % g == 0);
     int64_t out_unit = g * to < 16 ? g * to : 16, in_unit = g * from < 16 ? g * from : 16;
     takes &= (uintptr_t)out % (uintptr_t)out_unit == 0 && (uintptr_t)in % (uintptr_t)in_unit == 0;
-    for (int i = 0; i < l->count - 1; i++)
-        takes &= l->axes[i].stride[0] % out_unit == 0 && l->axes[i].stride[1] % in_unit == 0;
+    for (int i = 0; i < layout->count - 1; i++)
+        takes &= layout->axes[i].stride[0] % out_unit == 0 && layout->axes[i].stride[1] % in_unit == 0;
     return takes;
 }
 
 template<typename To, typename From>
-static bool launch_groups(const fl_layout *l, char *out, const char *in)
+static bool launch_groups(const fl_layout *layout, char *out, const char *in)
 {
     constexpr int G = group_of(sizeof(To), sizeof(From));
-    if (!takes_groups(l, out, sizeof(To), in, sizeof(From), G)) return false;
-    fl_layout grouped = *l;
-    fl_axis *last = &grouped.axes[l->count - 1];
+    if (!takes_groups(layout, out, sizeof(To), in, sizeof(From), G)) return false;
+    fl_layout grouped = *layout;
+    fl_axis *last = &grouped.axes[layout->count - 1];
     uint32_t rest = (uint32_t)(last->size % G);
     last->size /= G;
     last->stride[0] *= G;
@@ -90,26 +90,26 @@ static bool launch_groups(const fl_layout *l, char *out, const char *in)
 }
 
 template<typename From>
-static void launch_elements(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in)
+static void launch_elements(const fl_layout *layout, char *out, fl_dtype out_dtype, const char *in)
 {
-    int64_t total = fl_layout_numel(l);
+    int64_t total = fl_layout_numel(layout);
     copy_walk walk;
-    fl_walk_init(&walk, l);
+    fl_walk_init(&walk, layout);
     FL_LAUNCH((cast_elements<From>), fl_blocks(total, THREADS, EACH), THREADS, 0, out, (int)out_dtype, in,
               (uint32_t)total, walk);
 }
 
-static void cast_piece(const fl_layout *l, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype)
+static void cast_piece(const fl_layout *layout, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype)
 {
     fl_cuda_by_storage(in_dtype, [&](auto from) {
         typedef decltype(from) From;
         bool done = false;
         fl_cuda_by_storage(out_dtype, [&](auto to) {
             if constexpr (!std::is_same<decltype(to), From>::value)
-                done = launch_groups<decltype(to), From>(l, out, in);
+                done = launch_groups<decltype(to), From>(layout, out, in);
             return FL_OK;
         });
-        if (!done) launch_elements<From>(l, out, out_dtype, in);
+        if (!done) launch_elements<From>(layout, out, out_dtype, in);
         return FL_OK;
     });
 }

@@ -8,10 +8,10 @@
 enum { THREADS = 256 };
 
 /* Strides in elements. */
-typedef struct code_view {
+struct code_view {
     int32_t *data;
     int64_t rows, words, row_stride, stride;
-} code_view;
+};
 
 static code_view codes_of(const fl_view *view)
 {

@@ -61,14 +61,15 @@ static sizes<I> sizes_of(const fl_conv *conv)
 }
 
 /* Every number that a kernel makes of the sizes has 32 bits. */
-static bool is_narrow(const fl_conv *c)
+static bool is_narrow(const fl_conv *conv)
 {
-    int64_t channels = c->images * c->groups * c->in;
-    if (channels * fl_conv_x_plane(c) > INT32_MAX || channels * fl_conv_taps(c) * fl_conv_y_plane(c) > INT32_MAX)
+    int64_t channels = conv->images * conv->groups * conv->in;
+    if (channels * fl_conv_x_plane(conv) > INT32_MAX
+        || channels * fl_conv_taps(conv) * fl_conv_y_plane(conv) > INT32_MAX)
         return false;
     for (int d = 0; d < FL_WINDOW_AXES; d++) {
-        int64_t reach = c->x_size[d] + 2 * c->window.padding[d] + fl_window_geometry_span(&c->window, d);
-        if (reach + c->window.stride[d] > INT32_MAX) return false;
+        int64_t reach = conv->x_size[d] + 2 * conv->window.padding[d] + fl_window_geometry_span(&conv->window, d);
+        if (reach + conv->window.stride[d] > INT32_MAX) return false;
     }
     return true;
 }
@@ -99,9 +100,10 @@ __global__ void __launch_bounds__(THREADS)
 
 /* The position of the window along axis d at which its tap t is on element i; -1: at none. */
 template<typename I>
-__device__ static inline I seen_at(const sizes<I> &s, int d, I i, I t)
+__device__ static inline I seen_at(const sizes<I> &sizes, int d, I i, I t)
 {
-    return fl_window_at(i, t, s.stride[d], s.padding[d], s.dilation[d], s.y_size[d], s.by_stride[d]);
+    return fl_window_at(i, t, sizes.stride[d], sizes.padding[d], sizes.dilation[d], sizes.y_size[d],
+                        sizes.by_stride[d]);
 }
 
 /* Element i of x: the sum of the columns that were taken from it, taps in order. */
@@ -217,45 +219,45 @@ static void issue_bias(fl_dtype dtype, void *y, const void *bias, const fl_conv 
     });
 }
 
-static void batch_axis(fl_cuda_gemm *g, int64_t size, int64_t a_step, int64_t b_step)
+static void batch_axis(fl_cuda_gemm *gemm, int64_t size, int64_t a_step, int64_t b_step)
 {
     if (size == 1) return;
-    g->size[g->batch] = size;
-    g->a_step[g->batch] = a_step;
-    g->b_step[g->batch++] = b_step;
+    gemm->size[gemm->batch] = size;
+    gemm->a_step[gemm->batch] = a_step;
+    gemm->b_step[gemm->batch++] = b_step;
 }
 
 /* ---- pieces: images whose columns are in memory at a time ---- */
 
-typedef struct pieces {
+struct pieces {
     fl_dtype dtype;
     int64_t item, most; /* bytes of an element; images of a piece */
     char *columns;      /* NULL: x itself */
-} pieces;
+};
 
-static fl_status pieces_open(pieces *p, const fl_conv *conv, fl_dtype dtype, bool direct)
+static fl_status pieces_open(pieces *pieces, const fl_conv *conv, fl_dtype dtype, bool direct)
 {
-    p->dtype = dtype;
-    p->item = (int64_t)fl_dtype_size(dtype);
-    p->columns = NULL;
-    int64_t image_bytes = conv->groups * fl_conv_depth(conv) * fl_conv_y_plane(conv) * p->item;
-    p->most = direct || image_bytes == 0 ? conv->images : COLUMN_BYTES / image_bytes;
-    if (p->most < 1) p->most = 1;
-    if (p->most > conv->images) p->most = conv->images;
+    pieces->dtype = dtype;
+    pieces->item = (int64_t)fl_dtype_size(dtype);
+    pieces->columns = NULL;
+    int64_t image_bytes = conv->groups * fl_conv_depth(conv) * fl_conv_y_plane(conv) * pieces->item;
+    pieces->most = direct || image_bytes == 0 ? conv->images : COLUMN_BYTES / image_bytes;
+    if (pieces->most < 1) pieces->most = 1;
+    if (pieces->most > conv->images) pieces->most = conv->images;
     if (direct || image_bytes == 0) return FL_OK;
-    return fl_cuda_malloc((void **)&p->columns, (size_t)(p->most * image_bytes));
+    return fl_cuda_malloc((void **)&pieces->columns, (size_t)(pieces->most * image_bytes));
 }
 
-static void pieces_close(pieces *p)
+static void pieces_close(pieces *pieces)
 {
-    if (p->columns) fl_cuda_free(p->columns);
+    if (pieces->columns) fl_cuda_free(pieces->columns);
 }
 
 /* The images of a piece that begins at image `first`. */
-static fl_conv piece_at(const pieces *p, const fl_conv *conv, int64_t first)
+static fl_conv piece_at(const pieces *pieces, const fl_conv *conv, int64_t first)
 {
     fl_conv piece = *conv;
-    piece.images = conv->images - first < p->most ? conv->images - first : p->most;
+    piece.images = conv->images - first < pieces->most ? conv->images - first : pieces->most;
     return piece;
 }
 
@@ -342,16 +344,16 @@ static fl_status gather_rows(void *out, char *dy, const fl_conv *piece, fl_dtype
 }
 
 /* dy columns^T of one piece. */
-static fl_status multiply_piece(char *out, char *rows, const pieces *p, const fl_conv *piece)
+static fl_status multiply_piece(char *out, char *rows, const pieces *pieces, const fl_conv *piece)
 {
     int64_t depth = fl_conv_depth(piece), length = piece->images * fl_conv_y_plane(piece);
     fl_cuda_gemm g = {};
-    g.dtype = p->dtype;
+    g.dtype = pieces->dtype;
     g.m = piece->out;
     g.n = depth;
     g.k = length;
     g.a = rows;
-    g.b = p->columns;
+    g.b = pieces->columns;
     g.c = out;
     g.a_row = length;
     g.a_col = 1;
@@ -363,48 +365,52 @@ static fl_status multiply_piece(char *out, char *rows, const pieces *p, const fl
 
 /* Temporary memory of a weight gradient: dy's rows of a piece; where there are several pieces, one's product and the
 ** sum. */
-typedef struct sums {
+struct sums {
     char *rows, *part, *sum;
-} sums;
+};
 
-static fl_status sums_open(sums *s, const pieces *p, const fl_conv *conv, int64_t numel)
+static fl_status sums_open(sums *sums, const pieces *pieces, const fl_conv *conv, int64_t numel)
 {
-    int64_t wide = (int64_t)fl_dtype_size(fl_dtype_compute(p->dtype));
-    FL_TRY(fl_cuda_malloc((void **)&s->rows,
-                          (size_t)(conv->groups * conv->out * p->most * fl_conv_y_plane(conv) * p->item)));
-    if (p->most == conv->images) return FL_OK;
-    FL_TRY(fl_cuda_malloc((void **)&s->part, (size_t)(numel * p->item)));
-    return fl_cuda_malloc((void **)&s->sum, (size_t)(numel * wide));
+    int64_t wide = (int64_t)fl_dtype_size(fl_dtype_compute(pieces->dtype));
+    FL_TRY(fl_cuda_malloc((void **)&sums->rows,
+                          (size_t)(conv->groups * conv->out * pieces->most * fl_conv_y_plane(conv) * pieces->item)));
+    if (pieces->most == conv->images) return FL_OK;
+    FL_TRY(fl_cuda_malloc((void **)&sums->part, (size_t)(numel * pieces->item)));
+    return fl_cuda_malloc((void **)&sums->sum, (size_t)(numel * wide));
 }
 
-static void sums_close(sums *s)
+static void sums_close(sums *sums)
 {
-    if (s->sum) fl_cuda_free(s->sum);
-    if (s->part) fl_cuda_free(s->part);
-    if (s->rows) fl_cuda_free(s->rows);
+    if (sums->sum) fl_cuda_free(sums->sum);
+    if (sums->part) fl_cuda_free(sums->part);
+    if (sums->rows) fl_cuda_free(sums->rows);
 }
 
-static void issue_add(fl_dtype dtype, void *out, const sums *s, int64_t numel, bool first, bool last)
+static void issue_add(fl_dtype dtype, void *out, const sums *sums, int64_t numel, bool first, bool last)
 {
     fl_cuda_by_float(dtype, [&](auto like) {
         typedef decltype(like) T;
         typedef typename fl_wide<T>::type wide;
-        FL_LAUNCH((add_part<T>), dim3(fl_blocks(numel, THREADS)), dim3(THREADS), 0, (T *)out, (wide *)s->sum,
-                  (const T *)s->part, numel, first, last);
+        FL_LAUNCH((add_part<T>), dim3(fl_blocks(numel, THREADS)), dim3(THREADS), 0, (T *)out, (wide *)sums->sum,
+                  (const T *)sums->part, numel, first, last);
         return FL_OK;
     });
 }
 
-static fl_status add_pieces(const fl_conv *conv, const pieces *p, const sums *s, char *dweight, char *dy, char *x)
+static fl_status add_pieces(const fl_conv *conv, const pieces *pieces, const sums *sums, char *dweight, char *dy,
+                            char *x)
 {
     int64_t plane = fl_conv_y_plane(conv), numel = conv->groups * conv->out * fl_conv_depth(conv);
-    for (int64_t first = 0; first < conv->images; first += p->most) {
-        fl_conv piece = piece_at(p, conv, first);
-        FL_TRY(gather_rows(s->rows, dy + first * conv->groups * conv->out * plane * p->item, &piece, p->dtype));
-        issue_unfold(p->dtype, p->columns, x + first * conv->groups * conv->in * fl_conv_x_plane(conv) * p->item,
-                     &piece, plane, piece.images * plane);
-        FL_TRY(multiply_piece(s->part ? s->part : dweight, s->rows, p, &piece));
-        if (s->part) issue_add(p->dtype, dweight, s, numel, first == 0, first + p->most >= conv->images);
+    for (int64_t first = 0; first < conv->images; first += pieces->most) {
+        fl_conv piece = piece_at(pieces, conv, first);
+        FL_TRY(gather_rows(sums->rows, dy + first * conv->groups * conv->out * plane * pieces->item, &piece,
+                           pieces->dtype));
+        issue_unfold(pieces->dtype, pieces->columns,
+                     x + first * conv->groups * conv->in * fl_conv_x_plane(conv) * pieces->item, &piece, plane,
+                     piece.images * plane);
+        FL_TRY(multiply_piece(sums->part ? sums->part : dweight, sums->rows, pieces, &piece));
+        if (sums->part)
+            issue_add(pieces->dtype, dweight, sums, numel, first == 0, first + pieces->most >= conv->images);
     }
     return FL_OK;
 }
@@ -489,9 +495,9 @@ static fl_status convolve(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtyp
     }
 }
 
-typedef struct operands {
+struct operands {
     fl_cuda_operand a, b, bias, out;
-} operands;
+};
 
 /* A view that begins where cuDNN wants it, or is copied. */
 static fl_view aligned(const fl_view *view)
@@ -501,23 +507,23 @@ static fl_view aligned(const fl_view *view)
     return v;
 }
 
-static fl_status open_operands(operands *o, const fl_kernel *kernel)
+static fl_status open_operands(operands *operands, const fl_kernel *kernel)
 {
     fl_dtype dtype = kernel->out[0].dtype;
     fl_view a = aligned(&kernel->in[0]), b = aligned(&kernel->in[1]), out = aligned(&kernel->out[0]);
-    FL_TRY(fl_cuda_operand_in(&o->a, &a, dtype, false));
-    FL_TRY(fl_cuda_operand_in(&o->b, &b, dtype, false));
-    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&o->bias, &kernel->in[FL_CONV_BIAS], dtype, false));
-    return fl_cuda_operand_out(&o->out, &out, dtype);
+    FL_TRY(fl_cuda_operand_in(&operands->a, &a, dtype, false));
+    FL_TRY(fl_cuda_operand_in(&operands->b, &b, dtype, false));
+    if (kernel->nin == 3) FL_TRY(fl_cuda_operand_in(&operands->bias, &kernel->in[FL_CONV_BIAS], dtype, false));
+    return fl_cuda_operand_out(&operands->out, &out, dtype);
 }
 
-static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status status)
+static fl_status close_operands(operands *operands, const fl_kernel *kernel, fl_status status)
 {
-    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &kernel->out[0], kernel->out[0].dtype);
-    fl_cuda_operand_close(&o->out);
-    fl_cuda_operand_close(&o->bias);
-    fl_cuda_operand_close(&o->b);
-    fl_cuda_operand_close(&o->a);
+    if (status == FL_OK) status = fl_cuda_operand_store(&operands->out, &kernel->out[0], kernel->out[0].dtype);
+    fl_cuda_operand_close(&operands->out);
+    fl_cuda_operand_close(&operands->bias);
+    fl_cuda_operand_close(&operands->b);
+    fl_cuda_operand_close(&operands->a);
     return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 

@@ -66,49 +66,49 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- planning ---- */
 
-static void layout_of(fl_layout *l, const fl_view *const *views, int operands)
+static void layout_of(fl_layout *layout, const fl_view *const *views, int operands)
 {
     const fl_view *out = views[0];
-    l->operands = operands;
-    l->count = out->ndim;
+    layout->operands = operands;
+    layout->count = out->ndim;
     for (int i = 0; i < out->ndim; i++) {
-        l->axes[i].size = out->size[i];
+        layout->axes[i].size = out->size[i];
         for (int o = 0; o < operands; o++)
-            l->axes[i].stride[o] = views[o]->stride[i] * (int64_t)fl_dtype_size(views[o]->dtype);
+            layout->axes[i].stride[o] = views[o]->stride[i] * (int64_t)fl_dtype_size(views[o]->dtype);
     }
-    fl_layout_simplify(l);
+    fl_layout_simplify(layout);
 }
 
-static bool is_multiple(const fl_layout *l, const char *const *data, int64_t unit)
+static bool is_multiple(const fl_layout *layout, const char *const *data, int64_t unit)
 {
     int64_t bits = 0;
-    for (int o = 0; o < l->operands; o++) {
+    for (int o = 0; o < layout->operands; o++) {
         bits |= (int64_t)(uintptr_t)data[o];
-        for (int i = 0; i < l->count - 1; i++) bits |= l->axes[i].stride[o];
+        for (int i = 0; i < layout->count - 1; i++) bits |= layout->axes[i].stride[o];
     }
     return bits % unit == 0;
 }
 
 /* The widest unit for elements of `width` bytes; the last axis then counts units, and is gone when it was just one. */
-static int widen(fl_layout *l, const char *const *data, int width)
+static int widen(fl_layout *layout, const char *const *data, int width)
 {
-    if (l->count == 0) return width;
-    fl_axis *last = &l->axes[l->count - 1];
-    for (int o = 0; o < l->operands; o++)
+    if (layout->count == 0) return width;
+    fl_axis *last = &layout->axes[layout->count - 1];
+    for (int o = 0; o < layout->operands; o++)
         if (last->stride[o] != width) return width;
     int64_t run = last->size * width;
     int unit = 16;
-    while (unit > width && (run % unit != 0 || !is_multiple(l, data, unit))) unit /= 2;
+    while (unit > width && (run % unit != 0 || !is_multiple(layout, data, unit))) unit /= 2;
     last->size = run / unit;
-    for (int o = 0; o < l->operands; o++) last->stride[o] = unit;
-    if (last->size == 1) l->count--;
+    for (int o = 0; o < layout->operands; o++) last->stride[o] = unit;
+    if (last->size == 1) layout->count--;
     return unit;
 }
 
 /* True if the input is read in runs, or with strides in the output's order. */
-static bool reads_in_order(const fl_cuda_copy_job *j)
+static bool reads_in_order(const fl_cuda_copy_job *job)
 {
-    const fl_layout *l = &j->layout;
+    const fl_layout *l = &job->layout;
     int64_t before = INT64_MAX, least = INT64_MAX;
     bool falling = true;
     for (int i = 0; i < l->count; i++) {
@@ -120,38 +120,38 @@ static bool reads_in_order(const fl_cuda_copy_job *j)
     }
     return falling
         || (before == least && l->axes[l->count - 1].stride[1] != 0
-            && l->axes[l->count - 1].size * j->unit >= LONG_RUN);
+            && l->axes[l->count - 1].size * job->unit >= LONG_RUN);
 }
 
 template<typename T>
-static void launch_lines(const fl_cuda_copy_job *j)
+static void launch_lines(const fl_cuda_copy_job *job)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    fl_each_piece(&j->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
+    fl_each_piece(&job->layout, zero, [&](const fl_layout *layout, const int64_t *offset) {
         copy_walk walk;
-        int64_t total = fl_layout_numel(l);
-        fl_walk_init(&walk, l);
-        FL_LAUNCH((lines<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, j->out + offset[0], j->in + offset[1],
+        int64_t total = fl_layout_numel(layout);
+        fl_walk_init(&walk, layout);
+        FL_LAUNCH((lines<T>), fl_blocks(total, THREADS, EACH), THREADS, 0, job->out + offset[0], job->in + offset[1],
                   (uint32_t)total, walk);
     });
 }
 
 /* Many bytes without gaps on both sides that cannot be moved in wide units: the driver cuts them at better places. */
-static bool copy_run(const fl_cuda_copy_job *j)
+static bool copy_run(const fl_cuda_copy_job *job)
 {
-    const fl_axis *run = &j->layout.axes[0];
-    if (j->layout.count != 1 || j->unit == 16 || run->stride[0] != j->unit || run->stride[1] != j->unit
-        || run->size * j->unit < LARGE)
+    const fl_axis *run = &job->layout.axes[0];
+    if (job->layout.count != 1 || job->unit == 16 || run->stride[0] != job->unit || run->stride[1] != job->unit
+        || run->size * job->unit < LARGE)
         return false;
-    cudaMemcpyAsync(j->out, j->in, (size_t)(run->size * j->unit), cudaMemcpyDeviceToDevice, fl_cuda_stream());
+    cudaMemcpyAsync(job->out, job->in, (size_t)(run->size * job->unit), cudaMemcpyDeviceToDevice, fl_cuda_stream());
     return true;
 }
 
 /* A row of 32 units and more, written into several rows. */
-static bool copy_repeated(const fl_cuda_copy_job *j)
+static bool copy_repeated(const fl_cuda_copy_job *job)
 {
-    const fl_axis *rows = &j->layout.axes[0], *row = &j->layout.axes[1];
-    if (j->layout.count != 2 || rows->stride[1] != 0 || row->stride[0] != j->unit || row->stride[1] != j->unit
+    const fl_axis *rows = &job->layout.axes[0], *row = &job->layout.axes[1];
+    if (job->layout.count != 2 || rows->stride[1] != 0 || row->stride[0] != job->unit || row->stride[1] != job->unit
         || rows->size < REPEATS || row->size < 32)
         return false;
     unsigned wide = 32;
@@ -159,8 +159,8 @@ static bool copy_repeated(const fl_cuda_copy_job *j)
     unsigned high = THREADS / wide;
     int64_t blocks = (rows->size + REPEATS * high - 1) / (REPEATS * high);
     dim3 grid(fl_blocks(row->size, (int)wide), (unsigned)(blocks < 65535 ? blocks : 65535));
-    fl_cuda_by_unit(j->unit, [&](auto like) {
-        FL_LAUNCH((repeat<decltype(like)>), grid, dim3(wide, high), 0, j->out, j->in, rows->size, row->size,
+    fl_cuda_by_unit(job->unit, [&](auto like) {
+        FL_LAUNCH((repeat<decltype(like)>), grid, dim3(wide, high), 0, job->out, job->in, rows->size, row->size,
                   rows->stride[0]);
     });
     return true;
@@ -206,11 +206,11 @@ static void launch_fill(const fl_layout *layout, char *out, const void *repeated
 }
 
 /* repeated: 16 bytes of values that have `width` bytes. */
-static void fill_layout(fl_layout l, char *data, const char *repeated, int width)
+static void fill_layout(fl_layout layout, char *data, const char *repeated, int width)
 {
     const char *const addresses[] = {data};
-    int unit = widen(&l, addresses, width);
-    fl_cuda_by_unit(unit, [&](auto like) { launch_fill<decltype(like)>(&l, data, repeated); });
+    int unit = widen(&layout, addresses, width);
+    fl_cuda_by_unit(unit, [&](auto like) { launch_fill<decltype(like)>(&layout, data, repeated); });
 }
 
 /* A run is cut where memory is aligned, so that all but its ends is written in wide units. */

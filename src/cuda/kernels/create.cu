@@ -127,10 +127,10 @@ FL_CUDA_OP(eye, launch_eye);
 typedef fl_walk<3, FL_LAYOUT_AXES> triangle_walk;
 
 /* The columns that stay, by their distance from the row: up to `bound` (lower), or from it on. */
-typedef struct triangle {
+struct triangle {
     int64_t bound, step; /* step: of the distance, from one element of a pack to the next */
     bool lower;
-} triangle;
+};
 
 /* Operands: out, in, distance (column - row). N elements of T at once. */
 template<typename T, int N>
@@ -150,12 +150,12 @@ __global__ void __launch_bounds__(THREADS) keep_triangle(char *out, const char *
 }
 
 /* True if the last axis can be moved 16 bytes at a time; it then counts packs. */
-static bool pack_last(fl_layout *l, const void *out, const void *in, int64_t width)
+static bool pack_last(fl_layout *layout, const void *out, const void *in, int64_t width)
 {
-    if (l->count == 0) return false;
-    fl_axis *last = &l->axes[l->count - 1];
+    if (layout->count == 0) return false;
+    fl_axis *last = &layout->axes[layout->count - 1];
     int64_t bits = (int64_t)((uintptr_t)out | (uintptr_t)in) | last->size * width, each = 16 / width;
-    for (int i = 0; i < l->count - 1; i++) bits |= l->axes[i].stride[0] | l->axes[i].stride[1];
+    for (int i = 0; i < layout->count - 1; i++) bits |= layout->axes[i].stride[0] | layout->axes[i].stride[1];
     if (last->stride[0] != width || last->stride[1] != width || bits % 16 != 0) return false;
     last->size /= each;
     for (int o = 0; o < 3; o++) last->stride[o] *= each;
@@ -163,15 +163,15 @@ static bool pack_last(fl_layout *l, const void *out, const void *in, int64_t wid
 }
 
 template<typename T, int N>
-static void launch_triangle(const fl_layout *l, const fl_view *out, const fl_view *in, const triangle &t)
+static void launch_triangle(const fl_layout *layout, const fl_view *out, const fl_view *in, const triangle &triangle)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    fl_each_piece(l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+    fl_each_piece(layout, zero, [&](const fl_layout *piece, const int64_t *offset) {
         triangle_walk walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
         FL_LAUNCH((keep_triangle<T, N>), fl_blocks(total, THREADS), THREADS, 0, (char *)out->data + offset[0],
-                  (const char *)in->data + offset[1], offset[2], t, total, walk);
+                  (const char *)in->data + offset[1], offset[2], triangle, total, walk);
     });
 }
 

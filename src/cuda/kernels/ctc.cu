@@ -103,24 +103,25 @@ enum { BAD_TIME, BAD_LENGTH }; /* + labels that there are; + width + 1: label k 
 
 /* All threads get the same answer. */
 template<typename F>
-__device__ static bool is_sound(const batch<F> &b, int64_t i, int64_t start)
+__device__ static bool is_sound(const batch<F> &batch, int64_t i, int64_t start)
 {
-    int64_t time = b.input_lengths[i], count = b.target_lengths[i], room = b.joined ? b.width - start : b.width;
-    long long place = i * reports_of(b.width);
-    if (room < 0 || room > b.width) return false; /* a sequence before it is not sound */
-    if (time < 0 || time > b.time) {
-        if (threadIdx.x == 0) fl_cuda_report(b.fault, place + BAD_TIME, time);
+    int64_t time = batch.input_lengths[i], count = batch.target_lengths[i],
+            room = batch.joined ? batch.width - start : batch.width;
+    long long place = i * reports_of(batch.width);
+    if (room < 0 || room > batch.width) return false; /* a sequence before it is not sound */
+    if (time < 0 || time > batch.time) {
+        if (threadIdx.x == 0) fl_cuda_report(batch.fault, place + BAD_TIME, time);
         return false;
     }
     if (count < 0 || count > room) {
-        if (threadIdx.x == 0) fl_cuda_report(b.fault, place + BAD_LENGTH + room, count);
+        if (threadIdx.x == 0) fl_cuda_report(batch.fault, place + BAD_LENGTH + room, count);
         return false;
     }
     int bad = 0;
     for (int64_t k = threadIdx.x; k < count; k += THREADS) {
-        int64_t label = b.targets[start + k];
-        if (label >= 0 && label < b.classes) continue;
-        fl_cuda_report(b.fault, place + BAD_LENGTH + b.width + 1 + k, label);
+        int64_t label = batch.targets[start + k];
+        if (label >= 0 && label < batch.classes) continue;
+        fl_cuda_report(batch.fault, place + BAD_LENGTH + batch.width + 1 + k, label);
         bad = 1;
     }
     return !__syncthreads_or(bad);
@@ -128,120 +129,123 @@ __device__ static bool is_sound(const batch<F> &b, int64_t i, int64_t start)
 
 /* Labels before those of sequence i. */
 template<typename F>
-__device__ static int64_t start_of(const batch<F> &b, int64_t i)
+__device__ static int64_t start_of(const batch<F> &batch, int64_t i)
 {
     __shared__ long long shared[32];
-    if (!b.joined) return i * b.width;
+    if (!batch.joined) return i * batch.width;
     long long sum = 0;
-    for (int64_t k = threadIdx.x; k < i; k += THREADS) sum += b.target_lengths[k];
+    for (int64_t k = threadIdx.x; k < i; k += THREADS) sum += batch.target_lengths[k];
     return fl_group_join(sum, THREADS, 0ll, shared, [](long long x, long long y) { return x + y; });
 }
 
 /* The class at a place of the target with blanks around its labels. */
 template<typename T, typename F>
-__device__ static inline int64_t class_at(const batch<F> &b, const sequence<T, F> &s, int64_t place)
+__device__ static inline int64_t class_at(const batch<F> &batch, const sequence<T, F> &sequence, int64_t place)
 {
-    return place & 1 ? s.labels[place >> 1] : b.blank;
+    return place & 1 ? sequence.labels[place >> 1] : batch.blank;
 }
 
 /* True if a path may step over the place before. */
 template<typename T, typename F>
-__device__ static inline bool skips(const sequence<T, F> &s, int64_t place)
+__device__ static inline bool skips(const sequence<T, F> &sequence, int64_t place)
 {
-    return place >= 2 && (place & 1) && s.labels[place >> 1] != s.labels[(place >> 1) - 1];
+    return place >= 2 && (place & 1) && sequence.labels[place >> 1] != sequence.labels[(place >> 1) - 1];
 }
 
 /* The logarithm of class `k` at time t. */
 template<typename T, typename F>
-__device__ static inline T log_at(const batch<F> &b, const sequence<T, F> &s, int64_t t, int64_t k)
+__device__ static inline T log_at(const batch<F> &batch, const sequence<T, F> &sequence, int64_t t, int64_t k)
 {
-    return number<T>::read(b.log_probs, b.direction, (t * b.batch + s.i) * b.classes + k);
+    return number<T>::read(batch.log_probs, batch.direction, (t * batch.batch + sequence.i) * batch.classes + k);
 }
 
 /* alpha[t][p]: log-probability of all beginnings of paths that are at place p at time t. Returns that of all paths. */
 template<typename T, typename F>
-__device__ static T forward(const batch<F> &b, const sequence<T, F> &s)
+__device__ static T forward(const batch<F> &batch, const sequence<T, F> &sequence)
 {
-    for (int64_t p = threadIdx.x; p < s.places; p += THREADS)
-        s.alpha[p] = p < 2 ? log_at(b, s, 0, class_at(b, s, p)) : number<T>::of(-INFINITY);
+    for (int64_t p = threadIdx.x; p < sequence.places; p += THREADS)
+        sequence.alpha[p] = p < 2 ? log_at(batch, sequence, 0, class_at(batch, sequence, p)) : number<T>::of(-INFINITY);
     __syncthreads();
-    for (int64_t t = 1; t < s.time; t++) {
-        const T *before = s.alpha + (t - 1) * s.places;
-        for (int64_t p = threadIdx.x; p < s.places; p += THREADS) {
+    for (int64_t t = 1; t < sequence.time; t++) {
+        const T *before = sequence.alpha + (t - 1) * sequence.places;
+        for (int64_t p = threadIdx.x; p < sequence.places; p += THREADS) {
             T sum = before[p];
             if (p > 0) sum = log_add(sum, before[p - 1]);
-            if (skips(s, p)) sum = log_add(sum, before[p - 2]);
-            s.alpha[t * s.places + p] = sum + log_at(b, s, t, class_at(b, s, p));
+            if (skips(sequence, p)) sum = log_add(sum, before[p - 2]);
+            sequence.alpha[t * sequence.places + p] = sum + log_at(batch, sequence, t, class_at(batch, sequence, p));
         }
         __syncthreads();
     }
-    const T *last = s.alpha + (s.time - 1) * s.places;
-    return s.places > 1 ? log_add(last[s.places - 1], last[s.places - 2]) : last[0];
+    const T *last = sequence.alpha + (sequence.time - 1) * sequence.places;
+    return sequence.places > 1 ? log_add(last[sequence.places - 1], last[sequence.places - 2]) : last[0];
 }
 
 /* The next label that is the same, plus one, times two; plus one if there is none before. Labels that are the blank
 ** have no chain. */
 template<typename T, typename F>
-__device__ static void link_labels(const batch<F> &b, const sequence<T, F> &s)
+__device__ static void link_labels(const batch<F> &batch, const sequence<T, F> &sequence)
 {
-    int64_t count = s.places >> 1;
+    int64_t count = sequence.places >> 1;
     for (int64_t k = threadIdx.x; k < count; k += THREADS) {
-        int64_t label = s.labels[k], next = k + 1, before = k - 1;
-        while (next < count && s.labels[next] != label) next++;
-        while (before >= 0 && s.labels[before] != label) before--;
+        int64_t label = sequence.labels[k], next = k + 1, before = k - 1;
+        while (next < count && sequence.labels[next] != label) next++;
+        while (before >= 0 && sequence.labels[before] != label) before--;
         int link = next < count ? (int)(next + 1) << 1 : 0;
-        s.chain[k] = label == b.blank ? 0 : link | (before < 0);
+        sequence.chain[k] = label == batch.blank ? 0 : link | (before < 0);
     }
 }
 
 /* The gradient at time t from the probabilities of the places: a warp adds up the blank's, the others follow chains. */
 template<typename T, typename F>
-__device__ static void add_up(const batch<F> &b, const sequence<T, F> &s, int64_t t, const T *places)
+__device__ static void add_up(const batch<F> &batch, const sequence<T, F> &sequence, int64_t t, const T *places)
 {
-    F *gradient = b.gradient + (t * b.batch + s.i) * b.classes;
+    F *gradient = batch.gradient + (t * batch.batch + sequence.i) * batch.classes;
     T sum = number<T>::of(0);
     if (threadIdx.x < 32) {
-        for (int64_t p = threadIdx.x; p < s.places; p += 32)
-            if (class_at(b, s, p) == b.blank) sum = sum + places[p];
+        for (int64_t p = threadIdx.x; p < sequence.places; p += 32)
+            if (class_at(batch, sequence, p) == batch.blank) sum = sum + places[p];
         sum = fl_lanes_join(sum, 32, [](const T &x, const T &y) { return x + y; });
-        if (threadIdx.x == 0) gradient[b.blank] = (F)number<T>::result(number<T>::of(0) - sum);
+        if (threadIdx.x == 0) gradient[batch.blank] = (F)number<T>::result(number<T>::of(0) - sum);
         return;
     }
-    for (int64_t k = threadIdx.x - 32; k < s.places >> 1; k += THREADS - 32) {
-        if (!(s.chain[k] & 1)) continue;
+    for (int64_t k = threadIdx.x - 32; k < sequence.places >> 1; k += THREADS - 32) {
+        if (!(sequence.chain[k] & 1)) continue;
         sum = number<T>::of(0);
-        for (int64_t j = k; j >= 0; j = (s.chain[j] >> 1) - 1) sum = sum + places[2 * j + 1];
-        gradient[s.labels[k]] = (F)number<T>::result(number<T>::of(0) - sum);
+        for (int64_t j = k; j >= 0; j = (sequence.chain[j] >> 1) - 1) sum = sum + places[2 * j + 1];
+        gradient[sequence.labels[k]] = (F)number<T>::result(number<T>::of(0) - sum);
     }
 }
 
 /* Log-probability of all ends of paths that are at place p at time t - 1, from those at time t. */
 template<typename T, typename F>
-__device__ static T step_back(const batch<F> &b, const sequence<T, F> &s, int64_t t, const T *now, int64_t p)
+__device__ static T step_back(const batch<F> &batch, const sequence<T, F> &sequence, int64_t t, const T *now, int64_t p)
 {
-    T sum = now[p] + log_at(b, s, t, class_at(b, s, p));
-    if (p + 1 < s.places) sum = log_add(sum, now[p + 1] + log_at(b, s, t, class_at(b, s, p + 1)));
-    if (p + 2 < s.places && skips(s, p + 2)) sum = log_add(sum, now[p + 2] + log_at(b, s, t, class_at(b, s, p + 2)));
+    T sum = now[p] + log_at(batch, sequence, t, class_at(batch, sequence, p));
+    if (p + 1 < sequence.places)
+        sum = log_add(sum, now[p + 1] + log_at(batch, sequence, t, class_at(batch, sequence, p + 1)));
+    if (p + 2 < sequence.places && skips(sequence, p + 2))
+        sum = log_add(sum, now[p + 2] + log_at(batch, sequence, t, class_at(batch, sequence, p + 2)));
     return sum;
 }
 
 /* The gradient: minus the probability of each class at each time, given that the path is one of the target's. Takes
 ** alpha's memory for the probabilities of the places. */
 template<typename T, typename F>
-__device__ static void backward(const batch<F> &b, const sequence<T, F> &s, T total)
+__device__ static void backward(const batch<F> &batch, const sequence<T, F> &sequence, T total)
 {
-    T *now = s.alpha + s.time * s.places, *before = now + s.places;
-    link_labels(b, s);
-    for (int64_t p = threadIdx.x; p < s.places; p += THREADS) now[p] = number<T>::of(p >= s.places - 2 ? 0 : -INFINITY);
+    T *now = sequence.alpha + sequence.time * sequence.places, *before = now + sequence.places;
+    link_labels(batch, sequence);
+    for (int64_t p = threadIdx.x; p < sequence.places; p += THREADS)
+        now[p] = number<T>::of(p >= sequence.places - 2 ? 0 : -INFINITY);
     __syncthreads();
-    for (int64_t t = s.time - 1; t >= 0; t--) {
-        T *alpha = s.alpha + t * s.places;
-        for (int64_t p = threadIdx.x; p < s.places; p += THREADS) {
+    for (int64_t t = sequence.time - 1; t >= 0; t--) {
+        T *alpha = sequence.alpha + t * sequence.places;
+        for (int64_t p = threadIdx.x; p < sequence.places; p += THREADS) {
             alpha[p] = exponential(alpha[p] + now[p] - total);
-            if (t > 0) before[p] = step_back(b, s, t, now, p);
+            if (t > 0) before[p] = step_back(batch, sequence, t, now, p);
         }
         __syncthreads();
-        add_up(b, s, t, alpha);
+        add_up(batch, sequence, t, alpha);
         T *swap = now;
         now = before;
         before = swap;
@@ -272,9 +276,9 @@ __global__ void __launch_bounds__(THREADS) sequences(const __grid_constant__ bat
 
 /* ---- launching ---- */
 
-typedef struct ctc_words {
+struct ctc_words {
     int64_t time, classes, width;
-} ctc_words;
+};
 
 static void word_ctc(char *text, size_t size, const void *context, long long place, long long value)
 {
@@ -311,36 +315,36 @@ struct ctc_arrays {
     bool has_losses, has_gradient;
 };
 
-static fl_status open_arrays(ctc_arrays *a, fl_kernel *kernel, fl_dtype dtype)
+static fl_status open_arrays(ctc_arrays *arrays, fl_kernel *kernel, fl_dtype dtype)
 {
     bool derived = kernel->nin > FL_CTC_DIRECTION;
-    for (int i = 0; i < kernel->nin; i++, a->open++) {
+    for (int i = 0; i < kernel->nin; i++, arrays->open++) {
         bool is_float = i == FL_CTC_LOG_PROBS || i == FL_CTC_DIRECTION;
-        FL_TRY(fl_cuda_array_open(&a->in[i], &kernel->in[i], is_float ? dtype : FL_INT64));
+        FL_TRY(fl_cuda_array_open(&arrays->in[i], &kernel->in[i], is_float ? dtype : FL_INT64));
     }
-    FL_TRY(fl_cuda_array_room(&a->gradient, &kernel->out[derived ? 0 : FL_CTC_GRADIENT], dtype));
-    a->has_gradient = true;
+    FL_TRY(fl_cuda_array_room(&arrays->gradient, &kernel->out[derived ? 0 : FL_CTC_GRADIENT], dtype));
+    arrays->has_gradient = true;
     if (derived) return FL_OK;
-    FL_TRY(fl_cuda_array_room(&a->losses, &kernel->out[FL_CTC_LOSSES], dtype));
-    a->has_losses = true;
+    FL_TRY(fl_cuda_array_room(&arrays->losses, &kernel->out[FL_CTC_LOSSES], dtype));
+    arrays->has_losses = true;
     return FL_OK;
 }
 
-static void close_arrays(ctc_arrays *a)
+static void close_arrays(ctc_arrays *arrays)
 {
-    if (a->has_losses) fl_cuda_array_close(&a->losses);
-    if (a->has_gradient) fl_cuda_array_close(&a->gradient);
-    while (a->open > 0) fl_cuda_array_close(&a->in[--a->open]);
+    if (arrays->has_losses) fl_cuda_array_close(&arrays->losses);
+    if (arrays->has_gradient) fl_cuda_array_close(&arrays->gradient);
+    while (arrays->open > 0) fl_cuda_array_close(&arrays->in[--arrays->open]);
 }
 
-static fl_status store_results(const ctc_arrays *a, fl_kernel *kernel)
+static fl_status store_results(const ctc_arrays *arrays, fl_kernel *kernel)
 {
-    FL_TRY(fl_cuda_array_store(&kernel->out[a->has_losses ? FL_CTC_GRADIENT : 0], &a->gradient));
-    return a->has_losses ? fl_cuda_array_store(&kernel->out[FL_CTC_LOSSES], &a->losses) : FL_OK;
+    FL_TRY(fl_cuda_array_store(&kernel->out[arrays->has_losses ? FL_CTC_GRADIENT : 0], &arrays->gradient));
+    return arrays->has_losses ? fl_cuda_array_store(&kernel->out[FL_CTC_LOSSES], &arrays->losses) : FL_OK;
 }
 
 template<typename F>
-static fl_status launch_typed(fl_kernel *kernel, const ctc_arrays *a)
+static fl_status launch_typed(fl_kernel *kernel, const ctc_arrays *arrays)
 {
     const fl_view *x = &kernel->in[FL_CTC_LOG_PROBS], *targets = &kernel->in[FL_CTC_TARGETS];
     batch<F> b = {};
@@ -351,18 +355,18 @@ static fl_status launch_typed(fl_kernel *kernel, const ctc_arrays *a)
     b.width = targets->size[targets->ndim - 1];
     b.blank = kernel->attrs->at[FL_CTC_BLANK].integer;
     b.zero_infinity = kernel->attrs->at[FL_CTC_ZERO_INFINITY].integer != 0;
-    b.log_probs = (const F *)a->in[FL_CTC_LOG_PROBS].view.data;
-    b.targets = (const int64_t *)a->in[FL_CTC_TARGETS].view.data;
-    b.input_lengths = (const int64_t *)a->in[FL_CTC_INPUT_LENGTHS].view.data;
-    b.target_lengths = (const int64_t *)a->in[FL_CTC_TARGET_LENGTHS].view.data;
-    b.gradient = (F *)a->gradient.view.data;
+    b.log_probs = (const F *)arrays->in[FL_CTC_LOG_PROBS].view.data;
+    b.targets = (const int64_t *)arrays->in[FL_CTC_TARGETS].view.data;
+    b.input_lengths = (const int64_t *)arrays->in[FL_CTC_INPUT_LENGTHS].view.data;
+    b.target_lengths = (const int64_t *)arrays->in[FL_CTC_TARGET_LENGTHS].view.data;
+    b.gradient = (F *)arrays->gradient.view.data;
     ctc_words words = {b.time, b.classes, b.width};
     FL_TRY(fl_cuda_fault_new(&b.fault, word_ctc, &words, sizeof words));
-    if (a->has_losses) {
-        b.losses = (F *)a->losses.view.data;
+    if (arrays->has_losses) {
+        b.losses = (F *)arrays->losses.view.data;
         return run_batch<F>(b, kernel->name);
     }
-    b.direction = (const F *)a->in[FL_CTC_DIRECTION].view.data;
+    b.direction = (const F *)arrays->in[FL_CTC_DIRECTION].view.data;
     return run_batch<dual>(b, kernel->name);
 }
 

@@ -82,12 +82,12 @@ static fl_cudnn_handle *handle_of(int device)
 /* ---- problems ---- */
 
 /* The key of a choice. Compared as bytes: zeroed before it is filled. */
-typedef struct problem {
+struct problem {
     fl_conv conv;
     int32_t device, dtype, pass, math, last; /* last: channels are the last axis in memory */
-} problem;
+};
 
-typedef struct choice {
+struct choice {
     problem key;
     bool used, found;
     fl_cudnn_tensor *x, *y;
@@ -95,7 +95,7 @@ typedef struct choice {
     fl_cudnn_window *window;
     int algorithm;
     size_t workspace;
-} choice;
+};
 
 enum { CHOICES = 512, RESULTS = 16 };
 static const size_t MOST_WORKSPACE = 256 << 20;
@@ -122,16 +122,16 @@ static problem problem_of(fl_cudnn_pass pass, const fl_conv *conv, fl_dtype dtyp
 }
 
 /* The library counts in 32 bits, and pads both sides of an axis alike. */
-static bool fits(const fl_conv *c)
+static bool fits(const fl_conv *conv)
 {
-    int64_t x_channels = c->groups * c->in, y_channels = c->groups * c->out,
-            x = c->images * x_channels * fl_conv_x_plane(c), y = c->images * y_channels * fl_conv_y_plane(c),
-            weight = y_channels * fl_conv_depth(c);
+    int64_t x_channels = conv->groups * conv->in, y_channels = conv->groups * conv->out,
+            x = conv->images * x_channels * fl_conv_x_plane(conv),
+            y = conv->images * y_channels * fl_conv_y_plane(conv), weight = y_channels * fl_conv_depth(conv);
     if (x <= 0 || y <= 0 || weight <= 0 || x > INT32_MAX || y > INT32_MAX || weight > INT32_MAX) return false;
     for (int d = 0; d < FL_WINDOW_AXES; d++) {
-        int64_t reach = c->x_size[d] + 2 * c->window.padding[d] + fl_window_geometry_span(&c->window, d);
-        if (reach + c->window.stride[d] > INT32_MAX) return false;
-        if (fl_window_geometry_count(&c->window, d, c->x_size[d], false) != c->y_size[d]) return false;
+        int64_t reach = conv->x_size[d] + 2 * conv->window.padding[d] + fl_window_geometry_span(&conv->window, d);
+        if (reach + conv->window.stride[d] > INT32_MAX) return false;
+        if (fl_window_geometry_count(&conv->window, d, conv->x_size[d], false) != conv->y_size[d]) return false;
     }
     return true;
 }
@@ -149,51 +149,51 @@ static int type_of(int dtype)
 }
 
 /* Axes before the first that counts: the library takes images of two or three axes. */
-static int first_axis(const fl_conv *c)
+static int first_axis(const fl_conv *conv)
 {
-    return c->x_size[0] == 1 && c->y_size[0] == 1 && c->window.size[0] == 1 && c->window.padding[0] == 0;
+    return conv->x_size[0] == 1 && conv->y_size[0] == 1 && conv->window.size[0] == 1 && conv->window.padding[0] == 0;
 }
 
 enum { AXES = 2 + FL_WINDOW_AXES };
 
 /* [outer, inner, the axes of `size`...]; returns how many axes there are. */
-static int sizes_of(int out[AXES], const fl_conv *c, int64_t outer, int64_t inner, const int64_t *size)
+static int sizes_of(int out[AXES], const fl_conv *conv, int64_t outer, int64_t inner, const int64_t *size)
 {
     int ndim = 0;
     out[ndim++] = (int)outer;
     out[ndim++] = (int)inner;
-    for (int d = first_axis(c); d < FL_WINDOW_AXES; d++) out[ndim++] = (int)size[d];
+    for (int d = first_axis(conv); d < FL_WINDOW_AXES; d++) out[ndim++] = (int)size[d];
     return ndim;
 }
 
-static int tensor_new(fl_cudnn_tensor **out, const problem *p, int64_t channels, const int64_t *plane)
+static int tensor_new(fl_cudnn_tensor **out, const problem *problem, int64_t channels, const int64_t *plane)
 {
-    int size[AXES], stride[AXES], ndim = sizes_of(size, &p->conv, p->conv.images, channels, plane);
-    int step = p->last ? size[1] : 1;
+    int size[AXES], stride[AXES], ndim = sizes_of(size, &problem->conv, problem->conv.images, channels, plane);
+    int step = problem->last ? size[1] : 1;
     for (int i = ndim - 1; i > 1; i--) {
         stride[i] = step;
         step *= size[i];
     }
-    stride[1] = p->last ? 1 : step;
-    stride[0] = p->last ? step : step * size[1];
+    stride[1] = problem->last ? 1 : step;
+    stride[0] = problem->last ? step : step * size[1];
     int code = dnn.CreateTensorDescriptor(out);
-    return code ? code : dnn.SetTensorNdDescriptor(*out, type_of(p->dtype), ndim, size, stride);
+    return code ? code : dnn.SetTensorNdDescriptor(*out, type_of(problem->dtype), ndim, size, stride);
 }
 
-static int filter_new(fl_cudnn_filter **out, const problem *p)
+static int filter_new(fl_cudnn_filter **out, const problem *problem)
 {
-    const fl_conv *c = &p->conv;
+    const fl_conv *c = &problem->conv;
     int size[AXES], ndim = sizes_of(size, c, c->groups * c->out, c->in, c->window.size);
     int code = dnn.CreateFilterDescriptor(out);
-    int format = p->last ? FL_CUDNN_NHWC : FL_CUDNN_NCHW;
-    return code ? code : dnn.SetFilterNdDescriptor(*out, type_of(p->dtype), format, ndim, size);
+    int format = problem->last ? FL_CUDNN_NHWC : FL_CUDNN_NCHW;
+    return code ? code : dnn.SetFilterNdDescriptor(*out, type_of(problem->dtype), format, ndim, size);
 }
 
-static int window_new(fl_cudnn_window **out, const problem *p)
+static int window_new(fl_cudnn_window **out, const problem *problem)
 {
-    const fl_window_geometry *w = &p->conv.window;
-    int first = first_axis(&p->conv), axes = FL_WINDOW_AXES - first, padding[FL_WINDOW_AXES], stride[FL_WINDOW_AXES],
-        dilation[FL_WINDOW_AXES];
+    const fl_window_geometry *w = &problem->conv.window;
+    int first = first_axis(&problem->conv), axes = FL_WINDOW_AXES - first, padding[FL_WINDOW_AXES],
+        stride[FL_WINDOW_AXES], dilation[FL_WINDOW_AXES];
     for (int d = 0; d < axes; d++) {
         padding[d] = (int)w->padding[first + d];
         stride[d] = (int)w->stride[first + d];
@@ -202,46 +202,49 @@ static int window_new(fl_cudnn_window **out, const problem *p)
     int code = dnn.CreateConvolutionDescriptor(out);
     if (!code)
         code = dnn.SetConvolutionNdDescriptor(*out, axes, padding, stride, dilation, FL_CUDNN_CROSS_CORRELATION,
-                                              p->dtype == FL_FLOAT64 ? FL_CUDNN_FLOAT64 : FL_CUDNN_FLOAT32);
-    if (!code) code = dnn.SetConvolutionGroupCount(*out, (int)p->conv.groups);
-    return code ? code : dnn.SetConvolutionMathType(*out, p->math);
+                                              problem->dtype == FL_FLOAT64 ? FL_CUDNN_FLOAT64 : FL_CUDNN_FLOAT32);
+    if (!code) code = dnn.SetConvolutionGroupCount(*out, (int)problem->conv.groups);
+    return code ? code : dnn.SetConvolutionMathType(*out, problem->math);
 }
 
-static int describe(choice *c)
+static int describe(choice *choice)
 {
-    const problem *p = &c->key;
-    int code = tensor_new(&c->x, p, p->conv.groups * p->conv.in, p->conv.x_size);
-    if (!code) code = tensor_new(&c->y, p, p->conv.groups * p->conv.out, p->conv.y_size);
-    if (!code) code = filter_new(&c->weight, p);
-    return code ? code : window_new(&c->window, p);
+    const problem *p = &choice->key;
+    int code = tensor_new(&choice->x, p, p->conv.groups * p->conv.in, p->conv.x_size);
+    if (!code) code = tensor_new(&choice->y, p, p->conv.groups * p->conv.out, p->conv.y_size);
+    if (!code) code = filter_new(&choice->weight, p);
+    return code ? code : window_new(&choice->window, p);
 }
 
 /* ---- choosing an algorithm ---- */
 
-static int ask(fl_cudnn_perf *results, int *count, const choice *c, fl_cudnn_handle *handle)
+static int ask(fl_cudnn_perf *results, int *count, const choice *choice, fl_cudnn_handle *handle)
 {
-    switch (c->key.pass) {
+    switch (choice->key.pass) {
     case FL_CUDNN_FORWARD:
-        return dnn.GetConvolutionForwardAlgorithm_v7(handle, c->x, c->weight, c->window, c->y, RESULTS, count, results);
+        return dnn.GetConvolutionForwardAlgorithm_v7(handle, choice->x, choice->weight, choice->window, choice->y,
+                                                     RESULTS, count, results);
     case FL_CUDNN_INPUT_GRAD:
-        return dnn.GetConvolutionBackwardDataAlgorithm_v7(handle, c->weight, c->y, c->window, c->x, RESULTS, count,
-                                                          results);
+        return dnn.GetConvolutionBackwardDataAlgorithm_v7(handle, choice->weight, choice->y, choice->window, choice->x,
+                                                          RESULTS, count, results);
     default:
-        return dnn.GetConvolutionBackwardFilterAlgorithm_v7(handle, c->x, c->y, c->window, c->weight, RESULTS, count,
-                                                            results);
+        return dnn.GetConvolutionBackwardFilterAlgorithm_v7(handle, choice->x, choice->y, choice->window,
+                                                            choice->weight, RESULTS, count, results);
     }
 }
 
-static int workspace_of(size_t *bytes, const choice *c, fl_cudnn_handle *handle, int algorithm)
+static int workspace_of(size_t *bytes, const choice *choice, fl_cudnn_handle *handle, int algorithm)
 {
-    switch (c->key.pass) {
+    switch (choice->key.pass) {
     case FL_CUDNN_FORWARD:
-        return dnn.GetConvolutionForwardWorkspaceSize(handle, c->x, c->weight, c->window, c->y, algorithm, bytes);
+        return dnn.GetConvolutionForwardWorkspaceSize(handle, choice->x, choice->weight, choice->window, choice->y,
+                                                      algorithm, bytes);
     case FL_CUDNN_INPUT_GRAD:
-        return dnn.GetConvolutionBackwardDataWorkspaceSize(handle, c->weight, c->y, c->window, c->x, algorithm, bytes);
+        return dnn.GetConvolutionBackwardDataWorkspaceSize(handle, choice->weight, choice->y, choice->window, choice->x,
+                                                           algorithm, bytes);
     default:
-        return dnn.GetConvolutionBackwardFilterWorkspaceSize(handle, c->x, c->y, c->window, c->weight, algorithm,
-                                                             bytes);
+        return dnn.GetConvolutionBackwardFilterWorkspaceSize(handle, choice->x, choice->y, choice->window,
+                                                             choice->weight, algorithm, bytes);
     }
 }
 
@@ -255,48 +258,48 @@ static bool sums_products(int pass, int algorithm)
 }
 
 /* The math type: that of the algorithm for operands of 16 bits, that of the problem for others. */
-static int math_for(const problem *p, const fl_cudnn_perf *result)
+static int math_for(const problem *problem, const fl_cudnn_perf *result)
 {
-    return p->math == FL_CUDNN_TENSOR_OP_MATH ? result->math : p->math;
+    return problem->math == FL_CUDNN_TENSOR_OP_MATH ? result->math : problem->math;
 }
 
-static bool take(choice *c, fl_cudnn_handle *handle, const fl_cudnn_perf *result)
+static bool take(choice *choice, fl_cudnn_handle *handle, const fl_cudnn_perf *result)
 {
     if (result->status != FL_CUDNN_SUCCESS || result->determinism != FL_CUDNN_DETERMINISTIC) return false;
-    if (!sums_products(c->key.pass, result->algorithm)) return false;
-    if (dnn.SetConvolutionMathType(c->window, math_for(&c->key, result)) != FL_CUDNN_SUCCESS) return false;
-    c->algorithm = result->algorithm;
-    return workspace_of(&c->workspace, c, handle, result->algorithm) == FL_CUDNN_SUCCESS
-        && c->workspace <= MOST_WORKSPACE;
+    if (!sums_products(choice->key.pass, result->algorithm)) return false;
+    if (dnn.SetConvolutionMathType(choice->window, math_for(&choice->key, result)) != FL_CUDNN_SUCCESS) return false;
+    choice->algorithm = result->algorithm;
+    return workspace_of(&choice->workspace, choice, handle, result->algorithm) == FL_CUDNN_SUCCESS
+        && choice->workspace <= MOST_WORKSPACE;
 }
 
 /* False if the library refuses the problem, which is remembered too. */
-static bool fill_choice(choice *c, fl_cudnn_handle *handle)
+static bool fill_choice(choice *choice, fl_cudnn_handle *handle)
 {
     fl_cudnn_perf results[RESULTS];
     int count = 0;
-    if (describe(c) != FL_CUDNN_SUCCESS || ask(results, &count, c, handle) != FL_CUDNN_SUCCESS) return false;
+    if (describe(choice) != FL_CUDNN_SUCCESS || ask(results, &count, choice, handle) != FL_CUDNN_SUCCESS) return false;
     for (int i = 0; i < count && i < RESULTS; i++)
-        if (take(c, handle, &results[i])) return true;
+        if (take(choice, handle, &results[i])) return true;
     return false;
 }
 
-static void forget(choice *c)
+static void forget(choice *choice)
 {
-    if (c->x) dnn.DestroyTensorDescriptor(c->x);
-    if (c->y) dnn.DestroyTensorDescriptor(c->y);
-    if (c->weight) dnn.DestroyFilterDescriptor(c->weight);
-    if (c->window) dnn.DestroyConvolutionDescriptor(c->window);
-    memset(c, 0, sizeof *c);
+    if (choice->x) dnn.DestroyTensorDescriptor(choice->x);
+    if (choice->y) dnn.DestroyTensorDescriptor(choice->y);
+    if (choice->weight) dnn.DestroyFilterDescriptor(choice->weight);
+    if (choice->window) dnn.DestroyConvolutionDescriptor(choice->window);
+    memset(choice, 0, sizeof *choice);
 }
 
-static choice *find_choice(const problem *p, fl_cudnn_handle *handle)
+static choice *find_choice(const problem *problem, fl_cudnn_handle *handle)
 {
-    uint64_t hash = fl_hash_words(FL_HASH_START, p, sizeof *p);
+    uint64_t hash = fl_hash_words(FL_HASH_START, problem, sizeof *problem);
     choice *c = &choices[(hash ^ hash >> 32) % CHOICES];
-    if (c->used && memcmp(&c->key, p, sizeof *p) == 0) return c;
+    if (c->used && memcmp(&c->key, problem, sizeof *problem) == 0) return c;
     forget(c);
-    c->key = *p;
+    c->key = *problem;
     c->used = true;
     c->found = fill_choice(c, handle);
     return c;
@@ -304,22 +307,23 @@ static choice *find_choice(const problem *p, fl_cudnn_handle *handle)
 
 /* ---- running ---- */
 
-static int issue(const choice *c, fl_cudnn_handle *handle, void *x, void *weight, void *y, void *workspace)
+static int issue(const choice *choice, fl_cudnn_handle *handle, void *x, void *weight, void *y, void *workspace)
 {
-    bool wide = c->key.dtype == FL_FLOAT64;
+    bool wide = choice->key.dtype == FL_FLOAT64;
     double one = 1, zero = 0;
     float one32 = 1, zero32 = 0;
     const void *alpha = wide ? (void *)&one : &one32, *beta = wide ? (void *)&zero : &zero32;
-    switch (c->key.pass) {
+    switch (choice->key.pass) {
     case FL_CUDNN_FORWARD:
-        return dnn.ConvolutionForward(handle, alpha, c->x, x, c->weight, weight, c->window, c->algorithm, workspace,
-                                      c->workspace, beta, c->y, y);
+        return dnn.ConvolutionForward(handle, alpha, choice->x, x, choice->weight, weight, choice->window,
+                                      choice->algorithm, workspace, choice->workspace, beta, choice->y, y);
     case FL_CUDNN_INPUT_GRAD:
-        return dnn.ConvolutionBackwardData(handle, alpha, c->weight, weight, c->y, y, c->window, c->algorithm,
-                                           workspace, c->workspace, beta, c->x, x);
+        return dnn.ConvolutionBackwardData(handle, alpha, choice->weight, weight, choice->y, y, choice->window,
+                                           choice->algorithm, workspace, choice->workspace, beta, choice->x, x);
     default:
-        return dnn.ConvolutionBackwardFilter(handle, alpha, c->x, x, c->y, y, c->window, c->algorithm, workspace,
-                                             c->workspace, beta, c->weight, weight);
+        return dnn.ConvolutionBackwardFilter(handle, alpha, choice->x, x, choice->y, y, choice->window,
+                                             choice->algorithm, workspace, choice->workspace, beta, choice->weight,
+                                             weight);
     }
 }
 
@@ -329,41 +333,41 @@ static bool refuses(int code)
     return code / FL_CUDNN_KINDS == FL_CUDNN_BAD_PARAM || code / FL_CUDNN_KINDS == FL_CUDNN_NOT_SUPPORTED;
 }
 
-static fl_status run_choice(bool *done, choice *c, fl_cudnn_handle *handle, void *x, void *weight, void *y)
+static fl_status run_choice(bool *done, choice *choice, fl_cudnn_handle *handle, void *x, void *weight, void *y)
 {
     void *workspace = NULL;
-    if (c->workspace) FL_TRY(fl_cuda_malloc(&workspace, c->workspace));
+    if (choice->workspace) FL_TRY(fl_cuda_malloc(&workspace, choice->workspace));
     int code = dnn.SetStream(handle, fl_cuda_stream());
-    if (!code) code = issue(c, handle, x, weight, y, workspace);
+    if (!code) code = issue(choice, handle, x, weight, y, workspace);
     if (workspace) fl_cuda_free(workspace);
     *done = code == FL_CUDNN_SUCCESS;
-    if (refuses(code)) c->found = false;
+    if (refuses(code)) choice->found = false;
     return *done || refuses(code) ? FL_OK : fl_fail(FL_ERR_STATE, "convolution: cuDNN failed with status %d", code);
 }
 
-static fl_status convolve(bool *done, const problem *p, void *x, void *weight, void *y)
+static fl_status convolve(bool *done, const problem *problem, void *x, void *weight, void *y)
 {
-    fl_cudnn_handle *handle = handle_of(p->device);
+    fl_cudnn_handle *handle = handle_of(problem->device);
     if (!handle) return FL_OK;
-    choice *c = find_choice(p, handle);
+    choice *c = find_choice(problem, handle);
     return c->found ? run_choice(done, c, handle, x, weight, y) : FL_OK;
 }
 
 /* ---- channels last ---- */
 
 /* Tensor cores take eight channels at a time; with few of them the copies cost more than they save. */
-static bool pays_last(const fl_conv *c, fl_dtype dtype)
+static bool pays_last(const fl_conv *conv, fl_dtype dtype)
 {
     static const int64_t fewest = 32;
-    return fl_dtype_size(dtype) == 2 && c->groups == 1 && first_axis(c) == 1 && c->in % 8 == 0 && c->out % 8 == 0
-        && c->in >= fewest && c->out >= fewest;
+    return fl_dtype_size(dtype) == 2 && conv->groups == 1 && first_axis(conv) == 1 && conv->in % 8 == 0
+        && conv->out % 8 == 0 && conv->in >= fewest && conv->out >= fewest;
 }
 
 /* An operand [outer, channels, plane], and as [outer, plane, channels]. */
-typedef struct turned {
+struct turned {
     int64_t outer, channels, plane;
     void *first, *last; /* last: owned, unless it is `first`, because both are the same */
-} turned;
+};
 
 /* Matrices [rows, cols] become [cols, rows]. */
 static fl_status transpose(void *to, void *from, fl_dtype dtype, int64_t outer, int64_t rows, int64_t cols)
@@ -384,23 +388,27 @@ static fl_status transpose(void *to, void *from, fl_dtype dtype, int64_t outer, 
     return fl_cuda_copy_view(&out, &in);
 }
 
-static fl_status turned_open(turned *t, fl_dtype dtype, bool reads)
+static fl_status turned_open(turned *turned, fl_dtype dtype, bool reads)
 {
-    t->last = t->first;
-    if (t->plane == 1) return FL_OK;
-    t->last = NULL;
-    FL_TRY(fl_cuda_malloc(&t->last, (size_t)(t->outer * t->channels * t->plane) * fl_dtype_size(dtype)));
-    return reads ? transpose(t->last, t->first, dtype, t->outer, t->channels, t->plane) : FL_OK;
+    turned->last = turned->first;
+    if (turned->plane == 1) return FL_OK;
+    turned->last = NULL;
+    FL_TRY(fl_cuda_malloc(&turned->last,
+                          (size_t)(turned->outer * turned->channels * turned->plane) * fl_dtype_size(dtype)));
+    return reads ? transpose(turned->last, turned->first, dtype, turned->outer, turned->channels, turned->plane)
+                 : FL_OK;
 }
 
-static fl_status turned_store(const turned *t, fl_dtype dtype)
+static fl_status turned_store(const turned *turned, fl_dtype dtype)
 {
-    return t->last == t->first ? FL_OK : transpose(t->first, t->last, dtype, t->outer, t->plane, t->channels);
+    return turned->last == turned->first
+        ? FL_OK
+        : transpose(turned->first, turned->last, dtype, turned->outer, turned->plane, turned->channels);
 }
 
-static void turned_close(turned *t)
+static void turned_close(turned *turned)
 {
-    if (t->last && t->last != t->first) fl_cuda_free(t->last);
+    if (turned->last && turned->last != turned->first) fl_cuda_free(turned->last);
 }
 
 static fl_status convolve_last(bool *done, const problem *like, void *x, void *weight, void *y)
@@ -425,10 +433,10 @@ static fl_status convolve_last(bool *done, const problem *like, void *x, void *w
     return status;
 }
 
-static fl_status convolve_either(bool *done, const problem *p, void *x, void *weight, void *y)
+static fl_status convolve_either(bool *done, const problem *problem, void *x, void *weight, void *y)
 {
-    if (pays_last(&p->conv, (fl_dtype)p->dtype)) FL_TRY(convolve_last(done, p, x, weight, y));
-    return *done ? FL_OK : convolve(done, p, x, weight, y);
+    if (pays_last(&problem->conv, (fl_dtype)problem->dtype)) FL_TRY(convolve_last(done, problem, x, weight, y));
+    return *done ? FL_OK : convolve(done, problem, x, weight, y);
 }
 
 /* While a graph is recorded the library may do for itself what a captured stream forbids: load kernels, take memory. */

@@ -69,17 +69,17 @@ static fl_status require_library(const char *name)
 /* ---- plans ---- */
 
 /* Lines of n, their numbers `step` apart. Compared as bytes: zeroed before it is filled. */
-typedef struct lines {
+struct lines {
     int64_t n, step, in_distance, out_distance, count;
     int64_t type;
-} lines;
+};
 
-typedef struct plan {
+struct plan {
     lines key;
     uint64_t used; /* 0: none */
     cufftHandle handle;
     size_t work_bytes;
-} plan;
+};
 
 enum { PLANS = 32 };
 static plan plans[FL_CUDA_DEVICES][PLANS]; /* transforms are issued by one thread */
@@ -87,13 +87,13 @@ static uint64_t clock_of_plans;
 
 /* A plan's tables come to the device by a stream of the library's choice, which the queue's does not wait for: they are
 ** there before the plan is used (an H100 met illegal addresses otherwise). */
-static fl_status make_plan(plan *p, const char *name)
+static fl_status make_plan(plan *plan, const char *name)
 {
-    long long n = p->key.n;
-    CUFFT_TRY(name, SetStream, p->handle, fl_cuda_stream());
-    CUFFT_TRY(name, SetAutoAllocation, p->handle, 0);
-    CUFFT_TRY(name, MakePlanMany64, p->handle, 1, &n, &n, p->key.step, p->key.in_distance, &n, p->key.step,
-              p->key.out_distance, (cufftType)p->key.type, p->key.count, &p->work_bytes);
+    long long n = plan->key.n;
+    CUFFT_TRY(name, SetStream, plan->handle, fl_cuda_stream());
+    CUFFT_TRY(name, SetAutoAllocation, plan->handle, 0);
+    CUFFT_TRY(name, MakePlanMany64, plan->handle, 1, &n, &n, plan->key.step, plan->key.in_distance, &n, plan->key.step,
+              plan->key.out_distance, (cufftType)plan->key.type, plan->key.count, &plan->work_bytes);
     FL_CUDA_TRY(cudaDeviceSynchronize());
     return FL_OK;
 }
@@ -129,16 +129,16 @@ static cufftType type_of(const fl_fft *job)
     return types[job->kind][job->dtype == FL_FLOAT64];
 }
 
-static fl_status execute(const plan *p, const fl_fft *job, void *in, void *out)
+static fl_status execute(const plan *plan, const fl_fft *job, void *in, void *out)
 {
     int direction = job->inverse ? CUFFT_INVERSE : CUFFT_FORWARD;
-    switch (p->key.type) {
-    case CUFFT_C2C: CUFFT_TRY(job->name, ExecC2C, p->handle, (float2 *)in, (float2 *)out, direction); break;
-    case CUFFT_R2C: CUFFT_TRY(job->name, ExecR2C, p->handle, (float *)in, (float2 *)out); break;
-    case CUFFT_C2R: CUFFT_TRY(job->name, ExecC2R, p->handle, (float2 *)in, (float *)out); break;
-    case CUFFT_Z2Z: CUFFT_TRY(job->name, ExecZ2Z, p->handle, (double2 *)in, (double2 *)out, direction); break;
-    case CUFFT_D2Z: CUFFT_TRY(job->name, ExecD2Z, p->handle, (double *)in, (double2 *)out); break;
-    default: CUFFT_TRY(job->name, ExecZ2D, p->handle, (double2 *)in, (double *)out);
+    switch (plan->key.type) {
+    case CUFFT_C2C: CUFFT_TRY(job->name, ExecC2C, plan->handle, (float2 *)in, (float2 *)out, direction); break;
+    case CUFFT_R2C: CUFFT_TRY(job->name, ExecR2C, plan->handle, (float *)in, (float2 *)out); break;
+    case CUFFT_C2R: CUFFT_TRY(job->name, ExecC2R, plan->handle, (float2 *)in, (float *)out); break;
+    case CUFFT_Z2Z: CUFFT_TRY(job->name, ExecZ2Z, plan->handle, (double2 *)in, (double2 *)out, direction); break;
+    case CUFFT_D2Z: CUFFT_TRY(job->name, ExecD2Z, plan->handle, (double *)in, (double2 *)out); break;
+    default: CUFFT_TRY(job->name, ExecZ2D, plan->handle, (double2 *)in, (double *)out);
     }
     return FL_OK;
 }
@@ -148,18 +148,18 @@ static fl_status execute(const plan *p, const fl_fft *job, void *in, void *out)
 enum { THREADS = 256 };
 
 /* An array of lines: reals of a number, numbers between those of a line, lines side by side, and of the outer axes. */
-typedef struct side {
+struct side {
     int64_t width, step, inner_step, outer_step;
-} side;
+};
 
-typedef struct carrying {
+struct carrying {
     side to, from;
     int64_t outer, inner, size; /* of the target's lines */
     int64_t count;              /* numbers of a line that there are; others are 0 */
     int64_t n;                  /* of half spectra the length of the whole ones; else 0 */
     double scale, inside;
     bool conjugates;
-} carrying;
+};
 
 /* A number of a half spectrum stands for itself and its mirror image, but for the first, and the last where n is even:
 ** those are real. */
@@ -181,11 +181,12 @@ __global__ void __launch_bounds__(THREADS) carry(T *to, const T *from, const __g
     if (c.to.width == 2) at[1] = im;
 }
 
-static fl_status launch_carry(void *to, const void *from, const carrying &c, const fl_fft *job)
+static fl_status launch_carry(void *to, const void *from, const carrying &carrying, const fl_fft *job)
 {
-    unsigned blocks = fl_blocks(c.outer * c.size * c.inner, THREADS);
-    if (job->dtype == FL_FLOAT64) FL_LAUNCH(carry<double>, blocks, THREADS, 0, (double *)to, (const double *)from, c);
-    else FL_LAUNCH(carry<float>, blocks, THREADS, 0, (float *)to, (const float *)from, c);
+    unsigned blocks = fl_blocks(carrying.outer * carrying.size * carrying.inner, THREADS);
+    if (job->dtype == FL_FLOAT64)
+        FL_LAUNCH(carry<double>, blocks, THREADS, 0, (double *)to, (const double *)from, carrying);
+    else FL_LAUNCH(carry<float>, blocks, THREADS, 0, (float *)to, (const float *)from, carrying);
     return fl_cuda_check(job->name);
 }
 

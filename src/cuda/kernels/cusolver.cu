@@ -88,36 +88,36 @@ static fl_status missing(const char *name)
                    name);
 }
 
-fl_status fl_solver_check(const fl_solver *s, const char *what, int status)
+fl_status fl_solver_check(const fl_solver *solver, const char *what, int status)
 {
     if (status == 0) return FL_OK;
-    return fl_fail(FL_ERR_STATE, "%s: %s failed with status %d", s->name, what, status);
+    return fl_fail(FL_ERR_STATE, "%s: %s failed with status %d", solver->name, what, status);
 }
 
-static fl_status set_jacobi(fl_solver *s)
+static fl_status set_jacobi(fl_solver *solver)
 {
     if (!lib.eigen_jacobi) {
-        FL_TRY(fl_solver_check(s, "cuSOLVER's CreateSyevjInfo", lib.create_eigen_jacobi(&lib.eigen_jacobi)));
-        FL_TRY(fl_solver_check(s, "cuSOLVER's XsyevjSetSortEig", lib.sort_eigenvalues(lib.eigen_jacobi, 1)));
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's CreateSyevjInfo", lib.create_eigen_jacobi(&lib.eigen_jacobi)));
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's XsyevjSetSortEig", lib.sort_eigenvalues(lib.eigen_jacobi, 1)));
     }
     if (!lib.svd_jacobi) {
-        FL_TRY(fl_solver_check(s, "cuSOLVER's CreateGesvdjInfo", lib.create_svd_jacobi(&lib.svd_jacobi)));
-        FL_TRY(fl_solver_check(s, "cuSOLVER's XgesvdjSetSortEig", lib.sort_singular_values(lib.svd_jacobi, 1)));
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's CreateGesvdjInfo", lib.create_svd_jacobi(&lib.svd_jacobi)));
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's XgesvdjSetSortEig", lib.sort_singular_values(lib.svd_jacobi, 1)));
     }
-    s->eigen_jacobi = lib.eigen_jacobi;
-    s->svd_jacobi = lib.svd_jacobi;
+    solver->eigen_jacobi = lib.eigen_jacobi;
+    solver->svd_jacobi = lib.svd_jacobi;
     return FL_OK;
 }
 
-static fl_status set_handles(fl_solver *s)
+static fl_status set_handles(fl_solver *solver)
 {
     int device = fl_cuda_current()->index;
-    if (!lib.handles[device]) FL_TRY(fl_solver_check(s, "cuSOLVER's Create", lib.create(&lib.handles[device])));
-    if (!lib.blas[device]) FL_TRY(fl_solver_check(s, "cuBLAS's Create", lib.create_blas(&lib.blas[device])));
-    s->handle = lib.handles[device];
-    s->blas = lib.blas[device];
-    FL_TRY(fl_solver_check(s, "cuSOLVER's SetStream", lib.set_stream(s->handle, fl_cuda_stream())));
-    return fl_solver_check(s, "cuBLAS's SetStream", lib.set_blas_stream(s->blas, fl_cuda_stream()));
+    if (!lib.handles[device]) FL_TRY(fl_solver_check(solver, "cuSOLVER's Create", lib.create(&lib.handles[device])));
+    if (!lib.blas[device]) FL_TRY(fl_solver_check(solver, "cuBLAS's Create", lib.create_blas(&lib.blas[device])));
+    solver->handle = lib.handles[device];
+    solver->blas = lib.blas[device];
+    FL_TRY(fl_solver_check(solver, "cuSOLVER's SetStream", lib.set_stream(solver->handle, fl_cuda_stream())));
+    return fl_solver_check(solver, "cuBLAS's SetStream", lib.set_blas_stream(solver->blas, fl_cuda_stream()));
 }
 
 /* ---- calls ---- */
@@ -142,39 +142,39 @@ static fl_status check_sizes(const fl_kernel *kernel, const char *name)
     return FL_OK;
 }
 
-fl_status fl_solver_open(fl_solver *s, fl_kernel *kernel, const char *name)
+fl_status fl_solver_open(fl_solver *solver, fl_kernel *kernel, const char *name)
 {
     const fl_view *a = &kernel->in[0];
-    memset(s, 0, sizeof *s);
-    s->kernel = kernel;
-    s->name = name;
-    s->dtype = a->dtype;
-    s->count = 1;
-    for (int axis = 0; axis < a->ndim - 2; axis++) s->count *= a->size[axis];
+    memset(solver, 0, sizeof *solver);
+    solver->kernel = kernel;
+    solver->name = name;
+    solver->dtype = a->dtype;
+    solver->count = 1;
+    for (int axis = 0; axis < a->ndim - 2; axis++) solver->count *= a->size[axis];
     FL_TRY(check_sizes(kernel, name));
-    s->m = (int)a->size[a->ndim - 2];
-    s->n = (int)a->size[a->ndim - 1];
+    solver->m = (int)a->size[a->ndim - 2];
+    solver->n = (int)a->size[a->ndim - 1];
     if (!open_library()) return missing(name);
     FL_TRY(fl_cuda_graph_refuse("a call of cuSOLVER"));
-    FL_TRY(set_handles(s));
-    FL_TRY(set_jacobi(s));
-    size_t bytes = (size_t)(3 * s->count) * sizeof(int);
-    FL_TRY(fl_cuda_malloc((void **)&s->info, bytes));
-    cudaMemsetAsync(s->info, 0, bytes, fl_cuda_stream());
-    s->found = s->info + s->count;
-    s->ignored = s->found + s->count;
+    FL_TRY(set_handles(solver));
+    FL_TRY(set_jacobi(solver));
+    size_t bytes = (size_t)(3 * solver->count) * sizeof(int);
+    FL_TRY(fl_cuda_malloc((void **)&solver->info, bytes));
+    cudaMemsetAsync(solver->info, 0, bytes, fl_cuda_stream());
+    solver->found = solver->info + solver->count;
+    solver->ignored = solver->found + solver->count;
     return FL_OK;
 }
 
-void fl_solver_close(fl_solver *s) { fl_cuda_free(s->info); }
+void fl_solver_close(fl_solver *solver) { fl_cuda_free(solver->info); }
 
 /* ---- batches ---- */
 
 /* Matrices that are larger keep the GPU busy one by one. */
-bool fl_solver_is_batch(const fl_solver *s, int64_t rows, int64_t columns)
+bool fl_solver_is_batch(const fl_solver *solver, int64_t rows, int64_t columns)
 {
     enum { MOST_ROWS = 512, MOST_COLUMNS = 65536 };
-    return s->count > 1 && rows <= MOST_ROWS && columns <= MOST_COLUMNS;
+    return solver->count > 1 && rows <= MOST_ROWS && columns <= MOST_COLUMNS;
 }
 
 __global__ void __launch_bounds__(FL_SOLVER_THREADS)
@@ -184,12 +184,12 @@ __global__ void __launch_bounds__(FL_SOLVER_THREADS)
     if (i < count) out[i] = data + i * bytes;
 }
 
-fl_status fl_solver_addresses(void ***out, const fl_solver *s, void *data, int64_t bytes)
+fl_status fl_solver_addresses(void ***out, const fl_solver *solver, void *data, int64_t bytes)
 {
-    FL_TRY(fl_cuda_malloc((void **)out, (size_t)s->count * sizeof **out));
-    FL_LAUNCH(list_addresses, fl_blocks(s->count, FL_SOLVER_THREADS), FL_SOLVER_THREADS, 0, (char **)*out, (char *)data,
-              bytes, s->count);
-    return fl_cuda_check(s->name);
+    FL_TRY(fl_cuda_malloc((void **)out, (size_t)solver->count * sizeof **out));
+    FL_LAUNCH(list_addresses, fl_blocks(solver->count, FL_SOLVER_THREADS), FL_SOLVER_THREADS, 0, (char **)*out,
+              (char *)data, bytes, solver->count);
+    return fl_cuda_check(solver->name);
 }
 
 /* ---- operands ---- */
@@ -252,27 +252,27 @@ static void word(char *text, size_t size, const void *context, long long matrix,
 }
 
 template<typename C>
-static fl_status issue_report(const fl_solver *s, void *codes, fl_cuda_fault *fault)
+static fl_status issue_report(const fl_solver *solver, void *codes, fl_cuda_fault *fault)
 {
-    FL_LAUNCH((report<C>), fl_blocks(s->count, FL_SOLVER_THREADS), FL_SOLVER_THREADS, 0, (const int *)s->info,
-              (const int *)s->found, s->count, (C *)codes, fault);
-    return fl_cuda_check(s->name);
+    FL_LAUNCH((report<C>), fl_blocks(solver->count, FL_SOLVER_THREADS), FL_SOLVER_THREADS, 0, (const int *)solver->info,
+              (const int *)solver->found, solver->count, (C *)codes, fault);
+    return fl_cuda_check(solver->name);
 }
 
-fl_status fl_solver_report(const fl_solver *s, const fl_view *codes, const char *trouble)
+fl_status fl_solver_report(const fl_solver *solver, const fl_view *codes, const char *trouble)
 {
     static_assert(sizeof(fl_matrix_trouble) <= FL_CUDA_FAULT_CONTEXT, "a fault's context");
     fl_cuda_fault *fault = NULL;
     fl_cuda_array a;
     fl_matrix_trouble context;
     if (trouble) {
-        fl_matrix_trouble_of(&context, s->name, trouble, &s->kernel->in[0]);
+        fl_matrix_trouble_of(&context, solver->name, trouble, &solver->kernel->in[0]);
         FL_TRY(fl_cuda_fault_new(&fault, word, &context, sizeof context));
     }
-    if (!codes) return issue_report<int32_t>(s, NULL, fault);
+    if (!codes) return issue_report<int32_t>(solver, NULL, fault);
     FL_TRY(fl_cuda_array_room(&a, codes, codes->dtype));
-    fl_status status = codes->dtype == FL_INT64 ? issue_report<int64_t>(s, a.view.data, fault)
-                                                : issue_report<int32_t>(s, a.view.data, fault);
+    fl_status status = codes->dtype == FL_INT64 ? issue_report<int64_t>(solver, a.view.data, fault)
+                                                : issue_report<int32_t>(solver, a.view.data, fault);
     if (status == FL_OK) status = fl_cuda_array_store(codes, &a);
     fl_cuda_array_close(&a);
     return status;

@@ -45,9 +45,9 @@ static inline const fl_cusolver<double> &fl_cusolver_of(double) { return fl_cuso
 
 /* f(T()) for the solver's dtype. */
 template<typename F>
-static inline fl_status fl_solver_typed(const fl_solver *s, F &&f)
+static inline fl_status fl_solver_typed(const fl_solver *solver, F &&f)
 {
-    return s->dtype == FL_FLOAT64 ? f(0.0) : f(0.0f);
+    return solver->dtype == FL_FLOAT64 ? f(0.0) : f(0.0f);
 }
 
 /* True if the call has no elements to compute: nothing is opened then. */
@@ -55,11 +55,11 @@ bool fl_solver_is_empty(const fl_kernel *kernel);
 
 /* Errors: the library is missing, matrices too large for it, a graph is recorded. On failure there is nothing to
 ** close. */
-fl_status fl_solver_open(fl_solver *s, fl_kernel *kernel, const char *name);
-void fl_solver_close(fl_solver *s);
+fl_status fl_solver_open(fl_solver *solver, fl_kernel *kernel, const char *name);
+void fl_solver_close(fl_solver *solver);
 
 /* The error of a status that is not 0; what: "cuSOLVER's potrf". */
-fl_status fl_solver_check(const fl_solver *s, const char *what, int status);
+fl_status fl_solver_check(const fl_solver *solver, const char *what, int status);
 
 /* Leading dimension of columns with so many rows. */
 static inline int fl_solver_leading(int rows) { return rows > 1 ? rows : 1; }
@@ -67,32 +67,35 @@ static inline int fl_solver_leading(int rows) { return rows > 1 ? rows : 1; }
 /* ---- batches ---- */
 
 /* True if the batch is one call, for matrices of that many rows and columns. */
-bool fl_solver_is_batch(const fl_solver *s, int64_t rows, int64_t columns);
+bool fl_solver_is_batch(const fl_solver *solver, int64_t rows, int64_t columns);
 
 /* Jacobi's methods take a batch of matrices of that many rows or less. */
-static inline bool fl_solver_is_small_batch(const fl_solver *s, int rows) { return s->count > 1 && rows <= 32; }
+static inline bool fl_solver_is_small_batch(const fl_solver *solver, int rows)
+{
+    return solver->count > 1 && rows <= 32;
+}
 
 /* Addresses of matrices that lie `bytes` apart, in device memory that fl_cuda_free frees. */
-fl_status fl_solver_addresses(void ***out, const fl_solver *s, void *data, int64_t bytes);
+fl_status fl_solver_addresses(void ***out, const fl_solver *solver, void *data, int64_t bytes);
 
 /* f(first, count) for parts of the batch that one call takes: grids of the libraries have 65535 blocks in a row. */
 template<typename F>
-static inline fl_status fl_solver_parts(const fl_solver *s, F &&f)
+static inline fl_status fl_solver_parts(const fl_solver *solver, F &&f)
 {
     const int64_t most = 32768;
-    for (int64_t first = 0; first < s->count; first += most)
-        FL_TRY(f(first, (int)(s->count - first < most ? s->count - first : most)));
+    for (int64_t first = 0; first < solver->count; first += most)
+        FL_TRY(f(first, (int)(solver->count - first < most ? solver->count - first : most)));
     return FL_OK;
 }
 
 /* f(i, scratch) for each matrix; scratch: room for that many elements of T. */
 template<typename T, typename F>
-static inline fl_status fl_solver_each(const fl_solver *s, int elements, F &&f)
+static inline fl_status fl_solver_each(const fl_solver *solver, int elements, F &&f)
 {
     void *scratch = NULL;
     FL_TRY(fl_cuda_malloc(&scratch, (size_t)(elements > 0 ? elements : 1) * sizeof(T)));
     fl_status status = FL_OK;
-    for (int64_t i = 0; i < s->count && status == FL_OK; i++) status = f(i, (T *)scratch);
+    for (int64_t i = 0; i < solver->count && status == FL_OK; i++) status = f(i, (T *)scratch);
     fl_cuda_free(scratch);
     return status;
 }
@@ -131,15 +134,15 @@ __global__ void __launch_bounds__(FL_SOLVER_THREADS)
 
 /* Elements that are not finite become 0 in row-major a [count, rows, columns], or its transposes; their matrices are
 ** reported. */
-fl_status fl_solver_keep_finite(const fl_solver *s, void *a, int64_t rows, int64_t columns);
+fl_status fl_solver_keep_finite(const fl_solver *solver, void *a, int64_t rows, int64_t columns);
 
 /* Pseudoinverses x [count, n, m], row-major, of matrices that have elements, and their singular values [count, min(m,
 ** n)], of which those up to max(atol, rtol * the largest) count as 0. */
-fl_status fl_solver_pinv(const fl_solver *s, void *x, void *values, double atol, double rtol);
+fl_status fl_solver_pinv(const fl_solver *solver, void *x, void *values, double atol, double rtol);
 
 /* ---- reports ---- */
 
 /* The codes as a result of the op, or NULL; and as its error, with this trouble, or NULL. */
-fl_status fl_solver_report(const fl_solver *s, const fl_view *codes, const char *trouble);
+fl_status fl_solver_report(const fl_solver *solver, const fl_view *codes, const char *trouble);
 
 #endif

@@ -64,11 +64,11 @@ __device__ static inline C value_of(const int64_t &bytes)
 }
 
 template<typename Row, typename C>
-__device__ static inline C apply(const ew_job &j, const C (&x)[FL_EW_MAX_IN])
+__device__ static inline C apply(const ew_job &job, const C (&x)[FL_EW_MAX_IN])
 {
     int bad = 0;
-    C y = Row::of(x[0], x[1], x[2], value_of<C>(j.attribute[0]), value_of<C>(j.attribute[1]), &bad);
-    if (Row::reports && bad) fl_cuda_report(j.fault, bad, 0);
+    C y = Row::of(x[0], x[1], x[2], value_of<C>(job.attribute[0]), value_of<C>(job.attribute[1]), &bad);
+    if (Row::reports && bad) fl_cuda_report(job.fault, bad, 0);
     return y;
 }
 
@@ -88,28 +88,28 @@ __device__ static inline void set_first(W *words, V one)
 }
 
 template<typename S, int G>
-__device__ static inline void load_group(group_words<S, G> *group, const ew_job &j, int i, int64_t offset)
+__device__ static inline void load_group(group_words<S, G> *group, const ew_job &job, int i, int64_t offset)
 {
-    const char *from = j.in[i] + offset;
-    if (j.from[i] == GROUP) {
+    const char *from = job.in[i] + offset;
+    if (job.from[i] == GROUP) {
         *group = *(const group_words<S, G> *)from;
         return;
     }
     *group = {};
-    if (j.from[i] == ONE) set_first(group, *(const group_words<S, 1> *)from);
+    if (job.from[i] == ONE) set_first(group, *(const group_words<S, 1> *)from);
 }
 
 template<typename S, int G, typename C>
-__device__ static inline void elements_of(C (&x)[G], const group_words<S, G> &group, const ew_job &j, int i)
+__device__ static inline void elements_of(C (&x)[G], const group_words<S, G> &group, const ew_job &job, int i)
 {
     fl_pack<S, G> pack;
     memcpy(&pack, &group, sizeof pack);
-    if (j.from[i] == GROUP) {
+    if (job.from[i] == GROUP) {
 #pragma unroll
         for (int n = 0; n < G; n++) x[n] = (C)fl_load(pack.at[n]);
         return;
     }
-    C one = j.from[i] == ONE ? (C)fl_load(pack.at[0]) : value_of<C>(j.number[i]);
+    C one = job.from[i] == ONE ? (C)fl_load(pack.at[0]) : value_of<C>(job.number[i]);
 #pragma unroll
     for (int n = 0; n < G; n++) x[n] = one;
 }
@@ -122,47 +122,48 @@ struct operands {
 };
 
 template<typename Row, typename S, int G>
-__device__ static inline void load_operands(operands<Row, S, G> &o, const ew_job &j, const int64_t (&offset)[OPERANDS])
+__device__ static inline void load_operands(operands<Row, S, G> &operands, const ew_job &job,
+                                            const int64_t (&offset)[OPERANDS])
 {
 #pragma unroll
     for (int i = 0; i < Row::nin; i++) {
-        if (i == Row::mask) load_group<fl_flag, G>(&o.mask, j, i, offset[1 + i]);
-        else load_group<S, G>(&o.value[i], j, i, offset[1 + i]);
+        if (i == Row::mask) load_group<fl_flag, G>(&operands.mask, job, i, offset[1 + i]);
+        else load_group<S, G>(&operands.value[i], job, i, offset[1 + i]);
     }
 }
 
 template<typename Row, typename S, typename O, int G>
-__device__ static inline void compute_group(fl_pack<O, G> &out, const operands<Row, S, G> &o, const ew_job &j)
+__device__ static inline void compute_group(fl_pack<O, G> &out, const operands<Row, S, G> &operands, const ew_job &job)
 {
     typedef typename fl_wide<S>::type C;
     C in[FL_EW_MAX_IN][G] = {};
 #pragma unroll
     for (int i = 0; i < Row::nin; i++) {
-        if (i == Row::mask) elements_of<fl_flag, G>(in[i], o.mask, j, i);
-        else elements_of<S, G>(in[i], o.value[i], j, i);
+        if (i == Row::mask) elements_of<fl_flag, G>(in[i], operands.mask, job, i);
+        else elements_of<S, G>(in[i], operands.value[i], job, i);
     }
 #pragma unroll
     for (int n = 0; n < G; n++) {
         C x[FL_EW_MAX_IN];
 #pragma unroll
         for (int i = 0; i < FL_EW_MAX_IN; i++) x[i] = in[i][n];
-        if constexpr (Row::predicate) out.at[n] = fl_store<O>((uint8_t)(apply<Row>(j, x) != 0));
-        else out.at[n] = fl_store<O>(apply<Row>(j, x));
+        if constexpr (Row::predicate) out.at[n] = fl_store<O>((uint8_t)(apply<Row>(job, x) != 0));
+        else out.at[n] = fl_store<O>(apply<Row>(job, x));
     }
 }
 
 /* One of the elements after the last group: element `at` of the only axis. */
 template<typename Row, typename S, typename O>
-__device__ static inline void single_element(const ew_job &j, uint32_t at)
+__device__ static inline void single_element(const ew_job &job, uint32_t at)
 {
     operands<Row, S, 1> o = {};
     fl_pack<O, 1> out;
     int64_t offset[OPERANDS] = {};
     for (int i = 0; i < Row::nin; i++)
-        if (j.from[i] == GROUP) offset[1 + i] = (int64_t)at * (i == Row::mask ? 1 : (int)sizeof(S));
-    load_operands(o, j, offset);
-    compute_group(out, o, j);
-    ((O *)j.out)[at] = out.at[0];
+        if (job.from[i] == GROUP) offset[1 + i] = (int64_t)at * (i == Row::mask ? 1 : (int)sizeof(S));
+    load_operands(o, job, offset);
+    compute_group(out, o, job);
+    ((O *)job.out)[at] = out.at[0];
 }
 
 template<typename Row, typename S, typename O, int G>
@@ -231,14 +232,14 @@ struct dtype_of<double> {
 
 /* ELEMENTS values of one operand; the dtype is the same for all threads. */
 template<typename S, typename C>
-__device__ static inline void load_elements(C (&x)[ELEMENTS][FL_EW_MAX_IN], const ew_job &j, int i,
+__device__ static inline void load_elements(C (&x)[ELEMENTS][FL_EW_MAX_IN], const ew_job &job, int i,
                                             const int64_t (&offset)[ELEMENTS][OPERANDS])
 {
     constexpr int OWN = dtype_of<S>::value;
-    const char *from = j.in[i];
-    int dtype = j.in_dtype[i];
-    if (j.from[i] == NUMBER) {
-        for (int k = 0; k < ELEMENTS; k++) x[k][i] = value_of<C>(j.number[i]);
+    const char *from = job.in[i];
+    int dtype = job.in_dtype[i];
+    if (job.from[i] == NUMBER) {
+        for (int k = 0; k < ELEMENTS; k++) x[k][i] = value_of<C>(job.number[i]);
     } else if (dtype == OWN) {
 #pragma unroll
         for (int k = 0; k < ELEMENTS; k++) x[k][i] = fl_load(*(const S *)(from + offset[k][1 + i]));
@@ -302,22 +303,22 @@ struct ew_call {
 
 /* Fills `from` for groups of g elements of `size` bytes; false: not all operands can be taken so. A single axis may
 ** have elements left over. */
-static bool takes_groups(ew_call *c, fl_dtype dtype, int64_t g)
+static bool takes_groups(ew_call *call, fl_dtype dtype, int64_t g)
 {
-    const fl_layout *l = &c->layout;
+    const fl_layout *l = &call->layout;
     const fl_axis *last = &l->axes[l->count - 1];
-    bool predicate = fl_ew_is_predicate(fl_ew_rows[c->k->row].rule);
+    bool predicate = fl_ew_is_predicate(fl_ew_rows[call->k->row].rule);
     bool takes = l->count == 1 || last->size % g == 0;
-    for (int o = 0; o <= c->k->nin && takes; o++) {
-        const fl_view *v = o == 0 ? &c->k->out[0] : &c->k->in[o - 1];
-        fl_dtype wanted = o == 0 ? (predicate ? FL_BOOL : dtype) : o - 1 == c->mask ? FL_BOOL : dtype;
+    for (int o = 0; o <= call->k->nin && takes; o++) {
+        const fl_view *v = o == 0 ? &call->k->out[0] : &call->k->in[o - 1];
+        fl_dtype wanted = o == 0 ? (predicate ? FL_BOOL : dtype) : o - 1 == call->mask ? FL_BOOL : dtype;
         int64_t size = (int64_t)fl_dtype_size(wanted), unit = size * g;
-        uint8_t *from = o ? &c->job.from[o - 1] : NULL;
+        uint8_t *from = o ? &call->job.from[o - 1] : NULL;
         if (from && *from == NUMBER) continue;
         takes = v->dtype == wanted && (last->stride[o] == size || (from && last->stride[o] == 0));
         if (from) *from = last->stride[o] == 0 ? ONE : GROUP;
         if (last->stride[o] == 0) continue;
-        takes &= (uintptr_t)(o ? c->job.in[o - 1] : c->job.out) % (uintptr_t)unit == 0;
+        takes &= (uintptr_t)(o ? call->job.in[o - 1] : call->job.out) % (uintptr_t)unit == 0;
         for (int i = 0; i < l->count - 1; i++) takes &= l->axes[i].stride[o] % unit == 0;
     }
     return takes;
@@ -332,24 +333,24 @@ struct ew_kernels {
 };
 
 /* g: elements of a group. */
-static void launch_grouped(ew_kernel kernel, const fl_layout *l, ew_job *j, int64_t g)
+static void launch_grouped(ew_kernel kernel, const fl_layout *layout, ew_job *job, int64_t g)
 {
-    fl_layout groups = *l;
-    fl_axis *last = &groups.axes[l->count - 1];
-    j->rest = (uint32_t)(last->size % g);
+    fl_layout groups = *layout;
+    fl_axis *last = &groups.axes[layout->count - 1];
+    job->rest = (uint32_t)(last->size % g);
     last->size /= g;
     for (int o = 0; o < OPERANDS; o++) last->stride[o] *= g;
     if (last->size == 0) groups.count--;
-    j->total = last->size ? (uint32_t)fl_layout_numel(&groups) : 0;
-    fl_walk_init(&j->walk, &groups);
-    FL_LAUNCH(kernel, fl_blocks((int64_t)j->total + j->rest, THREADS, GROUPS), THREADS, 0, *j);
+    job->total = last->size ? (uint32_t)fl_layout_numel(&groups) : 0;
+    fl_walk_init(&job->walk, &groups);
+    FL_LAUNCH(kernel, fl_blocks((int64_t)job->total + job->rest, THREADS, GROUPS), THREADS, 0, *job);
 }
 
-static void launch_scattered(ew_kernel kernel, const fl_layout *l, ew_job *j)
+static void launch_scattered(ew_kernel kernel, const fl_layout *layout, ew_job *job)
 {
-    j->total = (uint32_t)fl_layout_numel(l);
-    fl_walk_init(&j->walk, l);
-    FL_LAUNCH(kernel, fl_blocks(j->total, THREADS, ELEMENTS), THREADS, 0, *j);
+    job->total = (uint32_t)fl_layout_numel(layout);
+    fl_walk_init(&job->walk, layout);
+    FL_LAUNCH(kernel, fl_blocks(job->total, THREADS, ELEMENTS), THREADS, 0, *job);
 }
 
 /* The type that stored values are computed in: float for halves. */
@@ -372,15 +373,15 @@ static int64_t number_bytes(const fl_view *view)
 
 /* A scalar attribute as float, integer and bool rows take it. */
 template<typename C, bool is_bool>
-static int64_t attribute_bytes(const fl_ew_attr *a)
+static int64_t attribute_bytes(const fl_ew_attr *attr)
 {
     typedef std::numeric_limits<C> limits;
     C value;
     int64_t bytes = 0;
-    if constexpr (is_bool) value = a->number != 0;
-    else if constexpr (!limits::is_integer) value = (C)a->number;
-    else if (a->integer >= (int64_t)limits::max()) value = limits::max();
-    else value = a->integer > (int64_t)limits::lowest() ? (C)a->integer : limits::lowest();
+    if constexpr (is_bool) value = attr->number != 0;
+    else if constexpr (!limits::is_integer) value = (C)attr->number;
+    else if (attr->integer >= (int64_t)limits::max()) value = limits::max();
+    else value = attr->integer > (int64_t)limits::lowest() ? (C)attr->integer : limits::lowest();
     memcpy(&bytes, &value, sizeof value);
     return bytes;
 }
@@ -412,30 +413,31 @@ static void word_fault(char *text, size_t size, const void *context, long long b
 }
 
 /* Attributes and numbers as the kernels for `dtype` take them. */
-static void fill_numbers(ew_call *c, fl_dtype dtype)
+static void fill_numbers(ew_call *call, fl_dtype dtype)
 {
-    const fl_kernel *k = c->k;
+    const fl_kernel *k = call->k;
     fl_dtype wide = fl_dtype_size(dtype) == 2 ? FL_FLOAT32 : dtype;
-    for (int i = 0; i < FL_EW_ATTRS; i++) c->job.attribute[i] = fl_cuda_attribute(&c->attributes[i], wide);
+    for (int i = 0; i < FL_EW_ATTRS; i++) call->job.attribute[i] = fl_cuda_attribute(&call->attributes[i], wide);
     for (int i = 0; i < k->nin; i++)
-        if (c->job.from[i] == NUMBER) c->job.number[i] = fl_cuda_number(&k->in[i], i == c->mask ? FL_BOOL : wide);
+        if (call->job.from[i] == NUMBER)
+            call->job.number[i] = fl_cuda_number(&k->in[i], i == call->mask ? FL_BOOL : wide);
 }
 
 /* dtype: of the operands where they agree. */
-static fl_status launch(ew_call *c, const ew_kernels *kernels, fl_dtype dtype)
+static fl_status launch(ew_call *call, const ew_kernels *kernels, fl_dtype dtype)
 {
-    const fl_kernel *k = c->k;
+    const fl_kernel *k = call->k;
     int64_t g = 16 / (int64_t)fl_dtype_size(dtype);
-    fill_numbers(c, dtype);
-    if (kernels->reports) FL_TRY(fl_cuda_fault_new(&c->job.fault, word_fault, &k->name, sizeof k->name));
-    bool groups = takes_groups(c, dtype, g);
+    fill_numbers(call, dtype);
+    if (kernels->reports) FL_TRY(fl_cuda_fault_new(&call->job.fault, word_fault, &k->name, sizeof k->name));
+    bool groups = takes_groups(call, dtype, g);
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    fl_each_piece(&c->layout, zero, [&](const fl_layout *l, const int64_t *offset) {
-        ew_job piece = c->job;
+    fl_each_piece(&call->layout, zero, [&](const fl_layout *layout, const int64_t *offset) {
+        ew_job piece = call->job;
         piece.out += offset[0];
         for (int i = 0; i < k->nin; i++) piece.in[i] += offset[1 + i];
-        if (groups) launch_grouped(kernels->grouped, l, &piece, g);
-        else launch_scattered(kernels->scattered, l, &piece);
+        if (groups) launch_grouped(kernels->grouped, layout, &piece, g);
+        else launch_scattered(kernels->scattered, layout, &piece);
     });
     return fl_cuda_check(k->name);
 }
@@ -492,11 +494,11 @@ static const ew_kernels kernels_of[FL_EW_COUNT][FL_DTYPE_COUNT] = {
 };
 
 /* Byte strides along the axes of the result: aligned at the end, 0 where the operand is broadcast. */
-static void lay_out(ew_call *c)
+static void lay_out(ew_call *call)
 {
-    const fl_kernel *k = c->k;
+    const fl_kernel *k = call->k;
     const fl_view *out = &k->out[0];
-    fl_layout *l = &c->layout;
+    fl_layout *l = &call->layout;
     l->operands = OPERANDS;
     l->count = out->ndim;
     for (int a = 0; a < out->ndim; a++) {
@@ -516,16 +518,16 @@ static void lay_out(ew_call *c)
 }
 
 /* The operands' dtype where all have one and it is computed in `compute`, else `compute`. */
-static fl_dtype common_dtype(const ew_call *c, bool predicate)
+static fl_dtype common_dtype(const ew_call *call, bool predicate)
 {
-    const fl_kernel *k = c->k;
+    const fl_kernel *k = call->k;
     fl_dtype common = predicate ? FL_DTYPE_COUNT : k->out[0].dtype;
     for (int i = 0; i < k->nin; i++) {
-        if (i == c->mask || c->job.from[i] == NUMBER) continue;
+        if (i == call->mask || call->job.from[i] == NUMBER) continue;
         if (common == FL_DTYPE_COUNT) common = k->in[i].dtype;
-        if (k->in[i].dtype != common) return c->compute;
+        if (k->in[i].dtype != common) return call->compute;
     }
-    return common != FL_DTYPE_COUNT && fl_dtype_compute(common) == c->compute ? common : c->compute;
+    return common != FL_DTYPE_COUNT && fl_dtype_compute(common) == call->compute ? common : call->compute;
 }
 
 fl_status fl_cuda_row(const fl_kernel *kernel, fl_dtype compute, const fl_ew_attr *attributes)

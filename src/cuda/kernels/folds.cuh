@@ -94,27 +94,27 @@ typedef struct fl_results {
 /* Of a power other than 2; not inline, for it is much code and rare. */
 __device__ inline __attribute__((noinline)) double fl_root_of(double total, double p) { return pow(total, 1 / p); }
 
-__device__ static inline double fl_finished(const fl_results &r, double total)
+__device__ static inline double fl_finished(const fl_results &results, double total)
 {
-    switch (r.finish) {
-    case FL_FINISH_MEAN: return total / r.count;
-    case FL_FINISH_VARIANCE: return total / r.divisor;
-    case FL_FINISH_DEVIATION: return sqrt(total / r.divisor);
-    case FL_FINISH_ROOT: return r.p == 2 ? sqrt(total) : fl_root_of(total, r.p);
+    switch (results.finish) {
+    case FL_FINISH_MEAN: return total / results.count;
+    case FL_FINISH_VARIANCE: return total / results.divisor;
+    case FL_FINISH_DEVIATION: return sqrt(total / results.divisor);
+    case FL_FINISH_ROOT: return results.p == 2 ? sqrt(total) : fl_root_of(total, results.p);
     default: return total;
     }
 }
 
-__device__ static inline int64_t fl_finished(const fl_results &r, int64_t total)
+__device__ static inline int64_t fl_finished(const fl_results &results, int64_t total)
 {
-    if (r.finish == FL_FINISH_ANY) return total > 0;
-    return r.finish == FL_FINISH_ALL ? total == r.local_count : total;
+    if (results.finish == FL_FINISH_ANY) return total > 0;
+    return results.finish == FL_FINISH_ALL ? total == results.local_count : total;
 }
 
 template<typename V>
-__device__ static inline void fl_result_store(const fl_results &r, int64_t at, V total)
+__device__ static inline void fl_result_store(const fl_results &results, int64_t at, V total)
 {
-    fl_store_any<V>(r.out + at * r.size, r.dtype, fl_finished(r, total));
+    fl_store_any<V>(results.out + at * results.size, results.dtype, fl_finished(results, total));
 }
 
 /* ---- sums and products ---- */
@@ -151,14 +151,14 @@ struct fl_sum_fold {
     __device__ Total none() const { return 0; }
     __device__ Total join(Total a, Total b) const { return fl_add(a, b); }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    __device__ void absorb(Total &total, const X (&x)[N], const fl_place<P> &) const
     {
         part mapped[N];
 #pragma unroll
         for (int i = 0; i < N; i++) mapped[i] = fl_mapped<MAP>(x[i], results.p);
-        t = fl_add(t, (Total)fl_sum_pairs<N>(mapped));
+        total = fl_add(total, (Total)fl_sum_pairs<N>(mapped));
     }
-    __device__ void finish(Total t, int64_t result, int64_t) const { fl_result_store(results, result, t); }
+    __device__ void finish(Total total, int64_t result, int64_t) const { fl_result_store(results, result, total); }
 };
 
 /* Partial products of floats overflow where the whole does not: doubles. */
@@ -172,12 +172,12 @@ struct fl_product_fold {
     __device__ Total none() const { return 1; }
     __device__ Total join(Total a, Total b) const { return fl_multiply(a, b); }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    __device__ void absorb(Total &total, const X (&x)[N], const fl_place<P> &) const
     {
 #pragma unroll
-        for (int i = 0; i < N; i++) t = fl_multiply(t, (Total)x[i]);
+        for (int i = 0; i < N; i++) total = fl_multiply(total, (Total)x[i]);
     }
-    __device__ void finish(Total t, int64_t result, int64_t) const { fl_result_store(results, result, t); }
+    __device__ void finish(Total total, int64_t result, int64_t) const { fl_result_store(results, result, total); }
 };
 
 /* ---- extremes ---- */
@@ -200,19 +200,19 @@ struct fl_extreme_fold {
     __device__ Total none() const { return nothing; }
     __device__ Total join(Total a, Total b) const { return fl_larger(a, b); }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    __device__ void absorb(Total &total, const X (&x)[N], const fl_place<P> &) const
     {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             X v = x[i];
             if constexpr (std::is_floating_point<X>::value) v = absolute ? fl_abs(v) : v;
-            t = fl_larger(t, smallest ? fl_turned(v) : v);
+            total = fl_larger(total, smallest ? fl_turned(v) : v);
         }
     }
-    __device__ void finish(Total t, int64_t result, int64_t) const
+    __device__ void finish(Total total, int64_t result, int64_t) const
     {
         typedef typename fl_total_of<X>::type value;
-        fl_result_store(results, result, (value)(smallest ? fl_turned(t) : t));
+        fl_result_store(results, result, (value)(smallest ? fl_turned(total) : total));
     }
 };
 
@@ -248,7 +248,7 @@ struct fl_moments_sums {
         return a.count == 0 ? b : fl_moments_join(a, b, b.count / (a.count + b.count));
     }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    __device__ void absorb(Total &total, const X (&x)[N], const fl_place<P> &) const
     {
         X shifted[N], squares[N];
 #pragma unroll
@@ -257,17 +257,17 @@ struct fl_moments_sums {
 #pragma unroll
         for (int i = 0; i < N; i++) squares[i] = (shifted[i] - mean) * (shifted[i] - mean);
         Total chunk = {N, (double)x[0] + (double)mean, (double)fl_sum_pairs<N>(squares)};
-        if (t.count == 0) t = chunk;
-        else t = fl_moments_join(t, chunk, (double)((X)N / (X)(t.count + N)));
+        if (total.count == 0) total = chunk;
+        else total = fl_moments_join(total, chunk, (double)((X)N / (X)(total.count + N)));
     }
 };
 
 template<typename X>
 struct fl_variance_fold : fl_moments_sums<X> {
     fl_results results;
-    __device__ void finish(const fl_moments &t, int64_t result, int64_t) const
+    __device__ void finish(const fl_moments &total, int64_t result, int64_t) const
     {
-        fl_result_store(results, result, t.squares);
+        fl_result_store(results, result, total.squares);
     }
 };
 
@@ -281,9 +281,9 @@ typedef struct fl_powers {
 __device__ static inline double fl_center_of(double top) { return isinf(top) ? 0 : top; }
 
 /* The sum as one about another center; a sum of nothing is 0 about any. */
-__device__ static inline double fl_powers_about(const fl_powers &t, double center)
+__device__ static inline double fl_powers_about(const fl_powers &total, double center)
 {
-    return t.sum == 0 ? 0 : t.sum * exp(fl_center_of(t.top) - center);
+    return total.sum == 0 ? 0 : total.sum * exp(fl_center_of(total.top) - center);
 }
 
 __device__ static inline fl_powers fl_powers_join(const fl_powers &a, const fl_powers &b)
@@ -293,20 +293,23 @@ __device__ static inline fl_powers fl_powers_join(const fl_powers &a, const fl_p
     return t;
 }
 
-__device__ static inline double fl_powers_log(const fl_powers &t) { return log(t.sum) + fl_center_of(t.top); }
+__device__ static inline double fl_powers_log(const fl_powers &total)
+{
+    return log(total.sum) + fl_center_of(total.top);
+}
 
 template<int N, typename X>
-__device__ static inline void fl_powers_absorb(fl_powers &t, const X (&x)[N])
+__device__ static inline void fl_powers_absorb(fl_powers &total, const X (&x)[N])
 {
     X top = x[0], e[N];
 #pragma unroll
     for (int i = 1; i < N; i++) top = fl_larger(top, x[i]);
-    double whole = fl_larger(t.top, (double)top), center = fl_center_of(whole);
+    double whole = fl_larger(total.top, (double)top), center = fl_center_of(whole);
 #pragma unroll
     for (int i = 0; i < N; i++) e[i] = fl_exp(x[i] - (X)center);
-    if (whole != t.top) t.sum = fl_powers_about(t, center);
-    t.top = whole;
-    t.sum += (double)fl_sum_pairs<N>(e);
+    if (whole != total.top) total.sum = fl_powers_about(total, center);
+    total.top = whole;
+    total.sum += (double)fl_sum_pairs<N>(e);
 }
 
 template<typename X_>
@@ -322,18 +325,18 @@ struct fl_powers_sums {
     }
     __device__ Total join(const Total &a, const Total &b) const { return fl_powers_join(a, b); }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &) const
+    __device__ void absorb(Total &total, const X (&x)[N], const fl_place<P> &) const
     {
-        fl_powers_absorb(t, x);
+        fl_powers_absorb(total, x);
     }
 };
 
 template<typename X>
 struct fl_logsumexp_fold : fl_powers_sums<X> {
     fl_results results;
-    __device__ void finish(const fl_powers &t, int64_t result, int64_t) const
+    __device__ void finish(const fl_powers &total, int64_t result, int64_t) const
     {
-        fl_result_store(results, result, fl_powers_log(t));
+        fl_result_store(results, result, fl_powers_log(total));
     }
 };
 

@@ -30,22 +30,22 @@ enum { TABLE_BITS = 10, TABLE = 1 << TABLE_BITS, MOST_KERNELS = TABLE / 2, THREA
 
 /* ---- one after another ---- */
 
-typedef struct serial {
+struct serial {
     const fl_tiles *tiles;
     const char *name;
     int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM];
     void *memory[FL_FUSED_SLOTS]; /* temporary; NULL: not there */
     bool done[FL_FUSED_SLOTS];    /* results */
     int uses[FL_FUSED_SLOTS], last_use[FL_FUSED_SLOTS];
-} serial;
+};
 
-static void note_uses(serial *s)
+static void note_uses(serial *serial)
 {
-    for (int i = 0; i < s->tiles->slot_count; i++) s->last_use[i] = -1;
-    for (int i = 0; i < s->tiles->step_count; i++)
-        for (int k = 0; k < s->tiles->steps[i].nin; k++) {
-            s->uses[s->tiles->steps[i].in[k]]++;
-            s->last_use[s->tiles->steps[i].in[k]] = i;
+    for (int i = 0; i < serial->tiles->slot_count; i++) serial->last_use[i] = -1;
+    for (int i = 0; i < serial->tiles->step_count; i++)
+        for (int k = 0; k < serial->tiles->steps[i].nin; k++) {
+            serial->uses[serial->tiles->steps[i].in[k]]++;
+            serial->last_use[serial->tiles->steps[i].in[k]] = i;
         }
 }
 
@@ -59,14 +59,14 @@ static bool is_row_major(const fl_tiles *tiles, const int64_t *stride)
     return true;
 }
 
-static fl_view view_of(const serial *s, int slot)
+static fl_view view_of(const serial *serial, int slot)
 {
-    const fl_tiles *t = s->tiles;
+    const fl_tiles *t = serial->tiles;
     const fl_tile_slot *from = &t->slots[slot];
     fl_view view = {};
     view.dtype = from->stored;
-    view.size = view.logical = s->size;
-    view.start = s->start;
+    view.size = view.logical = serial->size;
+    view.start = serial->start;
     view.stride = t->strides[0];
     view.contiguous = true;
     view.numel = 1;
@@ -75,7 +75,7 @@ static fl_view view_of(const serial *s, int slot)
         view.scalar[0] = from->number;
         return view;
     }
-    view.data = from->data ? from->data : s->memory[slot];
+    view.data = from->data ? from->data : serial->memory[slot];
     view.ndim = t->ndim;
     view.numel = t->total;
     view.stride = t->strides[from->is_result ? 0 : from->pattern];
@@ -84,48 +84,49 @@ static fl_view view_of(const serial *s, int slot)
 }
 
 /* The slot of a row's result: that of its conversion, if nothing else needs the result. */
-static int target_of(const serial *s, int step)
+static int target_of(const serial *serial, int step)
 {
-    int out = s->tiles->steps[step].out, next = s->last_use[out];
-    bool converted = s->uses[out] == 1 && !s->tiles->slots[out].data && s->tiles->steps[next].row == FL_EW_NONE;
-    return converted ? s->tiles->steps[next].out : out;
+    int out = serial->tiles->steps[step].out, next = serial->last_use[out];
+    bool converted = serial->uses[out] == 1 && !serial->tiles->slots[out].data
+        && serial->tiles->steps[next].row == FL_EW_NONE;
+    return converted ? serial->tiles->steps[next].out : out;
 }
 
-static fl_status make_room(serial *s, int slot)
+static fl_status make_room(serial *serial, int slot)
 {
-    const fl_tile_slot *to = &s->tiles->slots[slot];
-    s->done[slot] = true;
+    const fl_tile_slot *to = &serial->tiles->slots[slot];
+    serial->done[slot] = true;
     if (to->data) return FL_OK;
-    return fl_cuda_malloc(&s->memory[slot], (size_t)s->tiles->total * fl_dtype_size(to->dtype));
+    return fl_cuda_malloc(&serial->memory[slot], (size_t)serial->tiles->total * fl_dtype_size(to->dtype));
 }
 
-static fl_status run_row(const serial *s, const fl_tile_step *step, int target)
+static fl_status run_row(const serial *serial, const fl_tile_step *step, int target)
 {
-    fl_view in[FL_EW_MAX_IN], out = view_of(s, target);
+    fl_view in[FL_EW_MAX_IN], out = view_of(serial, target);
     for (int k = 0; k < step->nin; k++) {
-        in[k] = view_of(s, step->in[k]);
+        in[k] = view_of(serial, step->in[k]);
         if (!in[k].data) in[k].data = in[k].scalar;
     }
     fl_kernel kernel = {};
-    kernel.name = s->name;
+    kernel.name = serial->name;
     kernel.row = step->row;
     kernel.in = in;
     kernel.nin = step->nin;
     kernel.out = &out;
     kernel.nout = 1;
-    fl_dtype compute = s->tiles->slots[step->in[fl_ew_rows[step->row].mask == 0]].dtype;
+    fl_dtype compute = serial->tiles->slots[step->in[fl_ew_rows[step->row].mask == 0]].dtype;
     return fl_cuda_row(&kernel, compute, step->attributes);
 }
 
-static fl_status run_step(serial *s, int i)
+static fl_status run_step(serial *serial, int i)
 {
-    const fl_tile_step *step = &s->tiles->steps[i];
-    if (step->row == FL_EW_NONE && s->done[step->out]) return FL_OK;
-    int target = step->row == FL_EW_NONE ? step->out : target_of(s, i);
-    FL_TRY(make_room(s, target));
-    if (step->row != FL_EW_NONE) return run_row(s, step, target);
+    const fl_tile_step *step = &serial->tiles->steps[i];
+    if (step->row == FL_EW_NONE && serial->done[step->out]) return FL_OK;
+    int target = step->row == FL_EW_NONE ? step->out : target_of(serial, i);
+    FL_TRY(make_room(serial, target));
+    if (step->row != FL_EW_NONE) return run_row(serial, step, target);
     static const int64_t everywhere[FL_MAX_NDIM] = {0};
-    fl_view out = view_of(s, target), in = view_of(s, step->in[0]);
+    fl_view out = view_of(serial, target), in = view_of(serial, step->in[0]);
     if (in.ndim == 0) { /* one element, for all of the result */
         in.ndim = out.ndim;
         in.numel = out.numel;
@@ -135,10 +136,10 @@ static fl_status run_step(serial *s, int i)
     return fl_cuda_copy_view(&out, &in);
 }
 
-static void drop(serial *s, int slot)
+static void drop(serial *serial, int slot)
 {
-    if (s->memory[slot]) fl_cuda_free(s->memory[slot]);
-    s->memory[slot] = NULL;
+    if (serial->memory[slot]) fl_cuda_free(serial->memory[slot]);
+    serial->memory[slot] = NULL;
 }
 
 static fl_status run_steps(const fl_tiles *tiles, const char *name)
@@ -161,13 +162,13 @@ static fl_status run_steps(const fl_tiles *tiles, const char *name)
 
 /* ---- kernels by shape ---- */
 
-typedef struct entry {
+struct entry {
     uint64_t hash;
     int device;
     fl_fused_shape *shape;   /* owned; NULL: a free place */
     int met;                 /* computations of the shape, until there is a kernel */
     fl_nvrtc_kernel *kernel; /* NULL: there is none yet, or it cannot be had */
-} entry;
+};
 
 static entry table[TABLE];
 static int entries;

@@ -199,31 +199,31 @@ bool fl_fused_arguments_of(fl_fused_arguments *arguments, const fl_fused_shape *
 
 /* ---- the text ---- */
 
-typedef struct text {
+struct text {
     char *data;
     size_t length, room;
     bool failed;
-} text;
+};
 
-static void put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(text *t, const char *format, ...)
+static void put(text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(text *text, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(t->data ? t->data + t->length : NULL, t->room - t->length, format, arguments);
+    int length = vsnprintf(text->data ? text->data + text->length : NULL, text->room - text->length, format, arguments);
     va_end(arguments);
-    if (t->length + (size_t)length >= t->room && !t->failed) {
-        size_t room = 2 * t->room + (size_t)length + 4096;
-        char *data = (char *)realloc(t->data, room);
-        t->failed = !data;
+    if (text->length + (size_t)length >= text->room && !text->failed) {
+        size_t room = 2 * text->room + (size_t)length + 4096;
+        char *data = (char *)realloc(text->data, room);
+        text->failed = !data;
         if (!data) return;
-        t->data = data;
-        t->room = room;
+        text->data = data;
+        text->room = room;
         va_start(arguments, format);
-        vsnprintf(t->data + t->length, t->room - t->length, format, arguments);
+        vsnprintf(text->data + text->length, text->room - text->length, format, arguments);
         va_end(arguments);
     }
-    if (!t->failed) t->length += (size_t)length;
+    if (!text->failed) text->length += (size_t)length;
 }
 
 static const char *const types[FL_DTYPE_COUNT] = {"fl_flag", "uint8_t",       "int8_t", "int32_t", "int64_t",
@@ -233,34 +233,34 @@ static const char *const types[FL_DTYPE_COUNT] = {"fl_flag", "uint8_t",       "i
 static const char *wide_type(fl_dtype dtype) { return dtype == FL_BOOL ? "uint8_t" : types[dtype]; }
 
 /* The first arguments of slots and steps. */
-typedef struct places {
+struct places {
     int slot[FL_FUSED_SLOTS], step[FL_FUSED_STEPS], count;
-} places;
+};
 
-static void number_arguments(places *p, const fl_fused_shape *shape)
+static void number_arguments(places *places, const fl_fused_shape *shape)
 {
-    p->count = shape->patterns ? (shape->patterns - 1) * shape->axes : 0;
+    places->count = shape->patterns ? (shape->patterns - 1) * shape->axes : 0;
     for (int i = 0; i < shape->slot_count; i++) {
         const fl_fused_slot *slot = &shape->slots[i];
-        p->slot[i] = p->count;
-        p->count += slot->kind != FL_FUSED_UNUSED && (slot->kind != FL_FUSED_RESULT || slot->is_stored);
+        places->slot[i] = places->count;
+        places->count += slot->kind != FL_FUSED_UNUSED && (slot->kind != FL_FUSED_RESULT || slot->is_stored);
     }
     for (int i = 0; i < shape->step_count; i++) {
         const fl_fused_step *step = &shape->steps[i];
-        p->step[i] = p->count;
-        p->count += step->row ? attributes_of(expression_of(shape, step)) : 0;
+        places->step[i] = places->count;
+        places->count += step->row ? attributes_of(expression_of(shape, step)) : 0;
     }
-    if (p->count == 0) p->count = 1;
+    if (places->count == 0) places->count = 1;
 }
 
-static void write_rows(text *t, const fl_fused_shape *shape)
+static void write_rows(text *text, const fl_fused_shape *shape)
 {
     for (int i = 0; i < shape->step_count; i++) {
         const fl_fused_step *step = &shape->steps[i];
         if (!step->row) continue;
         fl_dtype dtype = fl_fused_compute(shape, step);
-        put(t, "FL_ROW(row%d, %s, %s, %s)\n", i, wide_type(dtype), fl_dtype_size(dtype) < 8 ? "uint32_t" : "uint64_t",
-            expression_of(shape, step));
+        put(text, "FL_ROW(row%d, %s, %s, %s)\n", i, wide_type(dtype),
+            fl_dtype_size(dtype) < 8 ? "uint32_t" : "uint64_t", expression_of(shape, step));
     }
 }
 
@@ -275,100 +275,101 @@ static bool is_group(const fl_fused_slot *slot)
     return slot->kind == FL_FUSED_LINEAR || slot->kind == FL_FUSED_WALKED;
 }
 
-static void write_loaded(text *t, const fl_fused_shape *shape)
+static void write_loaded(text *text, const fl_fused_shape *shape)
 {
-    put(t, "    template<int G> struct loaded {\n");
+    put(text, "    template<int G> struct loaded {\n");
     for (int i = 0; i < shape->slot_count; i++)
         if (is_in_memory(&shape->slots[i]))
-            put(t, "        fl_group<%s, %s> s%d;\n", types[shape->slots[i].stored],
+            put(text, "        fl_group<%s, %s> s%d;\n", types[shape->slots[i].stored],
                 is_group(&shape->slots[i]) ? "G" : "1", i);
-    put(t, "    };\n");
+    put(text, "    };\n");
 }
 
 /* The element where a slot's group begins: " + at[0] * j.value[0] + at[1] * j.value[1]". */
-static void write_place(text *t, const fl_fused_shape *shape, const fl_fused_slot *slot)
+static void write_place(text *text, const fl_fused_shape *shape, const fl_fused_slot *slot)
 {
-    if (slot->kind == FL_FUSED_ONE) put(t, "0");
-    else if (slot->kind == FL_FUSED_LINEAR) put(t, "element");
+    if (slot->kind == FL_FUSED_ONE) put(text, "0");
+    else if (slot->kind == FL_FUSED_LINEAR) put(text, "element");
     else
         for (int a = 0; a < shape->axes; a++)
-            put(t, "%sat[%d] * j.value[%d]", a ? " + " : "", a, (slot->pattern - 1) * shape->axes + a);
+            put(text, "%sat[%d] * j.value[%d]", a ? " + " : "", a, (slot->pattern - 1) * shape->axes + a);
 }
 
-static void write_load(text *t, const fl_fused_shape *shape, const places *p)
+static void write_load(text *text, const fl_fused_shape *shape, const places *places)
 {
-    put(t,
+    put(text,
         "    template<int G> __device__ static void load(loaded<G> &o, const job &j, const uint32_t *at,\n"
         "                                              int64_t element)\n    {\n"
         "        (void)o, (void)at, (void)element;\n");
     for (int i = 0; i < shape->slot_count; i++) {
         const fl_fused_slot *slot = &shape->slots[i];
         if (!is_in_memory(slot)) continue;
-        put(t, "        fl_group_load(o.s%d, j.value[%d], ", i, p->slot[i]);
-        write_place(t, shape, slot);
-        put(t, ");\n");
+        put(text, "        fl_group_load(o.s%d, j.value[%d], ", i, places->slot[i]);
+        write_place(text, shape, slot);
+        put(text, ");\n");
     }
-    put(t, "    }\n");
+    put(text, "    }\n");
 }
 
 /* Writes the code that gives steps the value of an operand for element n. */
-static void write_operand(text *t, const fl_fused_shape *shape, const places *p, int i)
+static void write_operand(text *text, const fl_fused_shape *shape, const places *places, int i)
 {
     const fl_fused_slot *slot = &shape->slots[i];
     const char *type = types[slot->dtype];
     if (slot->kind == FL_FUSED_NUMBER)
-        put(t, "            const %s v%d = fl_number<%s>(j.value[%d]);\n", type, i, type, p->slot[i]);
+        put(text, "            const %s v%d = fl_number<%s>(j.value[%d]);\n", type, i, type, places->slot[i]);
     else if (is_in_memory(slot))
-        put(t, "            const %s v%d = fl_convert<%s>(e%d.at[%s]);\n", type, i, type, i,
+        put(text, "            const %s v%d = fl_convert<%s>(e%d.at[%s]);\n", type, i, type, i,
             is_group(slot) ? "n" : "0");
 }
 
-static void write_step(text *t, const fl_fused_shape *shape, const places *p, int i)
+static void write_step(text *text, const fl_fused_shape *shape, const places *places, int i)
 {
     const fl_fused_step *step = &shape->steps[i];
     const char *to = types[shape->slots[step->out].dtype];
     if (!step->row) {
-        put(t, "            const %s v%d = fl_convert<%s>(v%d);\n", to, step->out, to, step->in[0]);
+        put(text, "            const %s v%d = fl_convert<%s>(v%d);\n", to, step->out, to, step->in[0]);
         return;
     }
     fl_dtype compute = fl_fused_compute(shape, step);
     int attributes = attributes_of(expression_of(shape, step));
     bool is_bool = shape->slots[step->out].dtype == FL_BOOL;
-    put(t, "            const %s v%d = fl_store<%s>(%srow%d(", to, step->out, to, is_bool ? "(uint8_t)(0 != " : "", i);
+    put(text, "            const %s v%d = fl_store<%s>(%srow%d(", to, step->out, to, is_bool ? "(uint8_t)(0 != " : "",
+        i);
     for (int k = 0; k < FL_EW_MAX_IN; k++)
-        if (k < step->nin) put(t, "(%s)fl_load(v%d), ", wide_type(compute), step->in[k]);
-        else put(t, "0, ");
+        if (k < step->nin) put(text, "(%s)fl_load(v%d), ", wide_type(compute), step->in[k]);
+        else put(text, "0, ");
     for (int k = 0; k < FL_EW_ATTRS; k++) {
         const char *end = k == FL_EW_ATTRS - 1 ? ")" : ", ";
-        if (k < attributes) put(t, "fl_number<%s>(j.value[%d])%s", wide_type(compute), p->step[i] + k, end);
-        else put(t, "0%s", end);
+        if (k < attributes) put(text, "fl_number<%s>(j.value[%d])%s", wide_type(compute), places->step[i] + k, end);
+        else put(text, "0%s", end);
     }
-    put(t, "%s);\n", is_bool ? ")" : "");
+    put(text, "%s);\n", is_bool ? ")" : "");
 }
 
-static void write_compute(text *t, const fl_fused_shape *shape, const places *p)
+static void write_compute(text *text, const fl_fused_shape *shape, const places *places)
 {
-    put(t,
+    put(text,
         "    template<int G> __device__ static void compute(const loaded<G> &o, const job &j, int64_t element)\n    {\n"
         "        (void)o;\n");
     for (int i = 0; i < shape->slot_count; i++) {
         const fl_fused_slot *slot = &shape->slots[i];
-        if (is_in_memory(slot)) put(t, "        const auto e%d = fl_group_elements(o.s%d);\n", i, i);
-        if (slot->is_stored) put(t, "        fl_pack<%s, G> r%d;\n", types[slot->stored], i);
+        if (is_in_memory(slot)) put(text, "        const auto e%d = fl_group_elements(o.s%d);\n", i, i);
+        if (slot->is_stored) put(text, "        fl_pack<%s, G> r%d;\n", types[slot->stored], i);
     }
-    put(t, "#pragma unroll\n        for (int n = 0; n < G; n++) {\n");
-    for (int i = 0; i < shape->slot_count; i++) write_operand(t, shape, p, i);
+    put(text, "#pragma unroll\n        for (int n = 0; n < G; n++) {\n");
+    for (int i = 0; i < shape->slot_count; i++) write_operand(text, shape, places, i);
     for (int i = 0; i < shape->step_count; i++) {
-        write_step(t, shape, p, i);
+        write_step(text, shape, places, i);
         int out = shape->steps[i].out;
-        if (shape->slots[out].is_stored) put(t, "            r%d.at[n] = v%d;\n", out, out);
+        if (shape->slots[out].is_stored) put(text, "            r%d.at[n] = v%d;\n", out, out);
     }
-    put(t, "        }\n");
+    put(text, "        }\n");
     for (int i = 0; i < shape->slot_count; i++)
         if (shape->slots[i].is_stored)
-            put(t, "        fl_pack_store((%s *)j.value[%d] + element, r%d);\n", types[shape->slots[i].stored],
-                p->slot[i], i);
-    put(t, "    }\n");
+            put(text, "        fl_pack_store((%s *)j.value[%d] + element, r%d);\n", types[shape->slots[i].stored],
+                places->slot[i], i);
+    put(text, "    }\n");
 }
 
 char *fl_fused_source(const fl_fused_shape *shape)

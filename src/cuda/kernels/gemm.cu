@@ -47,15 +47,15 @@ struct side {
 };
 
 template<typename T, typename W>
-__device__ static inline void read_tile(W (&value)[LOADS], const T *data, const side &s, int64_t first, int64_t p,
+__device__ static inline void read_tile(W (&value)[LOADS], const T *data, const side &side, int64_t first, int64_t p,
                                         int64_t k)
 {
-    bool along_depth = s.depth == 1;
+    bool along_depth = side.depth == 1;
 #pragma unroll
     for (int l = 0; l < LOADS; l++) {
         int at = l * THREADS + (int)threadIdx.x;
         int64_t i = first + (along_depth ? at / DEPTH : at % TILE), q = p + (along_depth ? at % DEPTH : at / TILE);
-        value[l] = i < s.rows && q < k ? (W)fl_load(data[i * s.row + q * s.depth]) : (W)0;
+        value[l] = i < side.rows && q < k ? (W)fl_load(data[i * side.row + q * side.depth]) : (W)0;
     }
 }
 
@@ -90,33 +90,33 @@ __device__ static inline void multiply_tile(W (&sum)[EACH][EACH], W (*a)[PITCH],
 
 /* First elements of the matrices of a batch. */
 template<typename T>
-__device__ static inline void locate(const T **a, const T **b, const fl_cuda_gemm &g, int64_t index)
+__device__ static inline void locate(const T **a, const T **b, const fl_cuda_gemm &gemm, int64_t index)
 {
     int64_t x = 0, y = 0;
-    for (int i = g.batch - 1; i >= 0; i--) {
-        int64_t at = index % g.size[i];
-        index /= g.size[i];
-        x += at * g.a_step[i];
-        y += at * g.b_step[i];
+    for (int i = gemm.batch - 1; i >= 0; i--) {
+        int64_t at = index % gemm.size[i];
+        index /= gemm.size[i];
+        x += at * gemm.a_step[i];
+        y += at * gemm.b_step[i];
     }
-    *a = (const T *)g.a + x;
-    *b = (const T *)g.b + y;
+    *a = (const T *)gemm.a + x;
+    *b = (const T *)gemm.b + y;
 }
 
 /* c, before: of this product. */
 template<typename T, typename W>
-__device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &g, const W (&sum)[EACH][EACH],
+__device__ static inline void store_tile(T *c, T *before, const fl_cuda_gemm &gemm, const W (&sum)[EACH][EACH],
                                          int64_t row, int64_t col)
 {
     typedef typename fl_wide<T>::type wide;
-    const T *bias = (const T *)g.bias;
-    for (int i = 0; i < EACH && row + i < g.m; i++)
-        for (int j = 0; j < EACH && col + j < g.n; j++) {
+    const T *bias = (const T *)gemm.bias;
+    for (int i = 0; i < EACH && row + i < gemm.m; i++)
+        for (int j = 0; j < EACH && col + j < gemm.n; j++) {
             W value = sum[i][j];
-            int64_t at = (row + i) * g.n + col + j;
+            int64_t at = (row + i) * gemm.n + col + j;
             if (bias) value += (W)fl_load(bias[col + j]);
             if (before) before[at] = fl_store<T>((wide)value);
-            c[at] = fl_store<T>((wide)activated(value, g.activation));
+            c[at] = fl_store<T>((wide)activated(value, gemm.activation));
         }
 }
 
@@ -157,19 +157,19 @@ __global__ void __launch_bounds__(THREADS, resident<T>::BLOCKS)
     }
 }
 
-static int64_t product_count(const fl_cuda_gemm *g)
+static int64_t product_count(const fl_cuda_gemm *gemm)
 {
     int64_t products = 1;
-    for (int i = 0; i < g->batch; i++) products *= g->size[i];
+    for (int i = 0; i < gemm->batch; i++) products *= gemm->size[i];
     return products;
 }
 
-fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g)
+fl_status fl_cuda_gemm_own(const fl_cuda_gemm *gemm)
 {
-    int64_t across = (g->n + TILE - 1) / TILE, down = (g->m + TILE - 1) / TILE, products = product_count(g);
+    int64_t across = (gemm->n + TILE - 1) / TILE, down = (gemm->m + TILE - 1) / TILE, products = product_count(gemm);
     dim3 grid((unsigned)(across * down), (unsigned)(products < 65535 ? products : 65535));
-    return fl_cuda_by_dtype(g->dtype, [&](auto like) {
-        FL_LAUNCH((tiles<decltype(like)>), grid, THREADS, 0, *g, across, products);
+    return fl_cuda_by_dtype(gemm->dtype, [&](auto like) {
+        FL_LAUNCH((tiles<decltype(like)>), grid, THREADS, 0, *gemm, across, products);
         return fl_cuda_check("matmul");
     });
 }
@@ -190,22 +190,22 @@ __global__ void __launch_bounds__(THREADS) activate(T *out, const T *in, int64_t
 }
 
 template<typename T, int G>
-static void launch_activate(const fl_cuda_gemm *g, const char *from, int64_t n)
+static void launch_activate(const fl_cuda_gemm *gemm, const char *from, int64_t n)
 {
     int64_t blocks = (n / G + THREADS - 1) / THREADS, most = 16 * (int64_t)fl_cuda_current()->processors;
-    FL_LAUNCH((activate<T, G>), dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, (T *)g->c, (const T *)from,
-              n, g->activation);
+    FL_LAUNCH((activate<T, G>), dim3((unsigned)(blocks < most ? blocks : most)), THREADS, 0, (T *)gemm->c,
+              (const T *)from, n, gemm->activation);
 }
 
-fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from)
+fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *gemm, const char *from)
 {
-    int64_t n = g->m * g->n * product_count(g);
-    return fl_cuda_by_float(g->dtype, [&](auto like) {
+    int64_t n = gemm->m * gemm->n * product_count(gemm);
+    return fl_cuda_by_float(gemm->dtype, [&](auto like) {
         typedef decltype(like) T;
         enum { G = 16 / sizeof(T) };
-        bool packs = n % G == 0 && ((uintptr_t)g->c | (uintptr_t)from) % 16 == 0;
-        if (packs) launch_activate<T, G>(g, from, n);
-        else launch_activate<T, 1>(g, from, n);
+        bool packs = n % G == 0 && ((uintptr_t)gemm->c | (uintptr_t)from) % 16 == 0;
+        if (packs) launch_activate<T, G>(gemm, from, n);
+        else launch_activate<T, 1>(gemm, from, n);
         return fl_cuda_check("matmul");
     });
 }

@@ -22,13 +22,13 @@ typedef struct fl_cuda_gemm {
 } fl_cuda_gemm;
 
 /* Through cuBLASLt where it is there and can, else as fl_cuda_gemm_own (matmul.cu). */
-fl_status fl_cuda_gemm_run(const fl_cuda_gemm *g);
+fl_status fl_cuda_gemm_run(const fl_cuda_gemm *gemm);
 
 /* Any dtype but bool, any strides, integers wrapping around. */
-fl_status fl_cuda_gemm_own(const fl_cuda_gemm *g);
+fl_status fl_cuda_gemm_own(const fl_cuda_gemm *gemm);
 
 /* C = activation(from), both as large as C; from may be C. Floats. */
-fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *g, const char *from);
+fl_status fl_cuda_gemm_activate(const fl_cuda_gemm *gemm, const char *from);
 
 /* True if cuBLASLt is found. If not, a warning is printed once on a real GPU. */
 bool fl_cublas_open(void);
@@ -37,6 +37,6 @@ bool fl_cublas_open(void);
 bool fl_cublas_takes(int64_t row, int64_t col, int64_t rows, int64_t cols);
 
 /* Floats, k > 0, both operands as fl_cublas_takes requires. *done = false: it has no kernel for this product. */
-fl_status fl_cublas_gemm(bool *done, const fl_cuda_gemm *g);
+fl_status fl_cublas_gemm(bool *done, const fl_cuda_gemm *gemm);
 
 #endif

@@ -23,12 +23,12 @@ typedef fl_walk<3, AXES> index_walk;
 /* ---- positions out of range ---- */
 
 /* The data of a message about operand `param`. */
-typedef struct range_context {
+struct range_context {
     const char *who, *param, *owner, *noun;
     int64_t limit;
     int ndim;
     int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM];
-} range_context;
+};
 static_assert(sizeof(range_context) <= FL_CUDA_FAULT_CONTEXT, "the context of a fault");
 
 /* "embedding: indices[2, 0] is 9, but weight has 7 rows (0 to 6)", as cpu/indices.c has it. */
@@ -61,9 +61,9 @@ __global__ void __launch_bounds__(THREADS)
     if (i < count && (uint64_t)values[i] >= (uint64_t)limit) fl_cuda_report(fault, i, values[i]);
 }
 
-typedef struct pick_words {
+struct pick_words {
     const char *who, *param, *owner, *noun;
-} pick_words;
+};
 
 static range_context range_of(const pick_words &words, const fl_view *index, int64_t limit)
 {
@@ -87,9 +87,9 @@ fl_status fl_cuda_check_positions(const char *who, const fl_view *index, const i
 
 /* The axis that is picked from: `held` positions from `first` on are here, `limit` there are in all; bytes from one to
 ** the next. */
-typedef struct picked_axis {
+struct picked_axis {
     int64_t first, held, limit, stride;
-} picked_axis;
+};
 
 /* Operands of the walk: out, x without the axis, positions. */
 template<typename T>
@@ -122,14 +122,14 @@ __global__ void __launch_bounds__(THREADS)
 
 /* The widest unit, up to 16 bytes, in which the first `moved` operands can be moved; the others must not advance along
 ** the last axis, which then counts units. bits: whatever else must be a multiple of the unit, or-ed. */
-static int widen(fl_layout *l, int moved, int64_t bits, int width)
+static int widen(fl_layout *layout, int moved, int64_t bits, int width)
 {
-    if (l->count == 0) return width;
-    fl_axis *last = &l->axes[l->count - 1];
-    for (int o = 0; o < l->operands; o++)
+    if (layout->count == 0) return width;
+    fl_axis *last = &layout->axes[layout->count - 1];
+    for (int o = 0; o < layout->operands; o++)
         if (last->stride[o] != (o < moved ? width : 0)) return width;
     for (int o = 0; o < moved; o++)
-        for (int i = 0; i < l->count - 1; i++) bits |= l->axes[i].stride[o];
+        for (int i = 0; i < layout->count - 1; i++) bits |= layout->axes[i].stride[o];
     bits |= last->size * width;
     int unit = 16;
     while (unit > width && bits % unit != 0) unit /= 2;
@@ -141,14 +141,14 @@ static int widen(fl_layout *l, int moved, int64_t bits, int width)
 static int64_t bits_of(const void *data) { return (int64_t)(uintptr_t)data; }
 
 /* l: out, x, positions (bytes). */
-static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *values, const picked_axis &axis,
+static void launch_pick(fl_layout *layout, char *out, const char *x, const int64_t *values, const picked_axis &axis,
                         fl_cuda_fault *fault, int width)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    fl_layout_simplify(l);
-    int unit = widen(l, 2, bits_of(out) | bits_of(x) | axis.stride, width);
+    fl_layout_simplify(layout);
+    int unit = widen(layout, 2, bits_of(out) | bits_of(x) | axis.stride, width);
     fl_cuda_by_unit(unit, [&](auto like) {
-        fl_each_piece(l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        fl_each_piece(layout, zero, [&](const fl_layout *piece, const int64_t *offset) {
             index_walk walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
@@ -158,9 +158,9 @@ static void launch_pick(fl_layout *l, char *out, const char *x, const int64_t *v
     });
 }
 
-/* Picks by operand `index_at` from operand `x_at`. The result has the axes of `l`, whose third operand counts positions
-** in elements; it is completed here. */
-static fl_status pick_into(fl_kernel *kernel, fl_layout *l, int x_at, int index_at, int axis, int64_t base,
+/* Picks by operand `index_at` from operand `x_at`. The result has the axes of `layout`, whose third operand counts
+** positions in elements; it is completed here. */
+static fl_status pick_into(fl_kernel *kernel, fl_layout *layout, int x_at, int index_at, int axis, int64_t base,
                            const pick_words &words)
 {
     const fl_view *x = &kernel->in[x_at], *index = &kernel->in[index_at], *out = &kernel->out[0];
@@ -174,8 +174,8 @@ static fl_status pick_into(fl_kernel *kernel, fl_layout *l, int x_at, int index_
     FL_TRY(fl_cuda_fault_new(&fault, word_range, &context, sizeof context));
     FL_TRY(fl_cuda_array_open(&p, index, FL_INT64));
     if (out->numel)
-        launch_pick(l, (char *)out->data, (const char *)x->data + base * width, (const int64_t *)p.view.data, along,
-                    fault, (int)width);
+        launch_pick(layout, (char *)out->data, (const char *)x->data + base * width, (const int64_t *)p.view.data,
+                    along, fault, (int)width);
     else
         FL_LAUNCH(check_positions, fl_blocks(index->numel, THREADS), THREADS, 0, (const int64_t *)p.view.data,
                   index->numel, along.limit, fault);
@@ -183,9 +183,9 @@ static fl_status pick_into(fl_kernel *kernel, fl_layout *l, int x_at, int index_
     return fl_cuda_check(kernel->name);
 }
 
-static void add_axis(fl_layout *l, int64_t size, int64_t first, int64_t second, int64_t third)
+static void add_axis(fl_layout *layout, int64_t size, int64_t first, int64_t second, int64_t third)
 {
-    fl_axis *a = &l->axes[l->count++];
+    fl_axis *a = &layout->axes[layout->count++];
     a->size = size;
     a->stride[0] = first;
     a->stride[1] = second;
@@ -280,11 +280,11 @@ FL_CUDA_OP(wrap_index, launch_wrap);
 /* ---- writing ---- */
 
 /* The axis that is written to, and its positions. */
-typedef struct written_axis {
+struct written_axis {
     int64_t first, held, limit, stride; /* as picked_axis */
     const int64_t *all;                 /* positions */
     const long long *last;              /* [held]: number of the last position that names it; NULL: all may write */
-} written_axis;
+};
 
 /* Bytes from the place of the walk, which has moved by the position's number along the axis, to the place that the
 ** position names; false: nothing is written. */
@@ -337,11 +337,11 @@ __global__ void __launch_bounds__(THREADS)
     if ((uint64_t)local < (uint64_t)held) atomicMax(&last[local], (long long)i);
 }
 
-typedef struct write_context {
+struct write_context {
     const char *who;
     int64_t size;
     int axis;
-} write_context;
+};
 
 static void word_write(char *text, size_t size, const void *context, long long, long long value)
 {
@@ -351,30 +351,30 @@ static void word_write(char *text, size_t size, const void *context, long long, 
 }
 
 /* out with `count` positions along the axis; strides of the value, in elements, may be 0. */
-static void write_layout(fl_layout *l, const fl_view *out, int axis, int64_t count, const int64_t *value_strides)
+static void write_layout(fl_layout *layout, const fl_view *out, int axis, int64_t count, const int64_t *value_strides)
 {
     int64_t width = (int64_t)fl_dtype_size(out->dtype);
-    l->count = 0;
-    l->operands = 3;
+    layout->count = 0;
+    layout->operands = 3;
     for (int a = 0; a < out->ndim; a++)
-        add_axis(l, a == axis ? count : out->size[a], out->stride[a] * width, value_strides[a] * width,
+        add_axis(layout, a == axis ? count : out->size[a], out->stride[a] * width, value_strides[a] * width,
                  a == axis ? sizeof(int64_t) : 0);
-    fl_layout_simplify(l);
+    fl_layout_simplify(layout);
 }
 
 /* value: device memory in out's dtype, or NULL: the bytes of `same` everywhere. */
-static void launch_put(const fl_view *out, fl_layout *l, const char *value, const void *same, const written_axis &axis,
-                       fl_cuda_fault *fault)
+static void launch_put(const fl_view *out, fl_layout *layout, const char *value, const void *same,
+                       const written_axis &axis, fl_cuda_fault *fault)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     int width = (int)fl_dtype_size(out->dtype),
-        unit = widen(l, value ? 2 : 1, bits_of(out->data) | bits_of(value) | axis.stride, width);
+        unit = widen(layout, value ? 2 : 1, bits_of(out->data) | bits_of(value) | axis.stride, width);
     char repeated[16], *data = (char *)out->data;
     for (int i = 0; i < 16 && !value; i += width) memcpy(repeated + i, same, (size_t)width);
     fl_cuda_by_unit(unit, [&](auto like) {
         typedef decltype(like) T;
         memcpy(&like, repeated, sizeof like);
-        fl_each_piece(l, zero, [&](const fl_layout *piece, const int64_t *offset) {
+        fl_each_piece(layout, zero, [&](const fl_layout *piece, const int64_t *offset) {
             index_walk walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             const char *positions = (const char *)axis.all + offset[2];

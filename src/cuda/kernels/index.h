@@ -40,9 +40,9 @@ static inline fl_division_wide fl_division_wide_of(int64_t divisor)
     return d;
 }
 
-__device__ static inline uint64_t fl_divide_wide(uint64_t n, const fl_division_wide &d)
+__device__ static inline uint64_t fl_divide_wide(uint64_t n, const fl_division_wide &division)
 {
-    return (uint64_t)((unsigned __int128)n * d.multiplier >> 64) >> d.shift;
+    return (uint64_t)((unsigned __int128)n * division.multiplier >> 64) >> division.shift;
 }
 
 /* Axes as a kernel takes them: N operands, byte strides; MOST is how many there can be. */
@@ -54,18 +54,18 @@ struct fl_walk {
 };
 
 template<int N, int MOST>
-static inline void fl_walk_init(fl_walk<N, MOST> *w, const fl_layout *l)
+static inline void fl_walk_init(fl_walk<N, MOST> *walk, const fl_layout *layout)
 {
-    w->count = l->count;
-    for (int i = 0; i < l->count; i++) {
-        w->size[i] = fl_division_of(l->axes[i].size);
-        for (int o = 0; o < N; o++) w->stride[i][o] = l->axes[i].stride[o];
+    walk->count = layout->count;
+    for (int i = 0; i < layout->count; i++) {
+        walk->size[i] = fl_division_of(layout->axes[i].size);
+        for (int o = 0; o < N; o++) walk->stride[i][o] = layout->axes[i].stride[o];
     }
 }
 
 /* Offsets in bytes of K elements in N operands. */
 template<int K, int N, int MOST>
-__device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_walk<N, MOST> &w,
+__device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_walk<N, MOST> &walk,
                                              const uint32_t (&index)[K])
 {
     uint32_t rest[K];
@@ -73,11 +73,11 @@ __device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_w
         rest[k] = index[k];
         for (int o = 0; o < N; o++) offset[k][o] = 0;
     }
-    for (int i = w.count - 1; i >= 0; i--) {
+    for (int i = walk.count - 1; i >= 0; i--) {
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            uint32_t above = i > 0 ? fl_divide(rest[k], w.size[i]) : 0, at = rest[k] - above * w.size[i].divisor;
-            for (int o = 0; o < N; o++) offset[k][o] += (int64_t)at * w.stride[i][o];
+            uint32_t above = i > 0 ? fl_divide(rest[k], walk.size[i]) : 0, at = rest[k] - above * walk.size[i].divisor;
+            for (int o = 0; o < N; o++) offset[k][o] += (int64_t)at * walk.stride[i][o];
             rest[k] = above;
         }
     }
@@ -85,10 +85,10 @@ __device__ static inline void fl_walk_locate(int64_t (&offset)[K][N], const fl_w
 
 /* Calls launch(layout, offsets in bytes) for pieces that can be counted. */
 template<typename F>
-static inline void fl_each_piece(const fl_layout *l, const int64_t *offset, F &&launch)
+static inline void fl_each_piece(const fl_layout *layout, const int64_t *offset, F &&launch)
 {
-    if (fl_layout_numel(l) <= FL_INDEX_LIMIT) return launch(l, offset);
-    fl_layout first = *l, second;
+    if (fl_layout_numel(layout) <= FL_INDEX_LIMIT) return launch(layout, offset);
+    fl_layout first = *layout, second;
     int64_t beyond[FL_LAYOUT_OPERANDS] = {0}; /* of the second half */
     fl_layout_halve(&first, &second, beyond, 64);
     for (int o = 0; o < FL_LAYOUT_OPERANDS; o++) beyond[o] += offset[o];

@@ -19,9 +19,9 @@
 enum { THREADS = 256, CHUNK = 128, ENOUGH_LINES = 8192, SHORT_LINE = 32 };
 
 /* The range of a row's positions among the sorted ones. */
-typedef struct run {
+struct run {
     uint32_t begin, end;
-} run;
+};
 
 /* ---- rows ---- */
 
@@ -73,14 +73,14 @@ __device__ static bool find_chunk(uint32_t *begin, uint32_t *end, uint32_t slot,
     return *begin >= window && *begin < next && *begin < r.end && (!later || *begin > r.begin);
 }
 
-typedef struct sums {
+struct sums {
     const uint32_t *keys, *order;
     const run *runs;
     uint32_t count, rows;
     int64_t slice; /* bytes of a row of dy */
     char *partial; /* one row per slot */
     int64_t partial_slice;
-} sums;
+};
 
 typedef fl_walk<3, 3> slot_walk;
 typedef fl_walk<4, 3> row_walk;
@@ -127,15 +127,15 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* out [outer, rows, inner] from dy [outer, count, inner], both contiguous */
-typedef struct add_job {
+struct add_job {
     char *out;
     const char *dy;
     int64_t outer, rows, inner, count;
-} add_job;
+};
 
-static void add_axis(fl_layout *l, int64_t size, int64_t a, int64_t b, int64_t c, int64_t d)
+static void add_axis(fl_layout *layout, int64_t size, int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    fl_axis *axis = &l->axes[l->count++];
+    fl_axis *axis = &layout->axes[layout->count++];
     axis->size = size;
     axis->stride[0] = a;
     axis->stride[1] = b;
@@ -144,60 +144,60 @@ static void add_axis(fl_layout *l, int64_t size, int64_t a, int64_t b, int64_t c
 }
 
 template<typename T, int N>
-static void launch_chunks(const add_job &j, const sums &s)
+static void launch_chunks(const add_job &job, const sums &sums)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    int64_t wide = (int64_t)sizeof(typename fl_wide<T>::type), slots = 2 * ((j.count + CHUNK - 1) / CHUNK);
+    int64_t wide = (int64_t)sizeof(typename fl_wide<T>::type), slots = 2 * ((job.count + CHUNK - 1) / CHUNK);
     fl_layout l;
     l.count = 0;
     l.operands = 3;
-    add_axis(&l, slots, s.partial_slice, 0, 1, 0);
-    add_axis(&l, j.outer, j.inner * wide, j.count * s.slice, 0, 0);
-    add_axis(&l, j.inner / N, N * wide, N * (int64_t)sizeof(T), 0, 0);
+    add_axis(&l, slots, sums.partial_slice, 0, 1, 0);
+    add_axis(&l, job.outer, job.inner * wide, job.count * sums.slice, 0, 0);
+    add_axis(&l, job.inner / N, N * wide, N * (int64_t)sizeof(T), 0, 0);
     fl_layout_simplify(&l);
     fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
         slot_walk walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
-        FL_LAUNCH((sum_chunks<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, s.partial + offset[0], j.dy + offset[1],
-                  (uint32_t)offset[2], total, walk);
+        FL_LAUNCH((sum_chunks<T, N>), fl_blocks(total, THREADS), THREADS, 0, sums, sums.partial + offset[0],
+                  job.dy + offset[1], (uint32_t)offset[2], total, walk);
     });
 }
 
 template<typename T, int N>
-static void launch_rows(const add_job &j, const sums &s)
+static void launch_rows(const add_job &job, const sums &sums)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
     int64_t width = (int64_t)sizeof(T), wide = (int64_t)sizeof(typename fl_wide<T>::type);
     fl_layout l;
     l.count = 0;
     l.operands = 4;
-    add_axis(&l, j.outer, j.rows * j.inner * width, j.count * s.slice, 0, j.inner * wide);
-    add_axis(&l, j.rows, j.inner * width, 0, 1, 0);
-    add_axis(&l, j.inner / N, N * width, N * width, 0, N * wide);
+    add_axis(&l, job.outer, job.rows * job.inner * width, job.count * sums.slice, 0, job.inner * wide);
+    add_axis(&l, job.rows, job.inner * width, 0, 1, 0);
+    add_axis(&l, job.inner / N, N * width, N * width, 0, N * wide);
     fl_layout_simplify(&l);
     fl_each_piece(&l, zero, [&](const fl_layout *piece, const int64_t *offset) {
         row_walk walk;
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
-        FL_LAUNCH((sum_rows<T, N>), fl_blocks(total, THREADS), THREADS, 0, s, j.out + offset[0], j.dy + offset[1],
-                  (uint32_t)offset[2], s.partial + offset[3], total, walk);
+        FL_LAUNCH((sum_rows<T, N>), fl_blocks(total, THREADS), THREADS, 0, sums, job.out + offset[0],
+                  job.dy + offset[1], (uint32_t)offset[2], sums.partial + offset[3], total, walk);
     });
 }
 
 template<typename T, int N>
-static fl_status launch_sums(const add_job &j, sums s)
+static fl_status launch_sums(const add_job &job, sums s)
 {
-    int64_t columns = j.outer * j.inner, wide = (int64_t)sizeof(typename fl_wide<T>::type);
+    int64_t columns = job.outer * job.inner, wide = (int64_t)sizeof(typename fl_wide<T>::type);
     void *partial = NULL;
-    s.slice = j.inner * (int64_t)sizeof(T);
+    s.slice = job.inner * (int64_t)sizeof(T);
     s.partial_slice = columns * wide;
-    if (j.count > CHUNK) {
-        FL_TRY(fl_cuda_malloc(&partial, (size_t)(2 * ((j.count + CHUNK - 1) / CHUNK) * s.partial_slice)));
+    if (job.count > CHUNK) {
+        FL_TRY(fl_cuda_malloc(&partial, (size_t)(2 * ((job.count + CHUNK - 1) / CHUNK) * s.partial_slice)));
         s.partial = (char *)partial;
-        launch_chunks<T, N>(j, s);
+        launch_chunks<T, N>(job, s);
     }
-    launch_rows<T, N>(j, s);
+    launch_rows<T, N>(job, s);
     if (partial) fl_cuda_free(partial);
     return FL_OK;
 }
@@ -215,20 +215,20 @@ static fl_status by_number(fl_dtype dtype, F &&f)
 }
 
 /* keys: the rows, j.rows for none; sorted here. */
-static fl_status add_sorted(const add_job &j, fl_cuda_sort *sort, fl_dtype dtype)
+static fl_status add_sorted(const add_job &job, fl_cuda_sort *sort, fl_dtype dtype)
 {
     void *runs;
-    uint32_t count = (uint32_t)j.count, rows = (uint32_t)j.rows;
-    FL_TRY(fl_cuda_sort_run(sort, fl_cuda_bits(j.rows)));
-    FL_TRY(fl_cuda_malloc(&runs, (size_t)j.rows * sizeof(run)));
-    cudaMemsetAsync(runs, 0, (size_t)j.rows * sizeof(run), fl_cuda_stream());
+    uint32_t count = (uint32_t)job.count, rows = (uint32_t)job.rows;
+    FL_TRY(fl_cuda_sort_run(sort, fl_cuda_bits(job.rows)));
+    FL_TRY(fl_cuda_malloc(&runs, (size_t)job.rows * sizeof(run)));
+    cudaMemsetAsync(runs, 0, (size_t)job.rows * sizeof(run), fl_cuda_stream());
     if (count) FL_LAUNCH(find_runs, fl_blocks(count, THREADS), THREADS, 0, (run *)runs, sort->keys, count, rows);
     sums s = {sort->keys, sort->order, (const run *)runs, count, rows, 0, NULL, 0};
     fl_status status = by_number(dtype, [&](auto like) {
         typedef decltype(like) T;
         const int most = 16 / sizeof(T);
-        bool vectors = j.inner % most == 0 && ((uintptr_t)j.out | (uintptr_t)j.dy) % 16 == 0;
-        return vectors ? launch_sums<T, most>(j, s) : launch_sums<T, 1>(j, s);
+        bool vectors = job.inner % most == 0 && ((uintptr_t)job.out | (uintptr_t)job.dy) % 16 == 0;
+        return vectors ? launch_sums<T, most>(job, s) : launch_sums<T, 1>(job, s);
     });
     fl_cuda_free(runs);
     return status;
@@ -297,9 +297,9 @@ FL_CUDA_OP(index_select_backward, launch_select_backward);
 /* ---- elements ---- */
 
 /* The axis of the result: window and elements from one position to the next. */
-typedef struct line_axis {
+struct line_axis {
     int64_t first, held, stride;
-} line_axis;
+};
 
 /* Keys are places in the result. Operands: the positions twice, result in elements without the axis. */
 __global__ void __launch_bounds__(THREADS)
@@ -335,61 +335,61 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* The part of the index that falls into this part of the result: where it begins in both, in elements, its sizes. */
-typedef struct scatter {
+struct scatter {
     const fl_view *dy, *positions, *out;
     int axis;
     line_axis along;
     int64_t base, from, sizes[FL_MAX_NDIM];
     int64_t strides[FL_MAX_NDIM], steps[FL_MAX_NDIM]; /* of out and of the index, in elements */
     int64_t length, lines;
-} scatter;
+};
 
 /* lines is 0 where nothing of the index falls into the result. */
-static void scatter_of(scatter *s, fl_kernel *kernel, const fl_view *dy, const fl_view *positions)
+static void scatter_of(scatter *scatter, fl_kernel *kernel, const fl_view *dy, const fl_view *positions)
 {
     const fl_view *out = &kernel->out[0];
-    s->dy = dy;
-    s->positions = positions;
-    s->out = out;
-    s->axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim) : 0;
-    s->base = s->from = 0;
-    fl_cuda_strides(s->strides, out->size, out->ndim);
-    fl_cuda_strides(s->steps, positions->size, positions->ndim);
-    s->along = {0, 1, 0};
-    s->length = s->lines = 1;
+    scatter->dy = dy;
+    scatter->positions = positions;
+    scatter->out = out;
+    scatter->axis = out->ndim ? fl_cuda_axis(&kernel->attrs->at[FL_INDEXED_AXIS], out->ndim) : 0;
+    scatter->base = scatter->from = 0;
+    fl_cuda_strides(scatter->strides, out->size, out->ndim);
+    fl_cuda_strides(scatter->steps, positions->size, positions->ndim);
+    scatter->along = {0, 1, 0};
+    scatter->length = scatter->lines = 1;
     if (out->ndim) {
-        s->along = {out->start[s->axis], out->size[s->axis], s->strides[s->axis]};
-        s->length = positions->size[s->axis];
+        scatter->along = {out->start[scatter->axis], out->size[scatter->axis], scatter->strides[scatter->axis]};
+        scatter->length = positions->size[scatter->axis];
     }
     for (int a = 0; a < out->ndim; a++) {
-        if (a == s->axis) continue;
+        if (a == scatter->axis) continue;
         int64_t index_start = positions->start[a], start = out->start[a], index_end = index_start + positions->size[a],
                 end = start + out->size[a], from = index_start > start ? index_start : start,
                 to = index_end < end ? index_end : end;
-        s->sizes[a] = to > from ? to - from : 0;
-        s->lines *= s->sizes[a];
-        s->base += (from - start) * s->strides[a];
-        s->from += (from - index_start) * s->steps[a];
+        scatter->sizes[a] = to > from ? to - from : 0;
+        scatter->lines *= scatter->sizes[a];
+        scatter->base += (from - start) * scatter->strides[a];
+        scatter->from += (from - index_start) * scatter->steps[a];
     }
 }
 
 /* The lines, with the operands dy or src, and out; both begin at from and base. */
-static fl_layout lines_of(const scatter *s)
+static fl_layout lines_of(const scatter *scatter)
 {
     fl_layout l;
     l.count = 0;
     l.operands = 2;
-    for (int a = 0; a < s->out->ndim; a++)
-        if (a != s->axis) add_axis(&l, s->sizes[a], s->steps[a], s->strides[a], 0, 0);
+    for (int a = 0; a < scatter->out->ndim; a++)
+        if (a != scatter->axis) add_axis(&l, scatter->sizes[a], scatter->steps[a], scatter->strides[a], 0, 0);
     fl_layout_simplify(&l);
     return l;
 }
 
-static fl_status scatter_lines(const scatter *s, void *out)
+static fl_status scatter_lines(const scatter *scatter, void *out)
 {
-    const int64_t begin[FL_LAYOUT_OPERANDS] = {s->from, s->base};
-    fl_layout l = lines_of(s);
-    return by_number(s->dy->dtype, [&](auto like) {
+    const int64_t begin[FL_LAYOUT_OPERANDS] = {scatter->from, scatter->base};
+    fl_layout l = lines_of(scatter);
+    return by_number(scatter->dy->dtype, [&](auto like) {
         typedef decltype(like) T;
         typedef typename fl_wide<T>::type W;
         fl_each_piece(&l, begin, [&](const fl_layout *piece, const int64_t *offset) {
@@ -397,38 +397,40 @@ static fl_status scatter_lines(const scatter *s, void *out)
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
             FL_LAUNCH((add_lines<T, W>), fl_blocks(total, THREADS), THREADS, 0, (W *)out + offset[1],
-                      (const T *)s->dy->data + offset[0], (const int64_t *)s->positions->data + offset[0], s->along,
-                      s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, total, walk);
+                      (const T *)scatter->dy->data + offset[0], (const int64_t *)scatter->positions->data + offset[0],
+                      scatter->along, scatter->length,
+                      scatter->axis < scatter->out->ndim ? scatter->steps[scatter->axis] : 1, total, walk);
         });
         return FL_OK;
     });
 }
 
 /* Line by line, into zeros of the type that sums have. */
-static fl_status add_by_lines(const scatter *s)
+static fl_status add_by_lines(const scatter *scatter)
 {
     const int64_t none[2] = {0};
     fl_cuda_array sum;
-    FL_TRY(fl_cuda_array_room(&sum, s->out, fl_dtype_compute(s->out->dtype)));
+    FL_TRY(fl_cuda_array_room(&sum, scatter->out, fl_dtype_compute(scatter->out->dtype)));
     fl_status status = fl_cuda_fill_view(&sum.view, none);
-    if (status == FL_OK && s->lines > 0) status = scatter_lines(s, sum.view.data);
-    if (status == FL_OK) status = fl_cuda_array_store(s->out, &sum);
+    if (status == FL_OK && scatter->lines > 0) status = scatter_lines(scatter, sum.view.data);
+    if (status == FL_OK) status = fl_cuda_array_store(scatter->out, &sum);
     fl_cuda_array_close(&sum);
     return status;
 }
 
 /* All elements sorted by their places. */
-static fl_status add_by_places(fl_kernel *kernel, const scatter *s)
+static fl_status add_by_places(fl_kernel *kernel, const scatter *scatter)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    add_job j = {(char *)s->out->data, (const char *)s->dy->data, 1, s->out->numel, 1, s->positions->numel};
+    add_job j = {(char *)scatter->out->data, (const char *)scatter->dy->data, 1, scatter->out->numel, 1,
+                 scatter->positions->numel};
     fl_cuda_sort sort;
     fl_layout l;
     l.count = 0;
     l.operands = 3;
-    for (int a = 0; a < s->out->ndim; a++) {
-        int64_t step = s->steps[a] * (int64_t)sizeof(int64_t);
-        add_axis(&l, s->positions->size[a], step, step, a == s->axis ? 0 : s->strides[a], 0);
+    for (int a = 0; a < scatter->out->ndim; a++) {
+        int64_t step = scatter->steps[a] * (int64_t)sizeof(int64_t);
+        add_axis(&l, scatter->positions->size[a], step, step, a == scatter->axis ? 0 : scatter->strides[a], 0);
     }
     fl_layout_simplify(&l);
     FL_TRY(fl_cuda_sort_open(&sort, kernel->name, j.count));
@@ -437,10 +439,10 @@ static fl_status add_by_places(fl_kernel *kernel, const scatter *s)
         uint32_t total = (uint32_t)fl_layout_numel(piece);
         fl_walk_init(&walk, piece);
         FL_LAUNCH(place_keys, fl_blocks(total, THREADS), THREADS, 0, sort.keys + offset[0] / (int64_t)sizeof(int64_t),
-                  (const char *)s->positions->data + offset[1], s->base + offset[2], s->along, (uint32_t)j.rows, total,
-                  walk);
+                  (const char *)scatter->positions->data + offset[1], scatter->base + offset[2], scatter->along,
+                  (uint32_t)j.rows, total, walk);
     });
-    fl_status status = add_sorted(j, &sort, s->out->dtype);
+    fl_status status = add_sorted(j, &sort, scatter->out->dtype);
     fl_cuda_sort_close(&sort);
     return status;
 }
@@ -504,19 +506,20 @@ static fl_status by_foldable(fl_dtype dtype, F &&call)
     }
 }
 
-static fl_status launch_fold_lines(const scatter *s, int reduce)
+static fl_status launch_fold_lines(const scatter *scatter, int reduce)
 {
-    const int64_t begin[FL_LAYOUT_OPERANDS] = {s->from, s->base};
-    fl_layout l = lines_of(s);
-    return by_foldable(s->dy->dtype, [&](auto like) {
+    const int64_t begin[FL_LAYOUT_OPERANDS] = {scatter->from, scatter->base};
+    fl_layout l = lines_of(scatter);
+    return by_foldable(scatter->dy->dtype, [&](auto like) {
         typedef decltype(like) T;
         fl_each_piece(&l, begin, [&](const fl_layout *piece, const int64_t *offset) {
             fl_walk<2, FL_LAYOUT_AXES> walk;
             uint32_t total = (uint32_t)fl_layout_numel(piece);
             fl_walk_init(&walk, piece);
-            FL_LAUNCH((fold_lines<T>), fl_blocks(total, THREADS), THREADS, 0, (T *)s->out->data + offset[1],
-                      (const T *)s->dy->data + offset[0], (const int64_t *)s->positions->data + offset[0], s->along,
-                      s->length, s->axis < s->out->ndim ? s->steps[s->axis] : 1, reduce, total, walk);
+            FL_LAUNCH((fold_lines<T>), fl_blocks(total, THREADS), THREADS, 0, (T *)scatter->out->data + offset[1],
+                      (const T *)scatter->dy->data + offset[0], (const int64_t *)scatter->positions->data + offset[0],
+                      scatter->along, scatter->length,
+                      scatter->axis < scatter->out->ndim ? scatter->steps[scatter->axis] : 1, reduce, total, walk);
         });
         return FL_OK;
     });

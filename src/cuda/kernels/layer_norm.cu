@@ -52,15 +52,15 @@ struct columns {
 };
 
 /* The operand as it is if it has the dtype of x, else in the type of arithmetic. */
-static fl_status open_columns(fl_rows_of *r, const fl_view *view, fl_dtype dtype)
+static fl_status open_columns(fl_rows_of *rows, const fl_view *view, fl_dtype dtype)
 {
-    return fl_rows_open(r, view, 0, view->dtype == dtype ? dtype : fl_dtype_compute(dtype));
+    return fl_rows_open(rows, view, 0, view->dtype == dtype ? dtype : fl_dtype_compute(dtype));
 }
 
 template<typename T>
-static columns<T> columns_of(const fl_rows_of *r, const fl_view *view, fl_dtype dtype)
+static columns<T> columns_of(const fl_rows_of *rows, const fl_view *view, fl_dtype dtype)
 {
-    columns<T> c = {r->data, view->dtype != dtype};
+    columns<T> c = {rows->data, view->dtype != dtype};
     return c;
 }
 
@@ -129,9 +129,9 @@ struct norm_fold : fl_moments_sums<wide<T>> {
     T *mean, *rstd;
     wide<T> *statistics;
     double n, eps;
-    __device__ void finish(const fl_moments &t, int64_t row, int64_t) const
+    __device__ void finish(const fl_moments &total, int64_t row, int64_t) const
     {
-        wide<T> m = (wide<T>)t.mean, r = (wide<T>)(1 / sqrt(t.squares / n + eps));
+        wide<T> m = (wide<T>)total.mean, r = (wide<T>)(1 / sqrt(total.squares / n + eps));
         mean[row] = fl_store<T>(m);
         rstd[row] = fl_store<T>(r);
         statistics[2 * row] = m;
@@ -150,25 +150,25 @@ struct norm_map {
     columns<T> weight, bias;
     int64_t n;
     __device__ state begin(int64_t row) const { return {statistics[2 * row], statistics[2 * row + 1]}; }
-    __device__ W at(const state &s, W x, W, int64_t c) const
+    __device__ W at(const state &of_row, W x, W, int64_t c) const
     {
         if (c < 0 || c >= n) return 0;
-        return (x - s.mean) * s.rstd * weight.at(c, (W)1) + bias.at(c, (W)0);
+        return (x - of_row.mean) * of_row.rstd * weight.at(c, (W)1) + bias.at(c, (W)0);
     }
 };
 
 template<typename T>
-static fl_status norm_in_two(const norm_job<T> &j, const fl_rows_of *x)
+static fl_status norm_in_two(const norm_job<T> &job, const fl_rows_of *x)
 {
     void *memory;
-    fl_row_shape shape = {j.rows, j.n, 1};
-    FL_TRY(fl_cuda_malloc(&memory, 2 * sizeof(wide<T>) * (size_t)j.rows));
+    fl_row_shape shape = {job.rows, job.n, 1};
+    FL_TRY(fl_cuda_malloc(&memory, 2 * sizeof(wide<T>) * (size_t)job.rows));
     norm_fold<T> fold;
-    fold.mean = j.mean, fold.rstd = j.rstd, fold.statistics = (wide<T> *)memory;
-    fold.n = (double)j.n, fold.eps = (double)j.eps;
+    fold.mean = job.mean, fold.rstd = job.rstd, fold.statistics = (wide<T> *)memory;
+    fold.n = (double)job.n, fold.eps = (double)job.eps;
     fl_status status = fl_reduce_each_row<T>(x, &shape, fold, false);
-    fl_map_operands<T> m = {j.y, j.x, NULL, j.x_stride, 0, shape};
-    norm_map<T> map = {fold.statistics, j.weight, j.bias, j.n};
+    fl_map_operands<T> m = {job.y, job.x, NULL, job.x_stride, 0, shape};
+    norm_map<T> map = {fold.statistics, job.weight, job.bias, job.n};
     if (status == FL_OK) fl_map_last_rows(m, map);
     fl_cuda_free(memory);
     return status;
@@ -251,18 +251,19 @@ __device__ static inline row_sums<W> add_sums(const row_sums<W> &a, const row_su
 /* dx of one row, whose columns `e` this thread has; adds to its sums for weight and bias. All threads of the block call
 ** it. */
 template<typename T, int PACKS>
-__device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t row, int group,
+__device__ static inline void gradient_of_row(const gradient_job<T> &job, int64_t row, int group,
                                               row_sums<wide<T>> *shared, const wide<T> *w, wide<T> *weight_sum,
                                               wide<T> *bias_sum)
 {
     typedef wide<T> W;
     enum { WIDTH = fl_vector<T>::WIDTH, COUNT = PACKS * WIDTH };
-    bool active = row < j.rows;
-    int lane = fl_group_lane(group), n = active ? (int)j.n : 0;
+    bool active = row < job.rows;
+    int lane = fl_group_lane(group), n = active ? (int)job.n : 0;
     int64_t there = active ? row : 0;
-    W g[COUNT], z[COUNT], mean = fl_load(j.mean[there * j.mean_stride]), rstd = fl_load(j.rstd[there * j.rstd_stride]);
+    W g[COUNT], z[COUNT], mean = fl_load(job.mean[there * job.mean_stride]),
+                          rstd = fl_load(job.rstd[there * job.rstd_stride]);
     row_sums<W> sums = {0, 0};
-    fl_row_load_both<PACKS>(g, j.g + there * j.g_stride, (W)0, z, j.x + there * j.x_stride, mean, lane * WIDTH,
+    fl_row_load_both<PACKS>(g, job.g + there * job.g_stride, (W)0, z, job.x + there * job.x_stride, mean, lane * WIDTH,
                             group * WIDTH, n);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
@@ -275,10 +276,10 @@ __device__ static inline void gradient_of_row(const gradient_job<T> &j, int64_t 
     }
     sums = fl_group_join(sums, group, row_sums<W>{0, 0}, shared,
                          [](const row_sums<W> &a, const row_sums<W> &b) { return add_sums(a, b); });
-    W mean_g = sums.g / (W)j.n, mean_gz = sums.gz / (W)j.n;
+    W mean_g = sums.g / (W)job.n, mean_gz = sums.gz / (W)job.n;
 #pragma unroll
     for (int i = 0; i < COUNT; i++) g[i] = (g[i] - mean_g - z[i] * mean_gz) * rstd;
-    fl_row_store<PACKS>(j.dx + row * j.n, g, lane * WIDTH, group * WIDTH, n);
+    fl_row_store<PACKS>(job.dx + row * job.n, g, lane * WIDTH, group * WIDTH, n);
 }
 
 /* The sums of the groups of a block, column by column: out[n]. `shared` has a place for each element of each thread. */
@@ -395,11 +396,11 @@ __global__ void __launch_bounds__(JOIN_WIDE *JOIN_HIGH)
 }
 
 /* Enough blocks to fill the GPU, few enough that their sums are little beside the rows. */
-static int gradient_blocks(int64_t rows, const fl_row_plan &p)
+static int gradient_blocks(int64_t rows, const fl_row_plan &plan)
 {
-    int64_t groups = p.group <= 32 ? p.threads / p.group : 1, most = (rows + 8 * groups - 1) / (8 * groups);
+    int64_t groups = plan.group <= 32 ? plan.threads / plan.group : 1, most = (rows + 8 * groups - 1) / (8 * groups);
     int64_t full = (int64_t)fl_cuda_current()->processors
-        * (p.threads < FL_ROW_MOST_THREADS ? FL_ROW_MOST_THREADS / p.threads : 1);
+        * (plan.threads < FL_ROW_MOST_THREADS ? FL_ROW_MOST_THREADS / plan.threads : 1);
     return (int)(most > full ? full : most > 0 ? most : 1);
 }
 

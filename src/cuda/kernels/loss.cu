@@ -16,25 +16,25 @@ using wide = typename fl_wide<T>::type;
 /* ---- labels ---- */
 
 /* The data of the text for a wrong label. */
-typedef struct label_words {
+struct label_words {
     char who[16];
     int ndim;
     int64_t classes, size[FL_MAX_NDIM], start[FL_MAX_NDIM];
-} label_words;
+};
 
 /* "[2, 0]", the logical position of local row i; "" for a 0-d target. */
-static void position_text(char *out, size_t size, const label_words *w, int64_t i)
+static void position_text(char *out, size_t size, const label_words *words, int64_t i)
 {
     long long at[FL_MAX_NDIM];
     size_t used = 0;
-    for (int a = w->ndim - 1; a >= 0; a--) {
-        at[a] = w->start[a] + i % w->size[a];
-        i /= w->size[a];
+    for (int a = words->ndim - 1; a >= 0; a--) {
+        at[a] = words->start[a] + i % words->size[a];
+        i /= words->size[a];
     }
     out[0] = 0;
-    for (int a = 0; a < w->ndim; a++)
+    for (int a = 0; a < words->ndim; a++)
         used += (size_t)snprintf(out + used, size - used, "%s%lld%s", a ? ", " : "[", at[a],
-                                 a + 1 == w->ndim ? "]" : "");
+                                 a + 1 == words->ndim ? "]" : "");
 }
 
 static void word_label(char *text, size_t size, const void *context, long long row, long long label)
@@ -79,71 +79,72 @@ struct labels {
 /* ---- operands ---- */
 
 /* An op's operands on the device. */
-typedef struct operands {
+struct operands {
     fl_row_shape shape;
     fl_rows_of target, weight, input, g, lse;
     void *weight_sum;
-} operands;
+};
 
 /* Operand numbers; -1: the op does not have it. */
-typedef struct slots {
+struct slots {
     int input, target, weight, g, lse;
-} slots;
+};
 
-static fl_status open_operand(fl_rows_of *r, fl_kernel *kernel, int slot, int leading, fl_dtype dtype)
+static fl_status open_operand(fl_rows_of *rows, fl_kernel *kernel, int slot, int leading, fl_dtype dtype)
 {
     if (slot < 0) return FL_OK;
-    return fl_rows_open(r, &kernel->in[slot], leading, dtype);
+    return fl_rows_open(rows, &kernel->in[slot], leading, dtype);
 }
 
 static int class_axis(const fl_view *view) { return view->ndim > 1; }
 
 /* The sum of all weights, which smoothing needs. */
 template<typename X>
-static fl_status sum_weights(operands *o, const fl_view *weight)
+static fl_status sum_weights(operands *operands, const fl_view *weight)
 {
     int64_t one = 1;
     fl_view v = *weight;
-    FL_TRY(fl_cuda_malloc(&o->weight_sum, sizeof(double)));
-    v.data = (void *)o->weight.data;
+    FL_TRY(fl_cuda_malloc(&operands->weight_sum, sizeof(double)));
+    v.data = (void *)operands->weight.data;
     v.ndim = 1;
     v.stride = &one;
     fl_sum_fold<X, FL_MAP_SAME> fold = {};
-    fold.results.out = (char *)o->weight_sum;
+    fold.results.out = (char *)operands->weight_sum;
     fold.results.dtype = FL_FLOAT64;
     fold.results.size = sizeof(double);
     return fl_fold_axes<X>(&v, 1, fold, false);
 }
 
 /* `view` has the class axis: the input, or its gradient. */
-static fl_status operands_open(operands *o, fl_kernel *kernel, const slots *s, const fl_view *view)
+static fl_status operands_open(operands *operands, fl_kernel *kernel, const slots *slots, const fl_view *view)
 {
     fl_dtype dtype = view->dtype, compute = fl_dtype_compute(dtype);
     int axis = class_axis(view);
-    memset(o, 0, sizeof *o);
-    o->shape = fl_row_shape_of(view, axis);
-    if (s->input >= 0) FL_TRY(fl_rows_open_along(&o->input, &kernel->in[s->input], axis, &o->shape, true, dtype));
-    FL_TRY(open_operand(&o->target, kernel, s->target, kernel->in[s->target].ndim, FL_INT64));
-    FL_TRY(open_operand(&o->weight, kernel, s->weight, 0, compute));
-    FL_TRY(open_operand(&o->g, kernel, s->g, kernel->in[s->target].ndim, dtype));
-    FL_TRY(open_operand(&o->lse, kernel, s->lse, kernel->in[s->target].ndim, dtype));
-    if (!o->weight.data || kernel->attrs->at[FL_LOSS_SMOOTHING].number <= 0) return FL_OK;
-    const fl_view *weight = &kernel->in[s->weight];
-    return compute == FL_FLOAT64 ? sum_weights<double>(o, weight) : sum_weights<float>(o, weight);
+    memset(operands, 0, sizeof *operands);
+    operands->shape = fl_row_shape_of(view, axis);
+    if (slots->input >= 0)
+        FL_TRY(fl_rows_open_along(&operands->input, &kernel->in[slots->input], axis, &operands->shape, true, dtype));
+    FL_TRY(open_operand(&operands->target, kernel, slots->target, kernel->in[slots->target].ndim, FL_INT64));
+    FL_TRY(open_operand(&operands->weight, kernel, slots->weight, 0, compute));
+    FL_TRY(open_operand(&operands->g, kernel, slots->g, kernel->in[slots->target].ndim, dtype));
+    FL_TRY(open_operand(&operands->lse, kernel, slots->lse, kernel->in[slots->target].ndim, dtype));
+    if (!operands->weight.data || kernel->attrs->at[FL_LOSS_SMOOTHING].number <= 0) return FL_OK;
+    const fl_view *weight = &kernel->in[slots->weight];
+    return compute == FL_FLOAT64 ? sum_weights<double>(operands, weight) : sum_weights<float>(operands, weight);
 }
 
-static void operands_close(operands *o)
+static void operands_close(operands *operands)
 {
-    fl_rows_close(&o->target);
-    fl_rows_close(&o->weight);
-    fl_rows_close(&o->input);
-    fl_rows_close(&o->g);
-    fl_rows_close(&o->lse);
-    if (o->weight_sum) fl_cuda_free(o->weight_sum);
+    fl_rows_close(&operands->target);
+    fl_rows_close(&operands->weight);
+    fl_rows_close(&operands->input);
+    fl_rows_close(&operands->g);
+    fl_rows_close(&operands->lse);
+    if (operands->weight_sum) fl_cuda_free(operands->weight_sum);
 }
 
 template<typename X>
-static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o, const fl_view *view,
+static fl_status labels_init(labels<X> *labels, fl_kernel *kernel, const operands *operands, const fl_view *view,
                              const fl_view *target, bool named_cross_entropy)
 {
     int axis = class_axis(view);
@@ -152,24 +153,24 @@ static fl_status labels_init(labels<X> *l, fl_kernel *kernel, const operands *o,
     words.ndim = target->ndim;
     words.classes = view->logical[axis];
     for (int i = 0; i < target->ndim; i++) words.size[i] = target->size[i], words.start[i] = target->start[i];
-    l->target = (const int64_t *)o->target.data;
-    l->target_stride = o->target.stride;
-    l->weight = (const X *)o->weight.data;
-    l->weight_sum = (const double *)o->weight_sum;
-    l->first = view->start[axis];
-    l->n = view->size[axis];
-    l->classes = view->logical[axis];
-    l->ignore = kernel->attrs->at[FL_LOSS_IGNORE].integer;
-    l->smoothing = kernel->attrs->at[FL_LOSS_SMOOTHING].number;
-    return fl_cuda_fault_new(&l->fault, word_label, &words, sizeof words);
+    labels->target = (const int64_t *)operands->target.data;
+    labels->target_stride = operands->target.stride;
+    labels->weight = (const X *)operands->weight.data;
+    labels->weight_sum = (const double *)operands->weight_sum;
+    labels->first = view->start[axis];
+    labels->n = view->size[axis];
+    labels->classes = view->logical[axis];
+    labels->ignore = kernel->attrs->at[FL_LOSS_IGNORE].integer;
+    labels->smoothing = kernel->attrs->at[FL_LOSS_SMOOTHING].number;
+    return fl_cuda_fault_new(&labels->fault, word_label, &words, sizeof words);
 }
 
 /* ---- forward ---- */
 
-typedef struct nll_total {
+struct nll_total {
     fl_powers powers;
     double weighted, mass; /* sums of w x and of w, for smoothing */
-} nll_total;
+};
 
 template<typename T>
 struct nll_fold {
@@ -192,9 +193,9 @@ struct nll_fold {
         return t;
     }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&v)[N], const fl_place<P> &place) const
+    __device__ void absorb(Total &total, const X (&v)[N], const fl_place<P> &place) const
     {
-        if (lse) fl_powers_absorb(t.powers, v);
+        if (lse) fl_powers_absorb(total.powers, v);
         if (of.smoothing <= 0) return;
         X weighted[N], mass[N];
 #pragma unroll
@@ -202,21 +203,21 @@ struct nll_fold {
             mass[i] = of.weight_of(of.first + place.at[i / W] + i % W * place.step);
             weighted[i] = mass[i] * v[i];
         }
-        t.weighted += (double)fl_sum_pairs<N>(weighted);
-        t.mass += (double)fl_sum_pairs<N>(mass);
+        total.weighted += (double)fl_sum_pairs<N>(weighted);
+        total.mass += (double)fl_sum_pairs<N>(mass);
     }
-    __device__ void finish(const Total &t, int64_t row, int64_t offset) const
+    __device__ void finish(const Total &total, int64_t row, int64_t offset) const
     {
-        bool undefined = isinf(t.powers.top) && of.n > 0; /* inf - inf */
-        X log_sum = lse ? undefined ? (X)NAN : (X)(log(t.powers.sum) + (of.n > 0 ? t.powers.top : 0)) : (X)0, value = 0,
-          w = 0;
+        bool undefined = isinf(total.powers.top) && of.n > 0; /* inf - inf */
+        X log_sum = lse ? undefined ? (X)NAN : (X)(log(total.powers.sum) + (of.n > 0 ? total.powers.top : 0)) : (X)0,
+          value = 0, w = 0;
         int64_t label;
         if (of.label(&label, row)) {
             int64_t at = label - of.first;
             w = of.weight_of(label);
             if (at >= 0 && at < of.n)
                 value = of.sharpness() * w * (log_sum - (X)fl_load(x[offset + at * class_stride]));
-            if (of.smoothing > 0) value += of.share() * (X)((double)log_sum * t.mass - t.weighted);
+            if (of.smoothing > 0) value += of.share() * (X)((double)log_sum * total.mass - total.weighted);
         }
         if (lse) lse[row] = fl_store<T>(log_sum);
         loss[row] = fl_store<T>(value);
@@ -236,21 +237,21 @@ __global__ void __launch_bounds__(FL_MAP_THREADS)
 }
 
 template<typename T>
-static fl_status forward(fl_kernel *kernel, const operands *o)
+static fl_status forward(fl_kernel *kernel, const operands *operands)
 {
     nll_fold<T> fold = {};
-    int64_t rows = o->shape.outer * o->shape.inner;
+    int64_t rows = operands->shape.outer * operands->shape.inner;
     bool of_scores = kernel->variant == FL_LOSS_OF_SCORES;
     bool named = !of_scores && kernel->attrs->at[FL_NLL_NAMED_CROSS_ENTROPY].integer;
-    FL_TRY(labels_init(&fold.of, kernel, o, &kernel->in[FL_LOSS_INPUT], &kernel->in[FL_LOSS_TARGET], named));
-    fold.x = (const T *)o->input.data;
-    fold.class_stride = o->shape.inner;
+    FL_TRY(labels_init(&fold.of, kernel, operands, &kernel->in[FL_LOSS_INPUT], &kernel->in[FL_LOSS_TARGET], named));
+    fold.x = (const T *)operands->input.data;
+    fold.class_stride = operands->shape.inner;
     fold.loss = (T *)kernel->out[FL_LOSS_ROWS].data;
     fold.lse = of_scores ? (T *)kernel->out[FL_SCORES_ROWS_LSE].data : NULL;
     fold.count = (T *)kernel->out[of_scores ? FL_SCORES_ROWS_COUNT : FL_LOGS_ROWS_COUNT].data;
-    if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&o->input, &o->shape, fold, true);
+    if (fold.lse || fold.of.smoothing > 0) return fl_reduce_each_row<T>(&operands->input, &operands->shape, fold, true);
     FL_LAUNCH((nll_picked<T>), dim3(fl_blocks(rows, FL_MAP_THREADS)), dim3(FL_MAP_THREADS), 0, fold, rows,
-              o->input.stride, o->shape);
+              operands->input.stride, operands->shape);
     return FL_OK;
 }
 
@@ -303,26 +304,27 @@ struct nll_map {
         s.share = targets && of.smoothing > 0 ? dy * of.share() : (X)0;
         return s;
     }
-    __device__ X at(const state &s, X x, X, int64_t c) const
+    __device__ X at(const state &of_row, X x, X, int64_t c) const
     {
-        if (!s.counts) return 0;
-        X dx = INPUTS > 0 ? fl_exp_for<T>::of(x - s.lse) * s.scale : (X)0;
-        if (targets && of.smoothing > 0 && c >= 0 && c < of.n) dx -= of.weight_of(of.first + c) * s.share;
-        return c == s.label ? dx - s.part : dx;
+        if (!of_row.counts) return 0;
+        X dx = INPUTS > 0 ? fl_exp_for<T>::of(x - of_row.lse) * of_row.scale : (X)0;
+        if (targets && of.smoothing > 0 && c >= 0 && c < of.n) dx -= of.weight_of(of.first + c) * of_row.share;
+        return c == of_row.label ? dx - of_row.part : dx;
     }
 };
 
 template<typename T, int INPUTS>
-static fl_status backward(fl_kernel *kernel, const operands *o, const fl_view *target, bool targets)
+static fl_status backward(fl_kernel *kernel, const operands *operands, const fl_view *target, bool targets)
 {
     nll_map<T, INPUTS> map = {};
-    FL_TRY(labels_init(&map.of, kernel, o, &kernel->out[0], target, false));
-    map.g = (const T *)o->g.data;
-    map.g_stride = o->g.stride;
-    map.lse = (const T *)o->lse.data;
-    map.lse_stride = o->lse.stride;
+    FL_TRY(labels_init(&map.of, kernel, operands, &kernel->out[0], target, false));
+    map.g = (const T *)operands->g.data;
+    map.g_stride = operands->g.stride;
+    map.lse = (const T *)operands->lse.data;
+    map.lse_stride = operands->lse.stride;
     map.targets = targets;
-    fl_map_operands<T> m = {(T *)kernel->out[0].data, (const T *)o->input.data, NULL, o->input.stride, 0, o->shape};
+    fl_map_operands<T> m = {(T *)kernel->out[0].data, (const T *)operands->input.data, NULL, operands->input.stride, 0,
+                            operands->shape};
     fl_map_rows(m, map);
     return FL_OK;
 }

@@ -24,16 +24,17 @@ struct squares {
     double rtol;
 };
 
-static int least(const fl_solver *s) { return s->m < s->n ? s->m : s->n; }
+static int least(const fl_solver *solver) { return solver->m < solver->n ? solver->m : solver->n; }
 
 /* ---- products ---- */
 
 /* c [count, m, n] = a [count, m, k] b [count, k, n], row-major. */
-static fl_status multiply(const fl_solver *s, void *c, const void *a, const void *b, int64_t m, int64_t n, int64_t k)
+static fl_status multiply(const fl_solver *solver, void *c, const void *a, const void *b, int64_t m, int64_t n,
+                          int64_t k)
 {
     fl_cuda_gemm g;
     memset(&g, 0, sizeof g);
-    g.dtype = s->dtype;
+    g.dtype = solver->dtype;
     g.m = m;
     g.n = n;
     g.k = k;
@@ -43,24 +44,25 @@ static fl_status multiply(const fl_solver *s, void *c, const void *a, const void
     g.a_row = k;
     g.b_row = n;
     g.a_col = g.b_col = 1;
-    g.batch = s->count > 1;
-    g.size[0] = s->count;
+    g.batch = solver->count > 1;
+    g.size[0] = solver->count;
     g.a_step[0] = m * k;
     g.b_step[0] = k * n;
     return fl_cuda_gemm_run(&g);
 }
 
-static fl_status solve(const fl_solver *s, const struct squares *q)
+static fl_status solve(const fl_solver *solver, const struct squares *squares)
 {
     void *inverse;
     fl_cuda_array a;
-    FL_TRY(fl_cuda_malloc(&inverse, (size_t)(s->count * s->n * s->m) * fl_dtype_size(s->dtype)));
-    fl_status status = fl_solver_pinv(s, inverse, q->values.view.data, 0, q->rtol);
-    if (status == FL_OK && q->k) status = multiply(s, q->x.view.data, inverse, q->b, s->n, q->k, s->m);
+    FL_TRY(fl_cuda_malloc(&inverse, (size_t)(solver->count * solver->n * solver->m) * fl_dtype_size(solver->dtype)));
+    fl_status status = fl_solver_pinv(solver, inverse, squares->values.view.data, 0, squares->rtol);
+    if (status == FL_OK && squares->k)
+        status = multiply(solver, squares->x.view.data, inverse, squares->b, solver->n, squares->k, solver->m);
     fl_cuda_free(inverse);
-    if (status != FL_OK || q->k == 0) return status;
-    FL_TRY(fl_cuda_array_open(&a, &s->kernel->in[A], s->dtype));
-    status = multiply(s, q->product, a.view.data, q->x.view.data, s->m, q->k, s->n);
+    if (status != FL_OK || squares->k == 0) return status;
+    FL_TRY(fl_cuda_array_open(&a, &solver->kernel->in[A], solver->dtype));
+    status = multiply(solver, squares->product, a.view.data, squares->x.view.data, solver->m, squares->k, solver->n);
     fl_cuda_array_close(&a);
     return status;
 }
@@ -96,29 +98,30 @@ __global__ void __launch_bounds__(THREADS) residuals(T *out, const T *b, const T
     out[i] = knows && rank[i / k] < n ? (T)NAN : (T)sum;
 }
 
-static fl_status judge(const fl_solver *s, const struct squares *q, int64_t *rank, void *sums)
+static fl_status judge(const fl_solver *solver, const struct squares *squares, int64_t *rank, void *sums)
 {
-    return fl_solver_typed(s, [&](auto like) {
+    return fl_solver_typed(solver, [&](auto like) {
         typedef decltype(like) T;
-        int64_t columns = s->count * q->k;
-        FL_LAUNCH((count_values<T>), fl_blocks(s->count, THREADS), THREADS, 0, rank, s->info,
-                  (const T *)q->values.view.data, s->count, least(s), q->rtol, q->driver == GELS);
+        int64_t columns = solver->count * squares->k;
+        FL_LAUNCH((count_values<T>), fl_blocks(solver->count, THREADS), THREADS, 0, rank, solver->info,
+                  (const T *)squares->values.view.data, solver->count, least(solver), squares->rtol,
+                  squares->driver == GELS);
         if (columns)
-            FL_LAUNCH((residuals<T>), fl_blocks(columns, THREADS), THREADS, 0, (T *)sums, (const T *)q->b,
-                      (const T *)(least(s) ? q->product : NULL), (const int64_t *)rank, columns, s->m, s->n, q->k,
-                      q->driver >= GELSD);
-        return fl_cuda_check(s->name);
+            FL_LAUNCH((residuals<T>), fl_blocks(columns, THREADS), THREADS, 0, (T *)sums, (const T *)squares->b,
+                      (const T *)(least(solver) ? squares->product : NULL), (const int64_t *)rank, columns, solver->m,
+                      solver->n, squares->k, squares->driver >= GELSD);
+        return fl_cuda_check(solver->name);
     });
 }
 
-static fl_status store_judgement(const fl_solver *s, const struct squares *q)
+static fl_status store_judgement(const fl_solver *solver, const struct squares *squares)
 {
-    const fl_view *out = s->kernel->out;
+    const fl_view *out = solver->kernel->out;
     fl_cuda_array rank, sums;
     FL_TRY(fl_cuda_array_room(&rank, &out[RANK], FL_INT64));
-    fl_status status = fl_cuda_array_room(&sums, &out[RESIDUALS], s->dtype);
+    fl_status status = fl_cuda_array_room(&sums, &out[RESIDUALS], solver->dtype);
     if (status == FL_OK) {
-        status = judge(s, q, (int64_t *)rank.view.data, sums.view.data);
+        status = judge(solver, squares, (int64_t *)rank.view.data, sums.view.data);
         if (status == FL_OK) status = fl_cuda_array_store(&out[RESIDUALS], &sums);
         fl_cuda_array_close(&sums);
     }
@@ -130,42 +133,45 @@ static fl_status store_judgement(const fl_solver *s, const struct squares *q)
 /* ---- the op ---- */
 
 /* B in memory of its own, and behind it room for A X. */
-static fl_status take_b(const fl_solver *s, struct squares *q)
+static fl_status take_b(const fl_solver *solver, struct squares *squares)
 {
-    const fl_view *b = &s->kernel->in[B];
-    size_t bytes = (size_t)b->numel * fl_dtype_size(s->dtype);
+    const fl_view *b = &solver->kernel->in[B];
+    size_t bytes = (size_t)b->numel * fl_dtype_size(solver->dtype);
     int64_t stride[FL_MAX_NDIM];
-    q->b = q->product = NULL;
+    squares->b = squares->product = NULL;
     if (b->numel == 0) return FL_OK;
-    FL_TRY(fl_cuda_malloc(&q->b, 2 * bytes));
-    q->product = (char *)q->b + bytes;
-    fl_view copy = fl_view_array(b, q->b, s->dtype, stride);
+    FL_TRY(fl_cuda_malloc(&squares->b, 2 * bytes));
+    squares->product = (char *)squares->b + bytes;
+    fl_view copy = fl_view_array(b, squares->b, solver->dtype, stride);
     FL_TRY(fl_cuda_copy_view(&copy, b));
-    return fl_solver_keep_finite(s, q->b, s->m, q->k);
+    return fl_solver_keep_finite(solver, squares->b, solver->m, squares->k);
 }
 
 /* Matrices without elements have the solution 0. */
-static fl_status least_squares(const fl_solver *s, struct squares *q)
+static fl_status least_squares(const fl_solver *solver, struct squares *squares)
 {
-    const fl_view *out = s->kernel->out;
-    FL_TRY(take_b(s, q));
-    if (least(s)) FL_TRY(solve(s, q));
-    else if (q->x.view.numel)
-        cudaMemsetAsync(q->x.view.data, 0, (size_t)q->x.view.numel * fl_dtype_size(s->dtype), fl_cuda_stream());
-    FL_TRY(store_judgement(s, q));
-    FL_TRY(fl_cuda_array_store(&out[X], &q->x));
-    FL_TRY(fl_cuda_array_store(&out[VALUES], &q->values));
-    return fl_solver_report(s, NULL, FL_MATRIX_NOT_FULL_RANK);
+    const fl_view *out = solver->kernel->out;
+    FL_TRY(take_b(solver, squares));
+    if (least(solver)) FL_TRY(solve(solver, squares));
+    else if (squares->x.view.numel)
+        cudaMemsetAsync(squares->x.view.data, 0, (size_t)squares->x.view.numel * fl_dtype_size(solver->dtype),
+                        fl_cuda_stream());
+    FL_TRY(store_judgement(solver, squares));
+    FL_TRY(fl_cuda_array_store(&out[X], &squares->x));
+    FL_TRY(fl_cuda_array_store(&out[VALUES], &squares->values));
+    return fl_solver_report(solver, NULL, FL_MATRIX_NOT_FULL_RANK);
 }
 
-static void read_attributes(struct squares *q, const fl_solver *s)
+static void read_attributes(struct squares *squares, const fl_solver *solver)
 {
-    const fl_attr *attr = s->kernel->attrs->at;
-    const fl_view *b = &s->kernel->in[B];
-    double epsilon = s->dtype == FL_FLOAT64 ? DBL_EPSILON : (double)FLT_EPSILON;
-    q->k = (int)b->size[b->ndim - 1];
-    q->driver = (int)attr[DRIVER].integer;
-    q->rtol = attr[RCOND].given && q->driver != GELS ? attr[RCOND].number : epsilon * (s->m > s->n ? s->m : s->n);
+    const fl_attr *attr = solver->kernel->attrs->at;
+    const fl_view *b = &solver->kernel->in[B];
+    double epsilon = solver->dtype == FL_FLOAT64 ? DBL_EPSILON : (double)FLT_EPSILON;
+    squares->k = (int)b->size[b->ndim - 1];
+    squares->driver = (int)attr[DRIVER].integer;
+    squares->rtol = attr[RCOND].given && squares->driver != GELS
+        ? attr[RCOND].number
+        : epsilon * (solver->m > solver->n ? solver->m : solver->n);
 }
 
 static fl_status launch_lstsq(fl_kernel *kernel)

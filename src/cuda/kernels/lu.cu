@@ -20,57 +20,59 @@ struct factors {
 /* ---- the library's part ---- */
 
 template<typename T>
-static fl_status factor_batch(const fl_solver *s, const struct factors *f)
+static fl_status factor_batch(const fl_solver *solver, const struct factors *factors)
 {
     void **matrices;
-    FL_TRY(fl_solver_addresses(&matrices, s, f->a, (int64_t)s->n * s->n * (int64_t)sizeof(T)));
-    fl_status status = fl_solver_parts(s, [&](int64_t first, int count) {
-        return fl_solver_check(s, "cuBLAS's getrfBatched",
-                               fl_cusolver_of(T()).getrfBatched(s->blas, s->n, (T **)matrices + first, s->n,
-                                                                f->pivots + first * s->n, s->info + first, count));
+    FL_TRY(fl_solver_addresses(&matrices, solver, factors->a, (int64_t)solver->n * solver->n * (int64_t)sizeof(T)));
+    fl_status status = fl_solver_parts(solver, [&](int64_t first, int count) {
+        return fl_solver_check(solver, "cuBLAS's getrfBatched",
+                               fl_cusolver_of(T()).getrfBatched(solver->blas, solver->n, (T **)matrices + first,
+                                                                solver->n, factors->pivots + first * solver->n,
+                                                                solver->info + first, count));
     });
     fl_cuda_free(matrices);
     return status;
 }
 
 template<typename T>
-static fl_status factor_each(const fl_solver *s, const struct factors *f)
+static fl_status factor_each(const fl_solver *solver, const struct factors *factors)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
-    int elements = 0, least = s->m < s->n ? s->m : s->n, lda = fl_solver_leading(s->m);
-    T *a = (T *)f->a;
-    FL_TRY(fl_solver_check(s, "cuSOLVER's getrf_bufferSize",
-                           lib.getrf_bufferSize(s->handle, s->m, s->n, a, lda, &elements)));
-    return fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
-        return fl_solver_check(s, "cuSOLVER's getrf",
-                               lib.getrf(s->handle, s->m, s->n, a + i * s->m * s->n, lda, work, f->pivots + i * least,
-                                         s->info + i));
+    int elements = 0, least = solver->m < solver->n ? solver->m : solver->n, lda = fl_solver_leading(solver->m);
+    T *a = (T *)factors->a;
+    FL_TRY(fl_solver_check(solver, "cuSOLVER's getrf_bufferSize",
+                           lib.getrf_bufferSize(solver->handle, solver->m, solver->n, a, lda, &elements)));
+    return fl_solver_each<T>(solver, elements, [&](int64_t i, T *work) {
+        return fl_solver_check(solver, "cuSOLVER's getrf",
+                               lib.getrf(solver->handle, solver->m, solver->n, a + i * solver->m * solver->n, lda, work,
+                                         factors->pivots + i * least, solver->info + i));
     });
 }
 
-static fl_status factor(const fl_solver *s, const struct factors *f)
+static fl_status factor(const fl_solver *solver, const struct factors *factors)
 {
-    bool batch = s->m == s->n && fl_solver_is_batch(s, s->n, s->n);
-    if (s->m == 0 || s->n == 0) return FL_OK;
-    return fl_solver_typed(s, [&](auto like) {
+    bool batch = solver->m == solver->n && fl_solver_is_batch(solver, solver->n, solver->n);
+    if (solver->m == 0 || solver->n == 0) return FL_OK;
+    return fl_solver_typed(solver, [&](auto like) {
         typedef decltype(like) T;
-        return batch ? factor_batch<T>(s, f) : factor_each<T>(s, f);
+        return batch ? factor_batch<T>(solver, factors) : factor_each<T>(solver, factors);
     });
 }
 
 template<typename T>
-static fl_status solve_batch(const fl_solver *s, const struct factors *f, T *x, int k, int operation)
+static fl_status solve_batch(const fl_solver *solver, const struct factors *factors, T *x, int k, int operation)
 {
     int info = 0;
     void **matrices, **results;
-    FL_TRY(fl_solver_addresses(&matrices, s, f->a, (int64_t)s->n * s->n * (int64_t)sizeof(T)));
-    fl_status status = fl_solver_addresses(&results, s, x, (int64_t)s->n * k * (int64_t)sizeof(T));
+    FL_TRY(fl_solver_addresses(&matrices, solver, factors->a, (int64_t)solver->n * solver->n * (int64_t)sizeof(T)));
+    fl_status status = fl_solver_addresses(&results, solver, x, (int64_t)solver->n * k * (int64_t)sizeof(T));
     if (status == FL_OK) {
-        status = fl_solver_parts(s, [&](int64_t first, int count) {
-            return fl_solver_check(s, "cuBLAS's getrsBatched",
-                                   fl_cusolver_of(T()).getrsBatched(s->blas, operation, s->n, k, (T **)matrices + first,
-                                                                    s->n, f->pivots + first * s->n,
-                                                                    (T **)results + first, s->n, &info, count));
+        status = fl_solver_parts(solver, [&](int64_t first, int count) {
+            return fl_solver_check(solver, "cuBLAS's getrsBatched",
+                                   fl_cusolver_of(T()).getrsBatched(solver->blas, operation, solver->n, k,
+                                                                    (T **)matrices + first, solver->n,
+                                                                    factors->pivots + first * solver->n,
+                                                                    (T **)results + first, solver->n, &info, count));
         });
         fl_cuda_free(results);
     }
@@ -79,45 +81,48 @@ static fl_status solve_batch(const fl_solver *s, const struct factors *f, T *x, 
 }
 
 template<typename T>
-static fl_status solve_each(const fl_solver *s, const struct factors *f, T *x, int k, int operation)
+static fl_status solve_each(const fl_solver *solver, const struct factors *factors, T *x, int k, int operation)
 {
-    for (int64_t i = 0; i < s->count; i++)
-        FL_TRY(
-            fl_solver_check(s, "cuSOLVER's getrs",
-                            fl_cusolver_of(T()).getrs(s->handle, operation, s->n, k, (T *)f->a + i * s->n * s->n, s->n,
-                                                      f->pivots + i * s->n, x + i * s->n * k, s->n, s->ignored + i)));
+    for (int64_t i = 0; i < solver->count; i++)
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's getrs",
+                               fl_cusolver_of(T()).getrs(solver->handle, operation, solver->n, k,
+                                                         (T *)factors->a + i * solver->n * solver->n, solver->n,
+                                                         factors->pivots + i * solver->n, x + i * solver->n * k,
+                                                         solver->n, solver->ignored + i)));
     return FL_OK;
 }
 
 /* x [n, k] by columns becomes the solution with the matrices whose factors these are, or their transposes. */
 template<typename T>
-static fl_status solve(const fl_solver *s, const struct factors *f, T *x, int k, int operation)
+static fl_status solve(const fl_solver *solver, const struct factors *factors, T *x, int k, int operation)
 {
-    if (s->n == 0 || k == 0) return FL_OK;
-    return fl_solver_is_batch(s, s->n, k) ? solve_batch(s, f, x, k, operation) : solve_each(s, f, x, k, operation);
+    if (solver->n == 0 || k == 0) return FL_OK;
+    return fl_solver_is_batch(solver, solver->n, k) ? solve_batch(solver, factors, x, k, operation)
+                                                    : solve_each(solver, factors, x, k, operation);
 }
 
 /* ---- square matrices ---- */
 
-static fl_status square_fill(const fl_solver *s, struct factors *f)
+static fl_status square_fill(const fl_solver *solver, struct factors *factors)
 {
-    int64_t bytes = s->count * s->n * s->n * (int64_t)fl_dtype_size(s->dtype), pivots = s->count * s->n;
-    f->a = NULL;
-    FL_TRY(fl_cuda_malloc((void **)&f->pivots, (size_t)(pivots > 0 ? pivots : 1) * sizeof(int)));
-    fl_status status = fl_cuda_malloc(&f->a, (size_t)(bytes > 0 ? bytes : 1));
+    int64_t bytes = solver->count * solver->n * solver->n * (int64_t)fl_dtype_size(solver->dtype),
+            pivots = solver->count * solver->n;
+    factors->a = NULL;
+    FL_TRY(fl_cuda_malloc((void **)&factors->pivots, (size_t)(pivots > 0 ? pivots : 1) * sizeof(int)));
+    fl_status status = fl_cuda_malloc(&factors->a, (size_t)(bytes > 0 ? bytes : 1));
     if (status == FL_OK && bytes > 0) {
         int64_t stride[FL_MAX_NDIM];
-        const fl_view *in = &s->kernel->in[0];
-        fl_view copy = fl_view_array(in, f->a, s->dtype, stride);
+        const fl_view *in = &solver->kernel->in[0];
+        fl_view copy = fl_view_array(in, factors->a, solver->dtype, stride);
         status = fl_cuda_copy_view(&copy, in);
     }
-    return status == FL_OK ? factor(s, f) : status;
+    return status == FL_OK ? factor(solver, factors) : status;
 }
 
-static void square_close(const struct factors *f)
+static void square_close(const struct factors *factors)
 {
-    if (f->a) fl_cuda_free(f->a);
-    if (f->pivots) fl_cuda_free(f->pivots);
+    if (factors->a) fl_cuda_free(factors->a);
+    if (factors->pivots) fl_cuda_free(factors->pivots);
 }
 
 /* run(solver, factors of the transposes) for an op on square matrices. */
@@ -137,11 +142,11 @@ static fl_status with_factors(fl_kernel *kernel, const char *name, F &&run)
 
 /* run(array) with a result of the op as a row-major array. */
 template<typename F>
-static fl_status with_result(const fl_solver *s, int result, F &&run)
+static fl_status with_result(const fl_solver *solver, int result, F &&run)
 {
     fl_cuda_array a;
-    const fl_view *out = &s->kernel->out[result];
-    FL_TRY(fl_cuda_array_room(&a, out, s->dtype));
+    const fl_view *out = &solver->kernel->out[result];
+    FL_TRY(fl_cuda_array_room(&a, out, solver->dtype));
     fl_status status = run(&a);
     if (status == FL_OK) status = fl_cuda_array_store(out, &a);
     fl_cuda_array_close(&a);
@@ -197,13 +202,13 @@ __global__ void __launch_bounds__(WARP) signs_and_logs(T *sign, T *log_of, const
 
 static fl_status launch_det(fl_kernel *kernel)
 {
-    return with_factors(kernel, "linalg.det", [](const fl_solver *s, const struct factors *f) {
-        return with_result(s, 0, [&](const fl_cuda_array *out) {
-            return fl_solver_typed(s, [&](auto like) {
+    return with_factors(kernel, "linalg.det", [](const fl_solver *solver, const struct factors *factors) {
+        return with_result(solver, 0, [&](const fl_cuda_array *out) {
+            return fl_solver_typed(solver, [&](auto like) {
                 typedef decltype(like) T;
-                FL_LAUNCH((determinants<T>), (unsigned)s->count, WARP, 0, (T *)out->view.data, (const T *)f->a,
-                          (const int *)f->pivots, s->n);
-                return fl_cuda_check(s->name);
+                FL_LAUNCH((determinants<T>), (unsigned)solver->count, WARP, 0, (T *)out->view.data,
+                          (const T *)factors->a, (const int *)factors->pivots, solver->n);
+                return fl_cuda_check(solver->name);
             });
         });
     });
@@ -211,14 +216,14 @@ static fl_status launch_det(fl_kernel *kernel)
 
 static fl_status launch_slogdet(fl_kernel *kernel)
 {
-    return with_factors(kernel, "linalg.slogdet", [](const fl_solver *s, const struct factors *f) {
-        return with_result(s, 0, [&](const fl_cuda_array *sign) {
-            return with_result(s, 1, [&](const fl_cuda_array *log_of) {
-                return fl_solver_typed(s, [&](auto like) {
+    return with_factors(kernel, "linalg.slogdet", [](const fl_solver *solver, const struct factors *factors) {
+        return with_result(solver, 0, [&](const fl_cuda_array *sign) {
+            return with_result(solver, 1, [&](const fl_cuda_array *log_of) {
+                return fl_solver_typed(solver, [&](auto like) {
                     typedef decltype(like) T;
-                    FL_LAUNCH((signs_and_logs<T>), (unsigned)s->count, WARP, 0, (T *)sign->view.data,
-                              (T *)log_of->view.data, (const T *)f->a, (const int *)f->pivots, s->n);
-                    return fl_cuda_check(s->name);
+                    FL_LAUNCH((signs_and_logs<T>), (unsigned)solver->count, WARP, 0, (T *)sign->view.data,
+                              (T *)log_of->view.data, (const T *)factors->a, (const int *)factors->pivots, solver->n);
+                    return fl_cuda_check(solver->name);
                 });
             });
         });
@@ -232,12 +237,12 @@ FL_CUDA_LINALG_OP(slogdet, launch_slogdet);
 
 /* Row-major x [n, n] becomes the inverses, or by `operation` T their transposes. */
 template<typename T>
-static fl_status invert(const fl_solver *s, const struct factors *f, T *x, int operation)
+static fl_status invert(const fl_solver *solver, const struct factors *factors, T *x, int operation)
 {
-    int64_t elements = s->count * s->n * s->n;
-    FL_LAUNCH((fl_solver_identity<T>), fl_blocks(elements, THREADS), THREADS, 0, x, elements, s->n, s->n);
-    FL_TRY(fl_cuda_check(s->name));
-    return solve(s, f, x, s->n, operation);
+    int64_t elements = solver->count * solver->n * solver->n;
+    FL_LAUNCH((fl_solver_identity<T>), fl_blocks(elements, THREADS), THREADS, 0, x, elements, solver->n, solver->n);
+    FL_TRY(fl_cuda_check(solver->name));
+    return solve(solver, factors, x, solver->n, operation);
 }
 
 /* NaN where a matrix has a code. */
@@ -249,25 +254,27 @@ __global__ void __launch_bounds__(THREADS) blank(T *x, const int *info, int64_t 
 }
 
 template<typename T>
-static fl_status inverses(const fl_solver *s, const struct factors *f, T *x)
+static fl_status inverses(const fl_solver *solver, const struct factors *factors, T *x)
 {
-    int64_t elements = s->count * s->n * s->n;
+    int64_t elements = solver->count * solver->n * solver->n;
     if (elements == 0) return FL_OK;
-    FL_TRY(invert(s, f, x, OPERATION_N));
-    FL_LAUNCH((blank<T>), fl_blocks(elements, THREADS), THREADS, 0, x, (const int *)s->info, elements,
-              (int64_t)s->n * s->n);
-    return fl_cuda_check(s->name);
+    FL_TRY(invert(solver, factors, x, OPERATION_N));
+    FL_LAUNCH((blank<T>), fl_blocks(elements, THREADS), THREADS, 0, x, (const int *)solver->info, elements,
+              (int64_t)solver->n * solver->n);
+    return fl_cuda_check(solver->name);
 }
 
 static fl_status launch_inverse(fl_kernel *kernel)
 {
     bool checked = kernel->nout == 1;
-    return with_factors(kernel, kernel->name, [&](const fl_solver *s, const struct factors *f) {
-        fl_status status = with_result(s, 0, [&](const fl_cuda_array *out) {
-            return fl_solver_typed(s, [&](auto like) { return inverses(s, f, (decltype(like) *)out->view.data); });
+    return with_factors(kernel, kernel->name, [&](const fl_solver *solver, const struct factors *factors) {
+        fl_status status = with_result(solver, 0, [&](const fl_cuda_array *out) {
+            return fl_solver_typed(solver, [&](auto like) {
+                return inverses(solver, factors, (decltype(like) *)out->view.data);
+            });
         });
         if (status != FL_OK) return status;
-        return fl_solver_report(s, checked ? NULL : &kernel->out[1], checked ? FL_MATRIX_SINGULAR : NULL);
+        return fl_solver_report(solver, checked ? NULL : &kernel->out[1], checked ? FL_MATRIX_SINGULAR : NULL);
     });
 }
 
@@ -296,26 +303,27 @@ __global__ void __launch_bounds__(THREADS) scale(T *x, const double *by, int64_t
 
 /* The cofactors of A: det(A) A^-T. */
 template<typename T>
-static fl_status cofactors(const fl_solver *s, const struct factors *f, T *x, double *det)
+static fl_status cofactors(const fl_solver *solver, const struct factors *factors, T *x, double *det)
 {
-    int64_t elements = s->count * s->n * s->n;
+    int64_t elements = solver->count * solver->n * solver->n;
     T tiny = (T)(sizeof(T) == sizeof(double) ? 0x1p-52 : 0x1p-23);
-    FL_LAUNCH((fill_pivots<T>), (unsigned)s->count, WARP, 0, (T *)f->a, det, (const int *)f->pivots, s->n, tiny);
-    FL_TRY(fl_cuda_check(s->name));
-    FL_TRY(invert(s, f, x, OPERATION_T));
+    FL_LAUNCH((fill_pivots<T>), (unsigned)solver->count, WARP, 0, (T *)factors->a, det, (const int *)factors->pivots,
+              solver->n, tiny);
+    FL_TRY(fl_cuda_check(solver->name));
+    FL_TRY(invert(solver, factors, x, OPERATION_T));
     FL_LAUNCH((scale<T>), fl_blocks(elements, THREADS), THREADS, 0, x, (const double *)det, elements,
-              (int64_t)s->n * s->n);
-    return fl_cuda_check(s->name);
+              (int64_t)solver->n * solver->n);
+    return fl_cuda_check(solver->name);
 }
 
 static fl_status launch_cofactor(fl_kernel *kernel)
 {
-    return with_factors(kernel, "linalg.det", [](const fl_solver *s, const struct factors *f) {
-        return with_result(s, 0, [&](const fl_cuda_array *out) {
+    return with_factors(kernel, "linalg.det", [](const fl_solver *solver, const struct factors *factors) {
+        return with_result(solver, 0, [&](const fl_cuda_array *out) {
             double *det;
-            FL_TRY(fl_cuda_malloc((void **)&det, (size_t)s->count * sizeof *det));
-            fl_status status = fl_solver_typed(s, [&](auto like) {
-                return cofactors(s, f, (decltype(like) *)out->view.data, det);
+            FL_TRY(fl_cuda_malloc((void **)&det, (size_t)solver->count * sizeof *det));
+            fl_status status = fl_solver_typed(solver, [&](auto like) {
+                return cofactors(solver, factors, (decltype(like) *)out->view.data, det);
             });
             fl_cuda_free(det);
             return status;
@@ -330,18 +338,18 @@ FL_CUDA_OP(linalg_cofactor, launch_cofactor);
 static fl_status launch_solve(fl_kernel *kernel)
 {
     enum { TRANSPOSED };
-    return with_factors(kernel, "linalg.solve", [&](const fl_solver *s, const struct factors *f) {
+    return with_factors(kernel, "linalg.solve", [&](const fl_solver *solver, const struct factors *factors) {
         const fl_view *b = &kernel->in[1];
         fl_cuda_array x;
         int k = (int)b->size[b->ndim - 1];
         int operation = kernel->attrs->at[TRANSPOSED].integer ? OPERATION_N : OPERATION_T;
-        FL_TRY(fl_solver_columns(&x, b, (int64_t)s->n * k));
-        fl_status status = fl_solver_typed(s, [&](auto like) {
-            return solve(s, f, (decltype(like) *)x.memory, k, operation);
+        FL_TRY(fl_solver_columns(&x, b, (int64_t)solver->n * k));
+        fl_status status = fl_solver_typed(solver, [&](auto like) {
+            return solve(solver, factors, (decltype(like) *)x.memory, k, operation);
         });
         if (status == FL_OK) status = fl_solver_take(&kernel->out[0], &x);
         fl_cuda_array_close(&x);
-        return status == FL_OK ? fl_solver_report(s, NULL, FL_MATRIX_SINGULAR) : status;
+        return status == FL_OK ? fl_solver_report(solver, NULL, FL_MATRIX_SINGULAR) : status;
     });
 }
 
@@ -369,16 +377,17 @@ __global__ void __launch_bounds__(THREADS)
 /* The results of linalg_lu. */
 enum { LU_FACTORS, LU_ORDER, LU_PIVOTS, LU_INFO };
 
-static fl_status store_order(const fl_solver *s, const int *pivots)
+static fl_status store_order(const fl_solver *solver, const int *pivots)
 {
-    const fl_view *out = s->kernel->out;
+    const fl_view *out = solver->kernel->out;
     fl_cuda_array order, exchanges;
     FL_TRY(fl_cuda_array_room(&order, &out[LU_ORDER], FL_INT64));
     fl_status status = fl_cuda_array_room(&exchanges, &out[LU_PIVOTS], FL_INT32);
     if (status == FL_OK) {
-        FL_LAUNCH(order_rows, fl_blocks(s->count, THREADS), THREADS, 0, (int64_t *)order.view.data,
-                  (int32_t *)exchanges.view.data, pivots, s->count, s->m, s->m < s->n ? s->m : s->n);
-        status = fl_cuda_check(s->name);
+        FL_LAUNCH(order_rows, fl_blocks(solver->count, THREADS), THREADS, 0, (int64_t *)order.view.data,
+                  (int32_t *)exchanges.view.data, pivots, solver->count, solver->m,
+                  solver->m < solver->n ? solver->m : solver->n);
+        status = fl_cuda_check(solver->name);
         if (status == FL_OK) status = fl_cuda_array_store(&out[LU_PIVOTS], &exchanges);
         fl_cuda_array_close(&exchanges);
     }
@@ -387,16 +396,16 @@ static fl_status store_order(const fl_solver *s, const int *pivots)
     return status;
 }
 
-static fl_status store_factors(const fl_solver *s, const fl_cuda_array *a)
+static fl_status store_factors(const fl_solver *solver, const fl_cuda_array *a)
 {
-    int64_t pivots = s->count * (s->m < s->n ? s->m : s->n);
+    int64_t pivots = solver->count * (solver->m < solver->n ? solver->m : solver->n);
     struct factors f = {a->memory, NULL};
     FL_TRY(fl_cuda_malloc((void **)&f.pivots, (size_t)(pivots > 0 ? pivots : 1) * sizeof(int)));
-    fl_status status = factor(s, &f);
-    if (status == FL_OK) status = fl_solver_take(&s->kernel->out[LU_FACTORS], a);
-    if (status == FL_OK) status = store_order(s, f.pivots);
+    fl_status status = factor(solver, &f);
+    if (status == FL_OK) status = fl_solver_take(&solver->kernel->out[LU_FACTORS], a);
+    if (status == FL_OK) status = store_order(solver, f.pivots);
     fl_cuda_free(f.pivots);
-    return status == FL_OK ? fl_solver_report(s, &s->kernel->out[LU_INFO], NULL) : status;
+    return status == FL_OK ? fl_solver_report(solver, &solver->kernel->out[LU_INFO], NULL) : status;
 }
 
 static fl_status launch_lu(fl_kernel *kernel)

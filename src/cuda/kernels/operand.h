@@ -18,44 +18,44 @@ typedef struct fl_cuda_operand {
 } fl_cuda_operand;
 
 /* as_is: its strides suit the kernel, so it is copied only if the dtype differs. */
-static inline fl_status fl_cuda_operand_in(fl_cuda_operand *o, const fl_view *view, fl_dtype dtype, bool as_is)
+static inline fl_status fl_cuda_operand_in(fl_cuda_operand *operand, const fl_view *view, fl_dtype dtype, bool as_is)
 {
-    o->data = (char *)view->data;
+    operand->data = (char *)view->data;
     if (!view->data) return FL_OK;
     if (view->dtype == dtype && (as_is || view->contiguous)) {
-        memcpy(o->stride, view->stride, sizeof(int64_t) * (size_t)view->ndim);
+        memcpy(operand->stride, view->stride, sizeof(int64_t) * (size_t)view->ndim);
         return FL_OK;
     }
-    FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
-    fl_view array = fl_view_array(view, o->temporary, dtype, o->stride);
-    o->data = (char *)o->temporary;
+    FL_TRY(fl_cuda_malloc(&operand->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
+    fl_view array = fl_view_array(view, operand->temporary, dtype, operand->stride);
+    operand->data = (char *)operand->temporary;
     return fl_cuda_copy_view(&array, view);
 }
 
 /* Row-major memory for a result that the kernel computes in `dtype`. */
-static inline fl_status fl_cuda_operand_out(fl_cuda_operand *o, const fl_view *view, fl_dtype dtype)
+static inline fl_status fl_cuda_operand_out(fl_cuda_operand *operand, const fl_view *view, fl_dtype dtype)
 {
-    fl_shape_strides(o->stride, view->size, view->ndim);
-    o->data = (char *)view->data;
+    fl_shape_strides(operand->stride, view->size, view->ndim);
+    operand->data = (char *)view->data;
     if (view->dtype == dtype && view->contiguous) return FL_OK;
-    FL_TRY(fl_cuda_malloc(&o->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
-    o->data = (char *)o->temporary;
+    FL_TRY(fl_cuda_malloc(&operand->temporary, (size_t)view->numel * fl_dtype_size(dtype)));
+    operand->data = (char *)operand->temporary;
     return FL_OK;
 }
 
 /* Brings a result to where it belongs. */
-static inline fl_status fl_cuda_operand_store(const fl_cuda_operand *o, const fl_view *view, fl_dtype dtype)
+static inline fl_status fl_cuda_operand_store(const fl_cuda_operand *operand, const fl_view *view, fl_dtype dtype)
 {
     int64_t strides[FL_MAX_NDIM];
-    if (!o->temporary) return FL_OK;
-    fl_view array = fl_view_array(view, o->temporary, dtype, strides);
+    if (!operand->temporary) return FL_OK;
+    fl_view array = fl_view_array(view, operand->temporary, dtype, strides);
     return fl_cuda_copy_view(view, &array);
 }
 
-static inline void fl_cuda_operand_close(fl_cuda_operand *o)
+static inline void fl_cuda_operand_close(fl_cuda_operand *operand)
 {
-    if (o->temporary) fl_cuda_free(o->temporary);
-    o->temporary = NULL;
+    if (operand->temporary) fl_cuda_free(operand->temporary);
+    operand->temporary = NULL;
 }
 
 #endif

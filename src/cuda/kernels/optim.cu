@@ -76,10 +76,10 @@ struct numbers {
 };
 
 template<typename W>
-static numbers<W> numbers_of(const fl_step &s)
+static numbers<W> numbers_of(const fl_step &step)
 {
     numbers<W> n;
-#define X(name) n.name.v = (W)s.name;
+#define X(name) n.name.v = (W)step.name;
     FL_STEP_NUMBERS(X)
 #undef X
     return n;
@@ -106,11 +106,11 @@ static numbers<W> numbers_of(const fl_step &s)
 ** to be done; sums: two squares of the tensor, which a rule with a trust ratio has. ---- */
 
 template<typename W, typename Trust>
-__device__ static inline bool begin_with(numbers<W> &n, const void *sums, bool is_double, Trust trust)
+__device__ static inline bool begin_with(numbers<W> &numbers, const void *sums, bool is_double, Trust trust)
 {
     double length = is_double ? ((const double *)sums)[0] : (double)((const float *)sums)[0];
     double change = is_double ? ((const double *)sums)[1] : (double)((const float *)sums)[1];
-    n.trust = trust(exact<W>((W)sqrt(length)), exact<W>((W)sqrt(change)), &n);
+    numbers.trust = trust(exact<W>((W)sqrt(length)), exact<W>((W)sqrt(change)), &numbers);
     return true;
 }
 
@@ -172,20 +172,20 @@ struct clip_step {
 
 /* ---- tables ---- */
 
-typedef struct table {
+struct table {
     int count;
     uint32_t first[TENSORS]; /* blocks before this tensor's */
     int64_t numel[TENSORS];
     void *data[TENSORS][OPERANDS]; /* after the groups: the sums */
-} table;
+};
 
 /* The tensor that a block belongs to. */
-__device__ static int tensor_of(const table &t, uint32_t block)
+__device__ static int tensor_of(const table &table, uint32_t block)
 {
-    int low = 0, high = t.count;
+    int low = 0, high = table.count;
     while (high - low > 1) {
         int middle = (low + high) / 2;
-        if (t.first[middle] <= block) low = middle;
+        if (table.first[middle] <= block) low = middle;
         else high = middle;
     }
     return low;
@@ -294,50 +294,53 @@ __global__ void __launch_bounds__(THREADS) sum_partial(T *out, const double *par
 /* ---- operands ---- */
 
 /* The tensors at one position of the lists, as they are read: T of p and g, S of the states. */
-typedef struct member {
+struct member {
     fl_cuda_array *arrays[GROUPS]; /* owned; NULL: the operand itself */
     void *data[OPERANDS];
     int64_t numel;
     fl_dtype dtype, state;
-} member;
+};
 
-typedef struct pack {
+struct pack {
     fl_kernel *kernel;
     int members, groups;
     bool sums;    /* a list of them follows the groups; of contiguous pairs */
     member *list; /* owned */
-} pack;
+};
 
-static fl_view *operand(const pack *p, int index, int group) { return &p->kernel->in[group * p->members + index]; }
-
-static void close_pack(pack *p)
+static fl_view *operand(const pack *pack, int index, int group)
 {
-    for (int i = 0; i < p->members; i++)
+    return &pack->kernel->in[group * pack->members + index];
+}
+
+static void close_pack(pack *pack)
+{
+    for (int i = 0; i < pack->members; i++)
         for (int g = 0; g < GROUPS; g++) {
-            if (!p->list[i].arrays[g]) continue;
-            fl_cuda_array_close(p->list[i].arrays[g]);
-            free(p->list[i].arrays[g]);
+            if (!pack->list[i].arrays[g]) continue;
+            fl_cuda_array_close(pack->list[i].arrays[g]);
+            free(pack->list[i].arrays[g]);
         }
-    free(p->list);
+    free(pack->list);
 }
 
 /* True if the kernels can read the operands of this member in their own dtypes. */
-static bool is_plain(const pack *p, int index)
+static bool is_plain(const pack *pack, int index)
 {
-    fl_dtype dtype = operand(p, index, 0)->dtype, state = p->groups > 2 ? operand(p, index, 2)->dtype : dtype;
+    fl_dtype dtype = operand(pack, index, 0)->dtype, state = pack->groups > 2 ? operand(pack, index, 2)->dtype : dtype;
     bool plain = state == dtype || state == fl_dtype_compute(dtype);
-    for (int g = 0; g < p->groups; g++) plain &= operand(p, index, g)->dtype == (g < 2 ? dtype : state);
+    for (int g = 0; g < pack->groups; g++) plain &= operand(pack, index, g)->dtype == (g < 2 ? dtype : state);
     return plain;
 }
 
-static fl_status open_operand(pack *p, int index, int group, fl_dtype dtype)
+static fl_status open_operand(pack *pack, int index, int group, fl_dtype dtype)
 {
-    const fl_view *v = operand(p, index, group);
-    member *m = &p->list[index];
+    const fl_view *v = operand(pack, index, group);
+    member *m = &pack->list[index];
     m->data[group] = v->data;
     if (v->numel == 0 || (v->contiguous && v->dtype == dtype)) return FL_OK;
     fl_cuda_array *array = (fl_cuda_array *)malloc(sizeof *array);
-    if (!array) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", p->kernel->name);
+    if (!array) return fl_fail(FL_ERR_MEMORY, "%s: out of memory", pack->kernel->name);
     fl_status status = fl_cuda_array_open(array, v, dtype);
     if (status != FL_OK) {
         free(array);
@@ -348,51 +351,51 @@ static fl_status open_operand(pack *p, int index, int group, fl_dtype dtype)
     return FL_OK;
 }
 
-static fl_status open_member(pack *p, int index)
+static fl_status open_member(pack *pack, int index)
 {
-    member *m = &p->list[index];
-    bool plain = is_plain(p, index);
-    fl_dtype dtype = operand(p, index, 0)->dtype;
-    m->numel = operand(p, index, 0)->numel;
+    member *m = &pack->list[index];
+    bool plain = is_plain(pack, index);
+    fl_dtype dtype = operand(pack, index, 0)->dtype;
+    m->numel = operand(pack, index, 0)->numel;
     m->dtype = plain ? dtype : fl_dtype_compute(dtype);
-    m->state = plain && p->groups > 2 ? operand(p, index, 2)->dtype : m->dtype;
-    for (int g = 0; g < p->groups; g++) FL_TRY(open_operand(p, index, g, g < 2 ? m->dtype : m->state));
-    if (p->sums) m->data[GROUPS] = operand(p, index, p->groups)->data;
+    m->state = plain && pack->groups > 2 ? operand(pack, index, 2)->dtype : m->dtype;
+    for (int g = 0; g < pack->groups; g++) FL_TRY(open_operand(pack, index, g, g < 2 ? m->dtype : m->state));
+    if (pack->sums) m->data[GROUPS] = operand(pack, index, pack->groups)->data;
     return FL_OK;
 }
 
-static fl_status open_pack(pack *p, fl_kernel *kernel, int members, int groups, bool sums)
+static fl_status open_pack(pack *pack, fl_kernel *kernel, int members, int groups, bool sums)
 {
-    p->kernel = kernel;
-    p->sums = sums;
-    p->members = members;
-    p->groups = groups;
-    p->list = (member *)calloc((size_t)members, sizeof *p->list);
-    if (!p->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->name, members);
+    pack->kernel = kernel;
+    pack->sums = sums;
+    pack->members = members;
+    pack->groups = groups;
+    pack->list = (member *)calloc((size_t)members, sizeof *pack->list);
+    if (!pack->list) return fl_fail(FL_ERR_MEMORY, "%s: out of memory for %d tensors", kernel->name, members);
     fl_status status = FL_OK;
-    for (int i = 0; i < members && status == FL_OK; i++) status = open_member(p, i);
-    if (status != FL_OK) close_pack(p);
+    for (int i = 0; i < members && status == FL_OK; i++) status = open_member(pack, i);
+    if (status != FL_OK) close_pack(pack);
     return status;
 }
 
-static fl_status write_back(const pack *p, unsigned written)
+static fl_status write_back(const pack *pack, unsigned written)
 {
-    for (int i = 0; i < p->members; i++)
-        for (int g = 0; g < p->groups; g++)
-            if (p->list[i].arrays[g] && (written >> g & 1u))
-                FL_TRY(fl_cuda_array_store(operand(p, i, g), p->list[i].arrays[g]));
+    for (int i = 0; i < pack->members; i++)
+        for (int g = 0; g < pack->groups; g++)
+            if (pack->list[i].arrays[g] && (written >> g & 1u))
+                FL_TRY(fl_cuda_array_store(operand(pack, i, g), pack->list[i].arrays[g]));
     return FL_OK;
 }
 
 /* Calls launch(table, blocks) for the members of these dtypes, TENSORS at a time, cut into stretches. */
 template<typename F>
-static void each_table(const pack *p, fl_dtype dtype, fl_dtype state, int64_t stretch, F &&launch)
+static void each_table(const pack *pack, fl_dtype dtype, fl_dtype state, int64_t stretch, F &&launch)
 {
     table t;
     uint32_t blocks = 0;
     t.count = 0;
-    for (int i = 0; i < p->members; i++) {
-        const member *m = &p->list[i];
+    for (int i = 0; i < pack->members; i++) {
+        const member *m = &pack->list[i];
         if (m->dtype != dtype || m->state != state || m->numel == 0) continue;
         t.first[t.count] = blocks;
         t.numel[t.count] = m->numel;
@@ -428,8 +431,8 @@ static fl_status run_pack(fl_kernel *kernel, int members, int groups, bool sums,
         typedef decltype(t_like) T;
         typedef decltype(s_like) S;
         auto step = make((typename fl_wide<T>::type)0);
-        each_table(&p, dtype, state, STRETCH, [&](const table &t, uint32_t blocks) {
-            FL_LAUNCH((run_steps<T, S, decltype(step)>), blocks, THREADS, 0, t, step);
+        each_table(&p, dtype, state, STRETCH, [&](const table &table, uint32_t blocks) {
+            FL_LAUNCH((run_steps<T, S, decltype(step)>), blocks, THREADS, 0, table, step);
         });
     });
     fl_status status = write_back(&p, written);
@@ -478,13 +481,13 @@ static int64_t stretches_of(const pack *p)
 }
 
 template<bool NONFINITE>
-static void launch_sums(const pack *p, double *partial)
+static void launch_sums(const pack *pack, double *partial)
 {
     each_pair([&](auto like, auto, fl_dtype dtype, fl_dtype state) {
         typedef decltype(like) T;
         if (state != dtype) return;
-        each_table(p, dtype, state, SUM_STRETCH, [&](const table &t, uint32_t stretches) {
-            FL_LAUNCH((sum_squares<T, NONFINITE>), fl_blocks(stretches, WARPS), THREADS, 0, partial, t, stretches);
+        each_table(pack, dtype, state, SUM_STRETCH, [&](const table &table, uint32_t stretches) {
+            FL_LAUNCH((sum_squares<T, NONFINITE>), fl_blocks(stretches, WARPS), THREADS, 0, partial, table, stretches);
             partial += stretches;
         });
     });
@@ -569,9 +572,9 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* The sums of the tensors of a table, in the order of their stretches. out: of the first of them; where: positions. */
-typedef struct places {
+struct places {
     int at[TENSORS];
-} places;
+};
 template<typename T>
 __global__ void __launch_bounds__(THREADS)
     add_norms(T *out, const double *partial, const __grid_constant__ table t, const __grid_constant__ places where)
@@ -585,12 +588,13 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* The indices of a table's members among all: each_table takes them in order. */
-static places places_of(const pack *p, const table &t)
+static places places_of(const pack *pack, const table &table)
 {
     places where;
     int at = 0;
-    for (int i = 0; i < t.count; i++) {
-        while (p->list[at].numel == 0 || p->list[at].data[0] != t.data[i][0] || p->list[at].data[1] != t.data[i][1])
+    for (int i = 0; i < table.count; i++) {
+        while (pack->list[at].numel == 0 || pack->list[at].data[0] != table.data[i][0]
+               || pack->list[at].data[1] != table.data[i][1])
             at++;
         where.at[i] = at++;
     }
@@ -598,16 +602,17 @@ static places places_of(const pack *p, const table &t)
 }
 
 template<typename Values, typename Out>
-static void launch_sums_of(const pack *p, double *partial, Out *out, const fl_step &values)
+static void launch_sums_of(const pack *pack, double *partial, Out *out, const fl_step &values)
 {
     each_pair([&](auto t_like, auto s_like, fl_dtype dtype, fl_dtype state) {
         typedef decltype(t_like) T;
         typedef decltype(s_like) S;
         typedef typename fl_wide<T>::type W;
         const numbers<W> n = numbers_of<W>(values);
-        each_table(p, dtype, state, SUM_STRETCH, [&](const table &t, uint32_t stretches) {
-            FL_LAUNCH((sum_norms<Values, T, S, W>), fl_blocks(stretches, WARPS), THREADS, 0, partial, t, stretches, n);
-            FL_LAUNCH((add_norms<Out>), 1, THREADS, 0, out, partial, t, places_of(p, t));
+        each_table(pack, dtype, state, SUM_STRETCH, [&](const table &table, uint32_t stretches) {
+            FL_LAUNCH((sum_norms<Values, T, S, W>), fl_blocks(stretches, WARPS), THREADS, 0, partial, table, stretches,
+                      n);
+            FL_LAUNCH((add_norms<Out>), 1, THREADS, 0, out, partial, table, places_of(pack, table));
         });
     });
 }

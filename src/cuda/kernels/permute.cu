@@ -76,20 +76,20 @@ static __global__ void __launch_bounds__(THREADS) transpose(const __grid_constan
 }
 
 /* The axis along which the input is contiguous, or -1. */
-static int input_axis(const fl_cuda_copy_job *j)
+static int input_axis(const fl_cuda_copy_job *job)
 {
-    for (int i = 0; i < j->layout.count; i++)
-        if (j->layout.axes[i].stride[1] == j->unit) return i;
+    for (int i = 0; i < job->layout.count; i++)
+        if (job->layout.axes[i].stride[1] == job->unit) return i;
     return -1;
 }
 
 /* Widest access that addresses, strides and the sizes of both axes allow. */
-static int transpose_access(const fl_cuda_copy_job *j, int row)
+static int transpose_access(const fl_cuda_copy_job *job, int row)
 {
-    const fl_layout *l = &j->layout;
+    const fl_layout *l = &job->layout;
     int column = l->count - 1;
-    int64_t bits = (int64_t)(uintptr_t)j->out | (int64_t)(uintptr_t)j->in | l->axes[row].size * j->unit
-        | l->axes[column].size * j->unit;
+    int64_t bits = (int64_t)(uintptr_t)job->out | (int64_t)(uintptr_t)job->in | l->axes[row].size * job->unit
+        | l->axes[column].size * job->unit;
     for (int i = 0; i < l->count; i++) {
         if (i != row) bits |= l->axes[i].stride[1];
         if (i != column) bits |= l->axes[i].stride[0];
@@ -100,10 +100,10 @@ static int transpose_access(const fl_cuda_copy_job *j, int row)
 }
 
 template<typename T, int ACCESS>
-static bool launch_transpose(const fl_cuda_copy_job *j, int row)
+static bool launch_transpose(const fl_cuda_copy_job *job, int row)
 {
     constexpr int SIDE = tile_side(sizeof(T), ACCESS);
-    fl_layout batch = j->layout;
+    fl_layout batch = job->layout;
     fl_axis rows = batch.axes[row], columns = batch.axes[batch.count - 1];
     int64_t row_tiles = (rows.size + SIDE - 1) / SIDE, column_tiles = (columns.size + SIDE - 1) / SIDE;
     batch.count--;
@@ -113,8 +113,8 @@ static bool launch_transpose(const fl_cuda_copy_job *j, int row)
     bool mostly_full = rows.size * columns.size * 2 >= row_tiles * column_tiles * SIDE * SIDE;
     if (!mostly_full || tiles > FL_INDEX_LIMIT || rows.size > FL_INDEX_LIMIT || columns.size > FL_INDEX_LIMIT)
         return false;
-    transpose_job t = {j->out,
-                       j->in,
+    transpose_job t = {job->out,
+                       job->in,
                        rows.stride[0],
                        columns.stride[1],
                        (uint32_t)rows.size,
@@ -127,23 +127,24 @@ static bool launch_transpose(const fl_cuda_copy_job *j, int row)
     return true;
 }
 
-bool fl_cuda_transpose(const fl_cuda_copy_job *j)
+bool fl_cuda_transpose(const fl_cuda_copy_job *job)
 {
-    const fl_layout *l = &j->layout;
-    int row = input_axis(j), column = l->count - 1;
-    if (row < 0 || row == column || l->axes[column].stride[0] != j->unit) return false;
-    int access = transpose_access(j, row);
-    switch (j->unit) {
+    const fl_layout *l = &job->layout;
+    int row = input_axis(job), column = l->count - 1;
+    if (row < 0 || row == column || l->axes[column].stride[0] != job->unit) return false;
+    int access = transpose_access(job, row);
+    switch (job->unit) {
     case 1:
-        return access >= 8 ? launch_transpose<uint8_t, 8>(j, row) : access == 4 && launch_transpose<uint8_t, 4>(j, row);
+        return access >= 8 ? launch_transpose<uint8_t, 8>(job, row)
+                           : access == 4 && launch_transpose<uint8_t, 4>(job, row);
     case 2:
-        return access == 16 ? launch_transpose<uint16_t, 16>(j, row)
-                            : access >= 4 && launch_transpose<uint16_t, 4>(j, row);
+        return access == 16 ? launch_transpose<uint16_t, 16>(job, row)
+                            : access >= 4 && launch_transpose<uint16_t, 4>(job, row);
     case 4:
-        return access == 16 ? launch_transpose<uint32_t, 16>(j, row)
-                            : access == 8 && launch_transpose<uint32_t, 8>(j, row);
-    case 8: return access == 16 && launch_transpose<uint64_t, 16>(j, row);
-    default: return launch_transpose<uint4, 16>(j, row);
+        return access == 16 ? launch_transpose<uint32_t, 16>(job, row)
+                            : access == 8 && launch_transpose<uint32_t, 8>(job, row);
+    case 8: return access == 16 && launch_transpose<uint64_t, 16>(job, row);
+    default: return launch_transpose<uint4, 16>(job, row);
     }
 }
 
@@ -223,39 +224,39 @@ struct tile_at {
     uint32_t skip;
 };
 
-__device__ static inline tile_at locate_tile(const tile_job &j, uint32_t number, const uint32_t (&beyond)[3])
+__device__ static inline tile_at locate_tile(const tile_job &job, uint32_t number, const uint32_t (&beyond)[3])
 {
-    tile_at t = {j.in, j.out, beyond[0]};
-    for (int i = j.steps.count - 1; i >= 0; i--) {
-        uint32_t above = fl_divide(number, j.steps.size[i]), own = number - above * j.steps.size[i].divisor;
-        t.out += own * j.steps.stride[i][0];
-        t.in += own * j.steps.stride[i][1];
-        if (i == j.edge_axis[0] && own == j.edge_last[0]) t.skip |= beyond[1];
-        if (i == j.edge_axis[1] && own == j.edge_last[1]) t.skip |= beyond[2];
+    tile_at t = {job.in, job.out, beyond[0]};
+    for (int i = job.steps.count - 1; i >= 0; i--) {
+        uint32_t above = fl_divide(number, job.steps.size[i]), own = number - above * job.steps.size[i].divisor;
+        t.out += own * job.steps.stride[i][0];
+        t.in += own * job.steps.stride[i][1];
+        if (i == job.edge_axis[0] && own == job.edge_last[0]) t.skip |= beyond[1];
+        if (i == job.edge_axis[1] && own == job.edge_last[1]) t.skip |= beyond[2];
         number = above;
     }
     return t;
 }
 
 template<typename T>
-__device__ static inline void load_units(T (&value)[UNITS], const tile_at &t, const int32_t (&from)[UNITS])
+__device__ static inline void load_units(T (&value)[UNITS], const tile_at &tile, const int32_t (&from)[UNITS])
 {
 #pragma unroll
     for (int k = 0; k < UNITS; k++)
-        if (!(t.skip >> k & 1)) value[k] = *(const T *)(t.in + from[k]);
+        if (!(tile.skip >> k & 1)) value[k] = *(const T *)(tile.in + from[k]);
 }
 
 /* A thread moves the same units of every tile, so it finds out only once where in a tile they lie. The next tile is
 ** under way while store(out, to, place, skip) brings one from shared memory to its place. */
 template<typename T, int BLOCK, typename F>
-__device__ static inline void move_tiles(const tile_job &j, T *tile, const F &store)
+__device__ static inline void move_tiles(const tile_job &job, T *tile, const F &store)
 {
     int32_t from[UNITS], to[UNITS], place[UNITS];
     uint32_t beyond[3] = {0, 0, 0};
 #pragma unroll
     for (int k = 0; k < UNITS; k++) {
-        uint32_t at = threadIdx.x + k * BLOCK, outside = at >= (uint32_t)j.volume;
-        tile_unit load = locate_unit(j.load, j.inside, at), unload = locate_unit(j.store, j.inside, at);
+        uint32_t at = threadIdx.x + k * BLOCK, outside = at >= (uint32_t)job.volume;
+        tile_unit load = locate_unit(job.load, job.inside, at), unload = locate_unit(job.store, job.inside, at);
         from[k] = load.offset;
         to[k] = unload.offset;
         place[k] = unload.place;
@@ -263,16 +264,16 @@ __device__ static inline void move_tiles(const tile_job &j, T *tile, const F &st
         note_beyond(beyond, unload.beyond | outside, k + UNITS);
     }
     T value[UNITS];
-    tile_at next = locate_tile(j, blockIdx.x, beyond);
+    tile_at next = locate_tile(job, blockIdx.x, beyond);
     load_units(value, next, from);
-    for (uint32_t number = blockIdx.x; number < j.tiles; number += gridDim.x) {
+    for (uint32_t number = blockIdx.x; number < job.tiles; number += gridDim.x) {
         tile_at now = next;
 #pragma unroll
         for (int k = 0; k < UNITS; k++)
             if (!(now.skip >> k & 1)) tile[tile_place(threadIdx.x + k * BLOCK)] = value[k];
         __syncthreads();
-        if (number + gridDim.x < j.tiles) {
-            next = locate_tile(j, number + gridDim.x, beyond);
+        if (number + gridDim.x < job.tiles) {
+            next = locate_tile(job, number + gridDim.x, beyond);
             load_units(value, next, from);
         }
         store(now.out, to, place, now.skip);
@@ -306,12 +307,12 @@ static __global__ void __launch_bounds__(BLOCK, 768 / BLOCK)
 }
 
 /* Axes by rising input strides; those that the input does not move along come last. */
-static void input_order(int *order, const fl_layout *l)
+static void input_order(int *order, const fl_layout *layout)
 {
-    for (int i = 0; i < l->count; i++) {
-        uint64_t own = (uint64_t)fl_layout_magnitude(l->axes[i].stride[1]) - 1;
+    for (int i = 0; i < layout->count; i++) {
+        uint64_t own = (uint64_t)fl_layout_magnitude(layout->axes[i].stride[1]) - 1;
         int at = i;
-        for (; at > 0 && (uint64_t)fl_layout_magnitude(l->axes[order[at - 1]].stride[1]) - 1 > own; at--)
+        for (; at > 0 && (uint64_t)fl_layout_magnitude(layout->axes[order[at - 1]].stride[1]) - 1 > own; at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
@@ -319,12 +320,12 @@ static void input_order(int *order, const fl_layout *l)
 
 /* Extends the tile along the first axes of `order` until they make a run of `target` units or the tile is full; beyond
 ** an axis that is not whole the run would end, so there it stops. Parts of an axis are made nearly equal. */
-static void extend_tile(int64_t *extent, const fl_layout *l, const int *order, int64_t target, int64_t most)
+static void extend_tile(int64_t *extent, const fl_layout *layout, const int *order, int64_t target, int64_t most)
 {
     int64_t run = 1, volume = 1;
-    for (int i = 0; i < l->count; i++) volume *= extent[i];
-    for (int i = 0; i < l->count; i++) {
-        int64_t *own = &extent[order[i]], size = l->axes[order[i]].size, wanted = target / run,
+    for (int i = 0; i < layout->count; i++) volume *= extent[i];
+    for (int i = 0; i < layout->count; i++) {
+        int64_t *own = &extent[order[i]], size = layout->axes[order[i]].size, wanted = target / run,
                 room = *own * (most / volume);
         if (wanted > room) wanted = room;
         if (wanted > size) wanted = size;
@@ -340,74 +341,74 @@ static void extend_tile(int64_t *extent, const fl_layout *l, const int *order, i
 
 /* Runs of at least 64 bytes on both sides where the sizes allow; then more of the output's and the input's until the
 ** tile is full. */
-static void choose_tile(int64_t *extent, const fl_layout *l, int unit, int64_t most)
+static void choose_tile(int64_t *extent, const fl_layout *layout, int unit, int64_t most)
 {
     int in_order[FL_LAYOUT_AXES], out_order[FL_LAYOUT_AXES];
     int64_t side = unit <= 2 ? 64 : unit == 16 ? 16 : 32;
-    for (int i = 0; i < l->count; i++) {
+    for (int i = 0; i < layout->count; i++) {
         extent[i] = 1;
-        out_order[i] = l->count - 1 - i;
+        out_order[i] = layout->count - 1 - i;
     }
-    input_order(in_order, l);
-    extend_tile(extent, l, in_order, side, most);
-    extend_tile(extent, l, out_order, side, most);
-    extend_tile(extent, l, out_order, most, most);
-    extend_tile(extent, l, in_order, most, most);
+    input_order(in_order, layout);
+    extend_tile(extent, layout, in_order, side, most);
+    extend_tile(extent, layout, out_order, side, most);
+    extend_tile(extent, layout, out_order, most, most);
+    extend_tile(extent, layout, in_order, most, most);
 }
 
-static tile_axis axis_in_tile(const tile_job *t, const fl_layout *l, int axis, int64_t extent, int operand,
+static tile_axis axis_in_tile(const tile_job *job, const fl_layout *layout, int axis, int64_t extent, int operand,
                               int32_t place)
 {
-    int edge = t->edge_axis[0] == axis ? 1 : t->edge_axis[1] == axis ? 2 : 0;
-    return {fl_division_of(extent), (int32_t)l->axes[axis].stride[operand], place, edge,
-            (uint32_t)(l->axes[axis].size % extent)};
+    int edge = job->edge_axis[0] == axis ? 1 : job->edge_axis[1] == axis ? 2 : 0;
+    return {fl_division_of(extent), (int32_t)layout->axes[axis].stride[operand], place, edge,
+            (uint32_t)(layout->axes[axis].size % extent)};
 }
 
 /* The axes of the tile as `load` walks them, whose order is that of shared memory, and as `store` does. */
-static void fill_tile_axes(tile_job *t, const fl_layout *l, const int64_t *extent)
+static void fill_tile_axes(tile_job *job, const fl_layout *layout, const int64_t *extent)
 {
     int order[FL_LAYOUT_AXES], loads = 0, stores = 0;
     int32_t place[FL_LAYOUT_AXES], volume = 1;
-    input_order(order, l);
-    for (int i = 0; i < l->count; i++) {
+    input_order(order, layout);
+    for (int i = 0; i < layout->count; i++) {
         int axis = order[i];
         place[axis] = volume;
         volume *= (int32_t)extent[axis];
-        if (extent[axis] > 1) t->load[loads++] = axis_in_tile(t, l, axis, extent[axis], 1, place[axis]);
+        if (extent[axis] > 1) job->load[loads++] = axis_in_tile(job, layout, axis, extent[axis], 1, place[axis]);
     }
-    for (int axis = l->count - 1; axis >= 0; axis--)
-        if (extent[axis] > 1) t->store[stores++] = axis_in_tile(t, l, axis, extent[axis], 0, place[axis]);
-    t->volume = volume;
-    t->inside = loads;
+    for (int axis = layout->count - 1; axis >= 0; axis--)
+        if (extent[axis] > 1) job->store[stores++] = axis_in_tile(job, layout, axis, extent[axis], 0, place[axis]);
+    job->volume = volume;
+    job->inside = loads;
 }
 
 /* Fills the steps from tile to tile and the axes whose last tile is not whole: at most two, the last ones of either
 ** run. Returns how many tiles there are. */
-static int64_t fill_tile_steps(tile_job *t, const fl_layout *l, const int64_t *extent)
+static int64_t fill_tile_steps(tile_job *job, const fl_layout *layout, const int64_t *extent)
 {
-    fl_layout steps = *l;
+    fl_layout steps = *layout;
     int edges = 0;
-    t->edge_axis[0] = t->edge_axis[1] = -1;
-    for (int i = 0; i < l->count; i++) {
-        steps.axes[i].size = (l->axes[i].size + extent[i] - 1) / extent[i];
+    job->edge_axis[0] = job->edge_axis[1] = -1;
+    for (int i = 0; i < layout->count; i++) {
+        steps.axes[i].size = (layout->axes[i].size + extent[i] - 1) / extent[i];
         for (int o = 0; o < 2; o++) steps.axes[i].stride[o] *= extent[i];
-        if (l->axes[i].size % extent[i] == 0) continue;
-        t->edge_axis[edges] = i;
-        t->edge_last[edges++] = (uint32_t)steps.axes[i].size - 1;
+        if (layout->axes[i].size % extent[i] == 0) continue;
+        job->edge_axis[edges] = i;
+        job->edge_last[edges++] = (uint32_t)steps.axes[i].size - 1;
     }
     int64_t count = fl_layout_numel(&steps);
-    if (count <= FL_INDEX_LIMIT) fl_walk_init(&t->steps, &steps);
+    if (count <= FL_INDEX_LIMIT) fl_walk_init(&job->steps, &steps);
     return count;
 }
 
 /* Offsets inside a tile have 32 bits, and so have the sizes of its axes. */
-static bool tile_fits(const fl_layout *l, const int64_t *extent)
+static bool tile_fits(const fl_layout *layout, const int64_t *extent)
 {
     int64_t reach[2] = {0, 0};
-    for (int i = 0; i < l->count; i++) {
-        if (l->axes[i].size > FL_INDEX_LIMIT) return false;
+    for (int i = 0; i < layout->count; i++) {
+        if (layout->axes[i].size > FL_INDEX_LIMIT) return false;
         for (int o = 0; o < 2 && extent[i] > 1; o++) {
-            int64_t stride = fl_layout_magnitude(l->axes[i].stride[o]);
+            int64_t stride = fl_layout_magnitude(layout->axes[i].stride[o]);
             if (stride > INT32_MAX) return false;
             reach[o] += (extent[i] - 1) * stride;
         }
@@ -416,17 +417,17 @@ static bool tile_fits(const fl_layout *l, const int64_t *extent)
 }
 
 /* Fills the job but for its number of blocks, which is returned; 0: the tiles cannot be counted in 32 bits. */
-static unsigned plan_tiles(tile_job *t, const fl_cuda_copy_job *j, int unit, int block)
+static unsigned plan_tiles(tile_job *t, const fl_cuda_copy_job *job, int unit, int block)
 {
     int64_t extent[FL_LAYOUT_AXES];
-    choose_tile(extent, &j->layout, unit, block * UNITS);
-    if (!tile_fits(&j->layout, extent)) return 0;
-    int64_t count = fill_tile_steps(t, &j->layout, extent),
+    choose_tile(extent, &job->layout, unit, block * UNITS);
+    if (!tile_fits(&job->layout, extent)) return 0;
+    int64_t count = fill_tile_steps(t, &job->layout, extent),
             most = (int64_t)fl_cuda_current()->processors * (2048 / block);
     if (count > FL_INDEX_LIMIT) return 0;
-    fill_tile_axes(t, &j->layout, extent);
-    t->out = j->out;
-    t->in = j->in;
+    fill_tile_axes(t, &job->layout, extent);
+    t->out = job->out;
+    t->in = job->in;
     t->tiles = (uint32_t)count;
     return (unsigned)(count < most ? count : most);
 }
@@ -434,38 +435,38 @@ static unsigned plan_tiles(tile_job *t, const fl_cuda_copy_job *j, int unit, int
 static constexpr int tile_threads(int unit) { return unit <= 2 ? 512 : 256; }
 
 template<typename T>
-static bool launch_tiles(const fl_cuda_copy_job *j)
+static bool launch_tiles(const fl_cuda_copy_job *job)
 {
     constexpr int BLOCK = tile_threads(sizeof(T));
     tile_job t;
-    unsigned blocks = plan_tiles(&t, j, j->unit, BLOCK);
+    unsigned blocks = plan_tiles(&t, job, job->unit, BLOCK);
     if (blocks) FL_LAUNCH((tiles<T, BLOCK>), blocks, BLOCK, 0, t);
     return blocks > 0;
 }
 
-bool fl_cuda_permute_tiles(const fl_cuda_copy_job *j)
+bool fl_cuda_permute_tiles(const fl_cuda_copy_job *job)
 {
     bool done = false;
-    fl_cuda_by_unit(j->unit, [&](auto like) { done = launch_tiles<decltype(like)>(j); });
+    fl_cuda_by_unit(job->unit, [&](auto like) { done = launch_tiles<decltype(like)>(job); });
     return done;
 }
 
 template<typename From>
-static bool launch_cast(const fl_cuda_copy_job *j, fl_dtype out)
+static bool launch_cast(const fl_cuda_copy_job *job, fl_dtype out)
 {
     constexpr int BLOCK = THREADS;
     int item = (int)fl_dtype_size(out);
     tile_job t;
-    unsigned blocks = plan_tiles(&t, j, item < j->unit ? item : j->unit, BLOCK);
+    unsigned blocks = plan_tiles(&t, job, item < job->unit ? item : job->unit, BLOCK);
     if (blocks) FL_LAUNCH((cast_tiles<From, BLOCK>), blocks, BLOCK, 0, t, (int)out);
     return blocks > 0;
 }
 
-bool fl_cuda_cast_tiles(const fl_cuda_copy_job *j, fl_dtype out, fl_dtype in)
+bool fl_cuda_cast_tiles(const fl_cuda_copy_job *job, fl_dtype out, fl_dtype in)
 {
     bool done = false;
     fl_cuda_by_storage(in, [&](auto like) {
-        done = launch_cast<decltype(like)>(j, out);
+        done = launch_cast<decltype(like)>(job, out);
         return FL_OK;
     });
     return done;

@@ -17,12 +17,12 @@ typedef struct fl_cuda_copy_job {
 /* Each launches and returns true, or returns false when the job is not of its kind. */
 
 /* Two axes change places and 4 to 16 bytes can be read and written along both. */
-bool fl_cuda_transpose(const fl_cuda_copy_job *j);
+bool fl_cuda_transpose(const fl_cuda_copy_job *job);
 /* The fastest axis of the input is another one than that of the output. */
-bool fl_cuda_permute_tiles(const fl_cuda_copy_job *j);
+bool fl_cuda_permute_tiles(const fl_cuda_copy_job *job);
 
 /* Converts as well: the layout counts elements, the unit is that of the input. */
-bool fl_cuda_cast_tiles(const fl_cuda_copy_job *j, fl_dtype out, fl_dtype in);
+bool fl_cuda_cast_tiles(const fl_cuda_copy_job *job, fl_dtype out, fl_dtype in);
 
 /* Copies between different dtypes in the order of the output; the layout counts elements. */
 void fl_cuda_cast(const fl_layout *layout, char *out, fl_dtype out_dtype, const char *in, fl_dtype in_dtype);

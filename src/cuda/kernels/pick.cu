@@ -7,36 +7,36 @@
 /* ---- positions of extremes ---- */
 
 /* arg_find: positions count only where the extreme is this value, and are those of the whole tensor. */
-typedef struct find {
+struct find {
     const char *value; /* NULL: not needed */
     int dtype, value_ndim, ndim;
     int64_t size, value_sizes[FL_MAX_NDIM], value_strides[FL_MAX_NDIM];
     uint32_t mask;
     int64_t sizes[FL_MAX_NDIM], start[FL_MAX_NDIM], logical[FL_MAX_NDIM];
-} find;
+};
 
 /* Offset of element number i, row-major. */
-__device__ static int64_t offset_of(const find &f, int64_t i)
+__device__ static int64_t offset_of(const find &find, int64_t i)
 {
     int64_t offset = 0;
 #pragma unroll 1
-    for (int a = f.value_ndim - 1; a >= 0; a--) {
-        offset += i % f.value_sizes[a] * f.value_strides[a];
-        i /= f.value_sizes[a];
+    for (int a = find.value_ndim - 1; a >= 0; a--) {
+        offset += i % find.value_sizes[a] * find.value_strides[a];
+        i /= find.value_sizes[a];
     }
     return offset;
 }
 
 /* A position among the reduced axes of this part, as one of the whole tensor. */
-__device__ static int64_t whole_position(const find &f, int64_t local)
+__device__ static int64_t whole_position(const find &find, int64_t local)
 {
     int64_t position = 0, extent = 1;
 #pragma unroll 1
-    for (int a = f.ndim - 1; a >= 0; a--) {
-        if (!(f.mask >> a & 1u)) continue;
-        position += (local % f.sizes[a] + f.start[a]) * extent;
-        local /= f.sizes[a];
-        extent *= f.logical[a];
+    for (int a = find.ndim - 1; a >= 0; a--) {
+        if (!(find.mask >> a & 1u)) continue;
+        position += (local % find.sizes[a] + find.start[a]) * extent;
+        local /= find.sizes[a];
+        extent *= find.logical[a];
     }
     return position;
 }
@@ -65,15 +65,15 @@ struct pick_fold {
         return t;
     }
     __device__ static bool is_better(X x, X than) { return !(x <= than) & (than == than); }
-    __device__ static bool wins(X x, int64_t at, const Total &t)
+    __device__ static bool wins(X x, int64_t at, const Total &total)
     {
-        bool same = (x == t.value) | ((x != x) & (t.value != t.value));
-        return is_better(x, t.value) | (same & (at < t.at));
+        bool same = (x == total.value) | ((x != x) & (total.value != total.value));
+        return is_better(x, total.value) | (same & (at < total.at));
     }
     __device__ Total join(const Total &a, const Total &b) const { return wins(b.value, b.at, a) ? b : a; }
     /* Within a pack positions rise, so the first of equal elements is found in 32 bits. */
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&x)[N], const fl_place<P> &place) const
+    __device__ void absorb(Total &total, const X (&x)[N], const fl_place<P> &place) const
     {
 #pragma unroll
         for (int k = 0; k < N / W; k++) {
@@ -87,19 +87,19 @@ struct pick_fold {
                 first = better ? j : first;
             }
             int64_t at = place.at[k] + first * place.step;
-            bool won = wins(top, at, t);
-            t.value = won ? top : t.value;
-            t.at = won ? at : t.at;
+            bool won = wins(top, at, total);
+            total.value = won ? top : total.value;
+            total.at = won ? at : total.at;
         }
     }
-    __device__ void finish(const Total &t, int64_t result, int64_t) const
+    __device__ void finish(const Total &total, int64_t result, int64_t) const
     {
         typedef typename fl_total_of<X>::type wide;
-        X value = smallest ? fl_turned(t.value) : t.value;
+        X value = smallest ? fl_turned(total.value) : total.value;
         if (values.out) fl_result_store(values, result, (wide)value);
         if (!positions) return;
-        if (where.value == NULL) positions[result] = t.at;
-        else positions[result] = found(value, t.at, result) ? whole_position(where, t.at) : INT64_MAX;
+        if (where.value == NULL) positions[result] = total.at;
+        else positions[result] = found(value, total.at, result) ? whole_position(where, total.at) : INT64_MAX;
     }
     __device__ bool found(X value, int64_t at, int64_t result) const
     {
@@ -160,54 +160,55 @@ FL_CUDA_OP(arg_find, launch_arg_find);
 /* ---- one element of each line ---- */
 
 /* Lines along one axis of x [outer.., n, inner..]; strides of an operand on the axes that stay. */
-typedef struct lines {
+struct lines {
     int count; /* axes that stay, outermost first */
     int64_t size[FL_MAX_NDIM], x[FL_MAX_NDIM], index[FL_MAX_NDIM], one[FL_MAX_NDIM];
     int64_t total, n, inner,
         along;   /* lines, elements of one, product of the sizes after the axis, x's stride along it */
     bool narrow; /* elements are counted in 32 bits, and these divide */
     fl_division by_size[FL_MAX_NDIM], by_n, by_inner;
-} lines;
+};
 
 /* keepdim or not: index and one have the axis with size 1, or do not have it. */
-static void lines_init(lines *l, const fl_view *x, const fl_view *index, const fl_view *one, const fl_attr *axis)
+static void lines_init(lines *lines, const fl_view *x, const fl_view *index, const fl_view *one, const fl_attr *axis)
 {
     int at = (int)(axis->integer < 0 ? axis->integer + x->ndim : axis->integer);
     bool keepdim = index->ndim == x->ndim;
-    memset(l, 0, sizeof *l);
-    l->total = l->inner = 1;
-    l->n = x->ndim ? x->size[at] : 1;
-    l->along = x->ndim ? x->stride[at] : 0;
+    memset(lines, 0, sizeof *lines);
+    lines->total = lines->inner = 1;
+    lines->n = x->ndim ? x->size[at] : 1;
+    lines->along = x->ndim ? x->stride[at] : 0;
     for (int a = 0; a < x->ndim; a++) {
         if (a == at) continue;
         int b = keepdim || a < at ? a : a - 1;
-        l->size[l->count] = x->size[a];
-        l->x[l->count] = x->stride[a];
-        l->index[l->count] = index->stride[b];
-        l->one[l->count++] = one->stride[b];
-        l->total *= x->size[a];
-        if (a > at) l->inner *= x->size[a];
+        lines->size[lines->count] = x->size[a];
+        lines->x[lines->count] = x->stride[a];
+        lines->index[lines->count] = index->stride[b];
+        lines->one[lines->count++] = one->stride[b];
+        lines->total *= x->size[a];
+        if (a > at) lines->inner *= x->size[a];
     }
-    l->narrow = l->total * l->n >> 31 == 0 && l->total * l->n > 0;
-    if (!l->narrow) return;
-    l->by_n = fl_division_of(l->n);
-    l->by_inner = fl_division_of(l->inner);
-    for (int a = 0; a < l->count; a++) l->by_size[a] = fl_division_of(l->size[a]);
+    lines->narrow = lines->total * lines->n >> 31 == 0 && lines->total * lines->n > 0;
+    if (!lines->narrow) return;
+    lines->by_n = fl_division_of(lines->n);
+    lines->by_inner = fl_division_of(lines->inner);
+    for (int a = 0; a < lines->count; a++) lines->by_size[a] = fl_division_of(lines->size[a]);
 }
 
-__device__ static inline int64_t line_divide(const lines &l, int64_t i, int64_t size, const fl_division &by_size)
+__device__ static inline int64_t line_divide(const lines &lines, int64_t i, int64_t size, const fl_division &by_size)
 {
-    return l.narrow ? (int64_t)fl_divide((uint32_t)i, by_size) : i / size;
+    return lines.narrow ? (int64_t)fl_divide((uint32_t)i, by_size) : i / size;
 }
 
-__device__ static inline void line_locate(const lines &l, int64_t i, int64_t *x, int64_t *index, int64_t *one)
+__device__ static inline void line_locate(const lines &lines, int64_t i, int64_t *x, int64_t *index, int64_t *one)
 {
     *x = *index = *one = 0;
-    for (int a = l.count - 1; a >= 0; a--) {
-        int64_t above = a > 0 ? line_divide(l, i, l.size[a], l.by_size[a]) : 0, at = i - above * l.size[a];
-        *x += at * l.x[a];
-        *index += at * l.index[a];
-        *one += at * l.one[a];
+    for (int a = lines.count - 1; a >= 0; a--) {
+        int64_t above = a > 0 ? line_divide(lines, i, lines.size[a], lines.by_size[a]) : 0,
+                at = i - above * lines.size[a];
+        *x += at * lines.x[a];
+        *index += at * lines.index[a];
+        *one += at * lines.one[a];
         i = above;
     }
 }

@@ -43,12 +43,13 @@ static pooling<I> pooling_of(const fl_pool *pool)
 }
 
 /* Every number that a kernel makes of the sizes has 32 bits. */
-static bool is_narrow(const fl_pool *p)
+static bool is_narrow(const fl_pool *pool)
 {
-    if (p->planes * fl_pool_x_plane(p) > INT32_MAX || p->planes * fl_pool_y_plane(p) > INT32_MAX) return false;
+    if (pool->planes * fl_pool_x_plane(pool) > INT32_MAX || pool->planes * fl_pool_y_plane(pool) > INT32_MAX)
+        return false;
     for (int d = 0; d < 2; d++) {
-        int64_t reach = p->x_size[d] + 2 * p->window.padding[d] + fl_window_geometry_span(&p->window, d);
-        if (reach + p->window.stride[d] > INT32_MAX) return false;
+        int64_t reach = pool->x_size[d] + 2 * pool->window.padding[d] + fl_window_geometry_span(&pool->window, d);
+        if (reach + pool->window.stride[d] > INT32_MAX) return false;
     }
     return true;
 }
@@ -70,36 +71,37 @@ __device__ static inline place<I> place_of(I i, const I *size, const typename fl
 
 /* Element of x at tap (ky, kx) of the window at `at`, by its position; -1: in the padding. */
 template<typename I>
-__device__ static inline I seen_from(const pooling<I> &p, const place<I> &at, I ky, I kx)
+__device__ static inline I seen_from(const pooling<I> &pooling, const place<I> &at, I ky, I kx)
 {
-    I row = at.row * p.stride[0] - p.padding[0] + ky * p.dilation[0],
-      column = at.column * p.stride[1] - p.padding[1] + kx * p.dilation[1];
-    bool inside = row >= 0 && row < p.x_size[0] && column >= 0 && column < p.x_size[1];
-    return inside ? (at.plane * p.x_size[0] + row) * p.x_size[1] + column : -1;
+    I row = at.row * pooling.stride[0] - pooling.padding[0] + ky * pooling.dilation[0],
+      column = at.column * pooling.stride[1] - pooling.padding[1] + kx * pooling.dilation[1];
+    bool inside = row >= 0 && row < pooling.x_size[0] && column >= 0 && column < pooling.x_size[1];
+    return inside ? (at.plane * pooling.x_size[0] + row) * pooling.x_size[1] + column : -1;
 }
 
 /* The position along axis d of the window that holds element i at tap t; -1: there is none. */
 template<typename I>
-__device__ static inline I seen_at(const pooling<I> &p, int d, I i, I t)
+__device__ static inline I seen_at(const pooling<I> &pooling, int d, I i, I t)
 {
-    return fl_window_at(i, t, p.stride[d], p.padding[d], p.dilation[d], p.y_size[d], p.by_stride[d]);
+    return fl_window_at(i, t, pooling.stride[d], pooling.padding[d], pooling.dilation[d], pooling.y_size[d],
+                        pooling.by_stride[d]);
 }
 
 /* As fl_pool_reach, on the device. */
 template<typename I>
-__device__ static inline I reach(const pooling<I> &p, int d, I position, bool padding)
+__device__ static inline I reach(const pooling<I> &pooling, int d, I position, bool padding)
 {
-    I begin = position * p.stride[d] - p.padding[d], end = begin + p.size[d];
-    I last = p.x_size[d] + (padding ? p.padding[d] : 0);
+    I begin = position * pooling.stride[d] - pooling.padding[d], end = begin + pooling.size[d];
+    I last = pooling.x_size[d] + (padding ? pooling.padding[d] : 0);
     return (end > last ? last : end) - (!padding && begin < 0 ? 0 : begin);
 }
 
 /* The divisor of the sum of the window at (row, column). */
 template<typename W, typename I>
-__device__ static inline W divisor_of(const pooling<I> &p, const fl_pool_mean &mean, I row, I column)
+__device__ static inline W divisor_of(const pooling<I> &pooling, const fl_pool_mean &mean, I row, I column)
 {
     if (mean.divisor) return (W)mean.divisor;
-    return (W)(reach(p, 0, row, mean.padding) * reach(p, 1, column, mean.padding));
+    return (W)(reach(pooling, 0, row, mean.padding) * reach(pooling, 1, column, mean.padding));
 }
 
 /* ---- kernels ---- */
@@ -142,16 +144,17 @@ __global__ void __launch_bounds__(THREADS)
 
 /* share(y's element, tap, row, column): what x's element gets of the window at (row, column) with it at this tap. */
 template<typename T, typename I, typename F>
-__device__ static inline void collect(T *x, int64_t i, const pooling<I> &p, const F &share)
+__device__ static inline void collect(T *x, int64_t i, const pooling<I> &pooling, const F &share)
 {
     typename fl_wide<T>::type sum = 0;
-    place<I> at = place_of((I)i, p.x_size, p.by_x);
-    for (I ky = 0; ky < p.size[0]; ky++) {
-        I row = seen_at(p, 0, at.row, ky);
-        for (I kx = 0; row >= 0 && kx < p.size[1]; kx++) {
-            I column = seen_at(p, 1, at.column, kx);
+    place<I> at = place_of((I)i, pooling.x_size, pooling.by_x);
+    for (I ky = 0; ky < pooling.size[0]; ky++) {
+        I row = seen_at(pooling, 0, at.row, ky);
+        for (I kx = 0; row >= 0 && kx < pooling.size[1]; kx++) {
+            I column = seen_at(pooling, 1, at.column, kx);
             if (column >= 0)
-                sum += share((at.plane * p.y_size[0] + row) * p.y_size[1] + column, ky * p.size[1] + kx, row, column);
+                sum += share((at.plane * pooling.y_size[0] + row) * pooling.y_size[1] + column,
+                             ky * pooling.size[1] + kx, row, column);
         }
     }
     x[i] = fl_store<T>(sum);
@@ -198,23 +201,23 @@ __global__ void __launch_bounds__(THREADS)
 
 /* ---- ops ---- */
 
-typedef struct operands {
+struct operands {
     fl_cuda_operand in, taps, out;
-} operands;
+};
 
-static fl_status open_operands(operands *o, const fl_kernel *kernel)
+static fl_status open_operands(operands *operands, const fl_kernel *kernel)
 {
-    FL_TRY(fl_cuda_operand_in(&o->in, &kernel->in[0], kernel->out[0].dtype, false));
-    if (kernel->nin == 2) FL_TRY(fl_cuda_operand_in(&o->taps, &kernel->in[FL_POOL_TAPS], FL_INT32, false));
-    return fl_cuda_operand_out(&o->out, &kernel->out[0], kernel->out[0].dtype);
+    FL_TRY(fl_cuda_operand_in(&operands->in, &kernel->in[0], kernel->out[0].dtype, false));
+    if (kernel->nin == 2) FL_TRY(fl_cuda_operand_in(&operands->taps, &kernel->in[FL_POOL_TAPS], FL_INT32, false));
+    return fl_cuda_operand_out(&operands->out, &kernel->out[0], kernel->out[0].dtype);
 }
 
-static fl_status close_operands(operands *o, const fl_kernel *kernel, fl_status status)
+static fl_status close_operands(operands *operands, const fl_kernel *kernel, fl_status status)
 {
-    if (status == FL_OK) status = fl_cuda_operand_store(&o->out, &kernel->out[0], kernel->out[0].dtype);
-    fl_cuda_operand_close(&o->out);
-    fl_cuda_operand_close(&o->taps);
-    fl_cuda_operand_close(&o->in);
+    if (status == FL_OK) status = fl_cuda_operand_store(&operands->out, &kernel->out[0], kernel->out[0].dtype);
+    fl_cuda_operand_close(&operands->out);
+    fl_cuda_operand_close(&operands->taps);
+    fl_cuda_operand_close(&operands->in);
     return status == FL_OK ? fl_cuda_check(kernel->name) : status;
 }
 
@@ -238,33 +241,34 @@ static fl_status launch(fl_kernel *kernel, const fl_pool *pool, const F &issue)
 static fl_status launch_max(fl_kernel *kernel)
 {
     fl_pool pool = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
-    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &operands, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         typedef typename decltype(p)::number I;
         int32_t *taps = kernel->nout > 1 ? (int32_t *)kernel->out[FL_POOL_TAPS].data : NULL;
-        FL_LAUNCH((largest<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, taps, (const T *)o.in.data, total, p);
+        FL_LAUNCH((largest<T, I>), grid, dim3(THREADS), 0, (T *)operands.out.data, taps, (const T *)operands.in.data,
+                  total, p);
     });
 }
 
 static fl_status launch_gather(fl_kernel *kernel)
 {
     fl_pool pool = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], true);
-    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &operands, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         typedef typename decltype(p)::number I;
-        FL_LAUNCH((gather<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
-                  (const int32_t *)o.taps.data, total, p);
+        FL_LAUNCH((gather<T, I>), grid, dim3(THREADS), 0, (T *)operands.out.data, (const T *)operands.in.data,
+                  (const int32_t *)operands.taps.data, total, p);
     });
 }
 
 static fl_status launch_scatter(fl_kernel *kernel)
 {
     fl_pool pool = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], true);
-    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &operands, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         typedef typename decltype(p)::number I;
-        FL_LAUNCH((scatter<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data,
-                  (const int32_t *)o.taps.data, total, p);
+        FL_LAUNCH((scatter<T, I>), grid, dim3(THREADS), 0, (T *)operands.out.data, (const T *)operands.in.data,
+                  (const int32_t *)operands.taps.data, total, p);
     });
 }
 
@@ -272,10 +276,11 @@ static fl_status launch_average(fl_kernel *kernel)
 {
     fl_pool pool = fl_pool_of(kernel->attrs, &kernel->in[0], &kernel->out[0], false);
     fl_pool_mean mean = fl_pool_mean_of(kernel->attrs);
-    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &operands, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         typedef typename decltype(p)::number I;
-        FL_LAUNCH((average<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
+        FL_LAUNCH((average<T, I>), grid, dim3(THREADS), 0, (T *)operands.out.data, (const T *)operands.in.data, total,
+                  mean, p);
     });
 }
 
@@ -283,10 +288,11 @@ static fl_status launch_spread(fl_kernel *kernel)
 {
     fl_pool pool = fl_pool_of(kernel->attrs, &kernel->out[0], &kernel->in[0], false);
     fl_pool_mean mean = fl_pool_mean_of(kernel->attrs);
-    return launch(kernel, &pool, [&](auto like, auto p, operands &o, dim3 grid, int64_t total) {
+    return launch(kernel, &pool, [&](auto like, auto p, operands &operands, dim3 grid, int64_t total) {
         typedef decltype(like) T;
         typedef typename decltype(p)::number I;
-        FL_LAUNCH((spread<T, I>), grid, dim3(THREADS), 0, (T *)o.out.data, (const T *)o.in.data, total, mean, p);
+        FL_LAUNCH((spread<T, I>), grid, dim3(THREADS), 0, (T *)operands.out.data, (const T *)operands.in.data, total,
+                  mean, p);
     });
 }
 

@@ -18,12 +18,12 @@ enum { AT_ONCE = 8, FEW = 32 }; /* rows of x: that a warp has sums for; that are
 enum { BYTES = 16 };            /* of the matrix that a thread loads, if all addresses allow it */
 
 /* y [count, rows] = x [count, columns] W^T + bias, W [rows, columns] in groups of columns that share a scale. */
-typedef struct quantized {
+struct quantized {
     int64_t count, rows, columns, group;
     const void *x, *matrix;
     const float *scales, *bias; /* bias NULL: none */
     void *y;
-} quantized;
+};
 
 /* N elements, loaded at once. */
 template<typename T, int N>
@@ -42,18 +42,18 @@ __device__ static inline int64_t quotient(int64_t a, int64_t b)
 template<int BITS>
 struct place {
     int64_t group, column, half;
-    __device__ place(const quantized &q, int64_t byte)
+    __device__ place(const quantized &quantized, int64_t byte)
     {
-        half = q.group / 2;
-        group = quotient(byte, BITS == 8 ? q.group : half);
+        half = quantized.group / 2;
+        group = quotient(byte, BITS == 8 ? quantized.group : half);
         column = BITS == 8 ? byte : byte + group * half;
     }
 };
 
 template<int BITS>
-__host__ __device__ static inline int64_t row_bytes(const quantized &q)
+__host__ __device__ static inline int64_t row_bytes(const quantized &quantized)
 {
-    return BITS == 8 ? q.columns : q.columns / 2;
+    return BITS == 8 ? quantized.columns : quantized.columns / 2;
 }
 
 /* The numbers of N bytes: those of their low halves or of all of them, and those of the high halves. */
@@ -144,42 +144,45 @@ __global__ void __launch_bounds__(THREADS) unpack(X *out, const __grid_constant_
 static bool is_multiple(const void *address, int64_t of) { return (int64_t)((uintptr_t)address % (uintptr_t)of) == 0; }
 
 /* True if threads may load BYTES bytes, which have one scale, and as many elements of x. */
-static bool is_wide(const quantized &q, int bits)
+static bool is_wide(const quantized &quantized, int bits)
 {
-    return q.group * bits / 8 % BYTES == 0 && is_multiple(q.matrix, BYTES) && is_multiple(q.x, BYTES);
+    return quantized.group * bits / 8 % BYTES == 0 && is_multiple(quantized.matrix, BYTES)
+        && is_multiple(quantized.x, BYTES);
 }
 
 template<typename X, int BITS>
-static void launch_few(const quantized &q)
+static void launch_few(const quantized &quantized)
 {
-    bool one = q.count == 1;
-    dim3 grid((unsigned)((q.rows + WARPS - 1) / WARPS), (unsigned)(one ? 1 : (q.count + AT_ONCE - 1) / AT_ONCE));
-    if (!is_wide(q, BITS)) FL_LAUNCH((few_rows<X, BITS, 1, AT_ONCE>), grid, THREADS, 0, q);
-    else if (one) FL_LAUNCH((few_rows<X, BITS, BYTES, 1>), grid, THREADS, 0, q);
-    else FL_LAUNCH((few_rows<X, BITS, BYTES, AT_ONCE>), grid, THREADS, 0, q);
+    bool one = quantized.count == 1;
+    dim3 grid((unsigned)((quantized.rows + WARPS - 1) / WARPS),
+              (unsigned)(one ? 1 : (quantized.count + AT_ONCE - 1) / AT_ONCE));
+    if (!is_wide(quantized, BITS)) FL_LAUNCH((few_rows<X, BITS, 1, AT_ONCE>), grid, THREADS, 0, quantized);
+    else if (one) FL_LAUNCH((few_rows<X, BITS, BYTES, 1>), grid, THREADS, 0, quantized);
+    else FL_LAUNCH((few_rows<X, BITS, BYTES, AT_ONCE>), grid, THREADS, 0, quantized);
 }
 
 template<typename X, int BITS>
-static void launch_unpack(X *out, const quantized &q)
+static void launch_unpack(X *out, const quantized &quantized)
 {
-    int64_t bytes = q.rows * row_bytes<BITS>(q);
-    if (is_wide(q, BITS)) FL_LAUNCH((unpack<X, BITS, BYTES>), fl_blocks(bytes, THREADS * BYTES), THREADS, 0, out, q);
-    else FL_LAUNCH((unpack<X, BITS, 1>), fl_blocks(bytes, THREADS), THREADS, 0, out, q);
+    int64_t bytes = quantized.rows * row_bytes<BITS>(quantized);
+    if (is_wide(quantized, BITS))
+        FL_LAUNCH((unpack<X, BITS, BYTES>), fl_blocks(bytes, THREADS * BYTES), THREADS, 0, out, quantized);
+    else FL_LAUNCH((unpack<X, BITS, 1>), fl_blocks(bytes, THREADS), THREADS, 0, out, quantized);
 }
 
 /* Of more rows than FEW; bias of x's dtype. */
-static fl_status multiply_floats(const quantized &q, fl_dtype dtype, void *matrix, void *bias)
+static fl_status multiply_floats(const quantized &quantized, fl_dtype dtype, void *matrix, void *bias)
 {
     fl_cuda_gemm g = {};
     g.dtype = dtype;
-    g.m = q.count;
-    g.n = q.rows;
-    g.k = q.columns;
-    g.a = (char *)q.x;
+    g.m = quantized.count;
+    g.n = quantized.rows;
+    g.k = quantized.columns;
+    g.a = (char *)quantized.x;
     g.b = (char *)matrix;
-    g.c = (char *)q.y;
+    g.c = (char *)quantized.y;
     g.bias = (char *)bias;
-    g.a_row = g.b_col = q.columns;
+    g.a_row = g.b_col = quantized.columns;
     g.a_col = g.b_row = 1;
     return fl_cuda_gemm_run(&g);
 }
@@ -204,39 +207,39 @@ static fl_status launch_typed(quantized q, fl_dtype dtype, void *bias)
 }
 
 /* Operands and result while the op is issued. */
-typedef struct quantized_arrays {
+struct quantized_arrays {
     fl_cuda_array in[FL_QUANTIZED_BIAS + 1], y;
     int open; /* of in */
     bool has_y;
-} quantized_arrays;
+};
 
 /* A product of floats adds a bias of their dtype. */
-static fl_status open_arrays(quantized_arrays *a, fl_kernel *kernel, bool is_few)
+static fl_status open_arrays(quantized_arrays *arrays, fl_kernel *kernel, bool is_few)
 {
     fl_dtype dtype = kernel->out[0].dtype;
     const fl_dtype dtypes[] = {dtype, kernel->in[FL_QUANTIZED_WEIGHT].dtype, FL_FLOAT32, is_few ? FL_FLOAT32 : dtype};
-    for (int i = 0; i < kernel->nin && (i < FL_QUANTIZED_BIAS || kernel->in[i].data); i++, a->open++)
-        FL_TRY(fl_cuda_array_open(&a->in[i], &kernel->in[i], dtypes[i]));
-    FL_TRY(fl_cuda_array_room(&a->y, &kernel->out[0], dtype));
-    a->has_y = true;
+    for (int i = 0; i < kernel->nin && (i < FL_QUANTIZED_BIAS || kernel->in[i].data); i++, arrays->open++)
+        FL_TRY(fl_cuda_array_open(&arrays->in[i], &kernel->in[i], dtypes[i]));
+    FL_TRY(fl_cuda_array_room(&arrays->y, &kernel->out[0], dtype));
+    arrays->has_y = true;
     return FL_OK;
 }
 
-static void close_arrays(quantized_arrays *a)
+static void close_arrays(quantized_arrays *arrays)
 {
-    if (a->has_y) fl_cuda_array_close(&a->y);
-    while (a->open > 0) fl_cuda_array_close(&a->in[--a->open]);
+    if (arrays->has_y) fl_cuda_array_close(&arrays->y);
+    while (arrays->open > 0) fl_cuda_array_close(&arrays->in[--arrays->open]);
 }
 
-static fl_status launch_arrays(quantized q, const quantized_arrays *a, const fl_kernel *kernel)
+static fl_status launch_arrays(quantized q, const quantized_arrays *arrays, const fl_kernel *kernel)
 {
     fl_dtype dtype = kernel->out[0].dtype;
     bool is_int4 = kernel->attrs->at[FL_QUANTIZED_BITS].integer == 4;
-    void *bias = a->open > FL_QUANTIZED_BIAS ? a->in[FL_QUANTIZED_BIAS].view.data : NULL;
-    q.x = a->in[FL_QUANTIZED_X].view.data;
-    q.matrix = a->in[FL_QUANTIZED_WEIGHT].view.data;
-    q.scales = (const float *)a->in[FL_QUANTIZED_SCALES].view.data;
-    q.y = a->y.view.data;
+    void *bias = arrays->open > FL_QUANTIZED_BIAS ? arrays->in[FL_QUANTIZED_BIAS].view.data : NULL;
+    q.x = arrays->in[FL_QUANTIZED_X].view.data;
+    q.matrix = arrays->in[FL_QUANTIZED_WEIGHT].view.data;
+    q.scales = (const float *)arrays->in[FL_QUANTIZED_SCALES].view.data;
+    q.y = arrays->y.view.data;
     auto launch = [&](auto like) {
         typedef decltype(like) X;
         return is_int4 ? launch_typed<X, 4>(q, dtype, bias) : launch_typed<X, 8>(q, dtype, bias);

@@ -19,13 +19,13 @@ struct fl_divisor<int32_t> {
 
 /* n 0, of what has no elements, counts as 1. */
 static inline void fl_divisor_set(int64_t *d, int64_t n) { *d = n > 0 ? n : 1; }
-static inline void fl_divisor_set(fl_division *d, int64_t n) { *d = fl_division_of(n > 0 ? n : 1); }
+static inline void fl_divisor_set(fl_division *division, int64_t n) { *division = fl_division_of(n > 0 ? n : 1); }
 
 /* n is not negative. */
 __device__ static inline int64_t fl_quotient(int64_t n, const int64_t &d) { return n / d; }
-__device__ static inline int32_t fl_quotient(int32_t n, const fl_division &d)
+__device__ static inline int32_t fl_quotient(int32_t n, const fl_division &division)
 {
-    return (int32_t)fl_divide((uint32_t)n, d);
+    return (int32_t)fl_divide((uint32_t)n, division);
 }
 
 /* The position along an axis of `count` windows at which tap t is on element i; -1: at none. */

@@ -19,9 +19,9 @@
 
 enum { THREADS = 256 };
 
-typedef struct random_key {
+struct random_key {
     uint64_t seed, counter;
-} random_key;
+};
 
 /* ---- arithmetic that is never contracted ---- */
 
@@ -184,44 +184,44 @@ struct made_dropout {
 /* ---- drawing a part ---- */
 
 /* A part as runs of neighbouring logical elements. */
-typedef struct runs {
+struct runs {
     int outer;           /* axes before the run's */
     int64_t run, blocks; /* elements of a run, blocks that it can touch */
     int64_t count;       /* runs */
     int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM],
         unit[FL_MAX_NDIM]; /* unit: logical elements from one position to the next */
     int64_t base;          /* logical index of the first element of the inner axes */
-} runs;
+};
 
-static void runs_of(runs *r, const fl_view *view, int made)
+static void runs_of(runs *runs, const fl_view *view, int made)
 {
     int64_t unit = 1;
-    r->outer = view->ndim;
-    r->run = 1;
-    while (r->outer > 0) { /* whole axes join the run, and one more that need not be whole */
-        int a = --r->outer;
-        r->run *= view->size[a];
+    runs->outer = view->ndim;
+    runs->run = 1;
+    while (runs->outer > 0) { /* whole axes join the run, and one more that need not be whole */
+        int a = --runs->outer;
+        runs->run *= view->size[a];
         if (view->size[a] != view->logical[a]) break;
     }
-    r->base = 0;
+    runs->base = 0;
     for (int a = view->ndim - 1; a >= 0; a--) {
-        if (a >= r->outer) r->base += view->start[a] * unit;
-        r->size[a] = view->size[a];
-        r->start[a] = view->start[a];
-        r->unit[a] = unit;
+        if (a >= runs->outer) runs->base += view->start[a] * unit;
+        runs->size[a] = view->size[a];
+        runs->start[a] = view->start[a];
+        runs->unit[a] = unit;
         unit *= view->logical[a];
     }
-    r->count = view->numel / r->run;
-    r->blocks = (r->run + made - 2) / made + 1;
+    runs->count = view->numel / runs->run;
+    runs->blocks = (runs->run + made - 2) / made + 1;
 }
 
 /* Logical index of the first element of run number i. */
-__device__ static uint64_t run_start(const runs &r, int64_t i)
+__device__ static uint64_t run_start(const runs &runs, int64_t i)
 {
-    uint64_t index = (uint64_t)r.base;
-    for (int a = r.outer - 1; a >= 0; a--) {
-        index += (uint64_t)(r.start[a] + i % r.size[a]) * (uint64_t)r.unit[a];
-        i /= r.size[a];
+    uint64_t index = (uint64_t)runs.base;
+    for (int a = runs.outer - 1; a >= 0; a--) {
+        index += (uint64_t)(runs.start[a] + i % runs.size[a]) * (uint64_t)runs.unit[a];
+        i /= runs.size[a];
     }
     return index;
 }

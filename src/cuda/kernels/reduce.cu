@@ -48,19 +48,19 @@ using element_of = typename fl_element<T>::type;
 /* ---- sums and products ---- */
 
 template<fl_map MAP>
-static fl_status sum_any(const fl_view *in, uint32_t mask, const fl_results &r)
+static fl_status sum_any(const fl_view *in, uint32_t mask, const fl_results &results)
 {
     return fl_cuda_by_dtype(in->dtype, [&](auto like) {
-        fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
+        fl_sum_fold<element_of<decltype(like)>, MAP> fold = {results};
         return fl_fold_axes<decltype(like)>(in, mask, fold, false);
     });
 }
 
 template<fl_map MAP>
-static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &r)
+static fl_status sum_floats(const fl_view *in, uint32_t mask, const fl_results &results)
 {
     return fl_cuda_by_float(in->dtype, [&](auto like) {
-        fl_sum_fold<element_of<decltype(like)>, MAP> fold = {r};
+        fl_sum_fold<element_of<decltype(like)>, MAP> fold = {results};
         return fl_fold_axes<decltype(like)>(in, mask, fold, false);
     });
 }
@@ -128,11 +128,11 @@ static X least_of(fl_dtype dtype, bool smallest, bool absolute)
     return (X)(smallest ? ~fl_dtype_ranges[dtype].highest : fl_dtype_ranges[dtype].lowest);
 }
 
-static fl_status extreme(const fl_view *in, uint32_t mask, const fl_results &r, bool smallest, bool absolute)
+static fl_status extreme(const fl_view *in, uint32_t mask, const fl_results &results, bool smallest, bool absolute)
 {
     return fl_cuda_by_dtype(in->dtype, [&](auto like) {
         typedef element_of<decltype(like)> X;
-        fl_extreme_fold<X> fold = {r, smallest, absolute, least_of<X>(in->dtype, smallest, absolute)};
+        fl_extreme_fold<X> fold = {results, smallest, absolute, least_of<X>(in->dtype, smallest, absolute)};
         return fl_fold_axes<decltype(like)>(in, mask, fold, false);
     });
 }

@@ -45,59 +45,59 @@ typedef struct fl_reduce_axes {
 /* Offsets of the elements i[k], and theirs by the other strides; i is used up. One loop over axes for all of them, not
 ** unrolled: a loop for each was most of a kernel's code. */
 template<int K>
-__device__ static inline void fl_axes_locate(int64_t (&offset)[K], int64_t (&other)[K], const fl_reduce_axes &l,
+__device__ static inline void fl_axes_locate(int64_t (&offset)[K], int64_t (&other)[K], const fl_reduce_axes &axes,
                                              int64_t (&i)[K])
 {
-    int last = l.count - 1;
+    int last = axes.count - 1;
 #pragma unroll
     for (int k = 0; k < K; k++) offset[k] = other[k] = 0;
 #pragma unroll 1
     for (int a = 0; a < last; a++) {
         int64_t above[K];
-        if (l.total >> 31) {
+        if (axes.total >> 31) {
 #pragma unroll
-            for (int k = 0; k < K; k++) above[k] = (int64_t)fl_divide_wide((uint64_t)i[k], l.size_wide[a]);
+            for (int k = 0; k < K; k++) above[k] = (int64_t)fl_divide_wide((uint64_t)i[k], axes.size_wide[a]);
         } else {
 #pragma unroll
-            for (int k = 0; k < K; k++) above[k] = fl_divide((uint32_t)i[k], l.size[a]);
+            for (int k = 0; k < K; k++) above[k] = fl_divide((uint32_t)i[k], axes.size[a]);
         }
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            int64_t at = i[k] - above[k] * l.sizes[a];
-            offset[k] += at * l.stride[a];
-            other[k] += at * l.other[a];
+            int64_t at = i[k] - above[k] * axes.sizes[a];
+            offset[k] += at * axes.stride[a];
+            other[k] += at * axes.other[a];
             i[k] = above[k];
         }
     }
 #pragma unroll
     for (int k = 0; k < K; k++) {
-        offset[k] += i[k] * l.stride[last];
-        other[k] += i[k] * l.other[last];
+        offset[k] += i[k] * axes.stride[last];
+        other[k] += i[k] * axes.other[last];
     }
 }
 
-__device__ static inline int64_t fl_axes_locate(const fl_reduce_axes &l, int64_t i, int64_t *other)
+__device__ static inline int64_t fl_axes_locate(const fl_reduce_axes &axes, int64_t i, int64_t *other)
 {
     int64_t offset[1], others[1], at[1] = {i};
-    fl_axes_locate(offset, others, l, at);
+    fl_axes_locate(offset, others, axes, at);
     *other = others[0];
     return offset[0];
 }
 
 /* From a layout of one or two operands, simplified: `other` is that of the second, 0 where there is none. */
-static inline void fl_axes_of(fl_reduce_axes *l, fl_layout *from)
+static inline void fl_axes_of(fl_reduce_axes *axes, fl_layout *from)
 {
     fl_layout_simplify(from);
     if (from->count == 0) from->axes[from->count++] = fl_axis{1, {}};
-    l->count = from->count;
-    l->total = fl_layout_numel(from);
-    for (int i = 0; i < l->count; i++) {
-        const fl_axis *axis = &from->axes[l->count - 1 - i];
-        l->sizes[i] = axis->size;
-        l->stride[i] = axis->stride[0];
-        l->other[i] = axis->stride[1];
-        l->size[i] = fl_division_of(l->total >> 31 || l->total == 0 ? 1 : axis->size);
-        l->size_wide[i] = fl_division_wide_of(axis->size > 1 ? axis->size : 2);
+    axes->count = from->count;
+    axes->total = fl_layout_numel(from);
+    for (int i = 0; i < axes->count; i++) {
+        const fl_axis *axis = &from->axes[axes->count - 1 - i];
+        axes->sizes[i] = axis->size;
+        axes->stride[i] = axis->stride[0];
+        axes->other[i] = axis->stride[1];
+        axes->size[i] = fl_division_of(axes->total >> 31 || axes->total == 0 ? 1 : axis->size);
+        axes->size_wide[i] = fl_division_wide_of(axis->size > 1 ? axis->size : 2);
     }
 }
 
@@ -127,14 +127,14 @@ struct fl_reduce_packs {
     static constexpr int COUNT = WIDTH > 1 ? (WIDTH >= 16 ? 2 : 4) : sizeof(T) > 2 ? 8 : 16;
 };
 
-static inline void fl_reduce_axes_of(fl_reduce_plan *p, const fl_view *in, uint32_t mask, bool positions)
+static inline void fl_reduce_axes_of(fl_reduce_plan *plan, const fl_view *in, uint32_t mask, bool positions)
 {
     int64_t result = 1, position = 1;
     fl_layout kept, reduced;
     kept.count = reduced.count = in->ndim;
     kept.operands = 2;
     reduced.operands = positions ? 2 : 1;
-    memset(p, 0, sizeof *p);
+    memset(plan, 0, sizeof *plan);
     for (int i = in->ndim - 1; i >= 0; i--) {
         bool is_reduced = mask >> i & 1u;
         int64_t *other = is_reduced ? &position : &result;
@@ -142,92 +142,93 @@ static inline void fl_reduce_axes_of(fl_reduce_plan *p, const fl_view *in, uint3
         (is_reduced ? &kept : &reduced)->axes[i].size = 1;
         *other *= in->size[i];
     }
-    fl_axes_of(&p->kept, &kept);
-    fl_axes_of(&p->reduced, &reduced);
-    p->columns = p->kept.total > 1 && llabs(p->kept.stride[0]) < llabs(p->reduced.stride[0]);
+    fl_axes_of(&plan->kept, &kept);
+    fl_axes_of(&plan->reduced, &reduced);
+    plan->columns = plan->kept.total > 1 && llabs(plan->kept.stride[0]) < llabs(plan->reduced.stride[0]);
 }
 
 /* True if vectors of `width` elements can be loaded along the first axis of `along`. */
-static inline bool fl_reduce_fits(const fl_reduce_plan *p, const void *data, size_t item, int width)
+static inline bool fl_reduce_fits(const fl_reduce_plan *plan, const void *data, size_t item, int width)
 {
-    const fl_reduce_axes *along = p->columns ? &p->kept : &p->reduced;
+    const fl_reduce_axes *along = plan->columns ? &plan->kept : &plan->reduced;
     if (along->stride[0] != 1 || along->sizes[0] % width || (uintptr_t)data % (item * (size_t)width)) return false;
-    for (int i = 0; i < p->kept.count; i++)
-        if (!(p->columns && i == 0) && p->kept.stride[i] % width) return false;
-    for (int i = 0; i < p->reduced.count; i++)
-        if (!(!p->columns && i == 0) && p->reduced.stride[i] % width) return false;
+    for (int i = 0; i < plan->kept.count; i++)
+        if (!(plan->columns && i == 0) && plan->kept.stride[i] % width) return false;
+    for (int i = 0; i < plan->reduced.count; i++)
+        if (!(!plan->columns && i == 0) && plan->reduced.stride[i] % width) return false;
     return true;
 }
 
-static inline void fl_reduce_cut(fl_reduce_plan *p, int64_t segments, int64_t least)
+static inline void fl_reduce_cut(fl_reduce_plan *plan, int64_t segments, int64_t least)
 {
-    if (segments > p->units / least) segments = p->units / least;
+    if (segments > plan->units / least) segments = plan->units / least;
     if (segments > FL_REDUCE_SEGMENTS) segments = FL_REDUCE_SEGMENTS;
     if (segments < 1) segments = 1;
-    p->segment = (p->units + segments - 1) / segments;
-    p->segments = p->segment ? (int)((p->units + p->segment - 1) / p->segment) : 1;
+    plan->segment = (plan->units + segments - 1) / segments;
+    plan->segments = plan->segment ? (int)((plan->units + plan->segment - 1) / plan->segment) : 1;
 }
 
-static inline void fl_reduce_plan_rows(fl_reduce_plan *p, int width, int packs)
+static inline void fl_reduce_plan_rows(fl_reduce_plan *plan, int width, int packs)
 {
-    int64_t results = p->kept.total;
-    p->units = (p->reduced.total + (p->shifts ? 2 * width - 2 : width - 1)) / width;
-    p->group = fl_power_above((p->units + 2 * packs - 1) / (2 * packs), 32);
-    while (p->group < 32 && p->group < p->units && results * p->group < FL_REDUCE_BUSY) p->group *= 2;
-    bool long_rows = p->units > 32 * 16, few = results * 32 < FL_REDUCE_BUSY && p->units > 32 * packs;
-    if (long_rows || few) p->group = FL_REDUCE_THREADS;
-    int64_t wanted = p->group == FL_REDUCE_THREADS && results < FL_REDUCE_SEGMENTS ? FL_REDUCE_SEGMENTS / results : 1;
-    fl_reduce_cut(p, wanted, 2 * packs * FL_REDUCE_THREADS);
+    int64_t results = plan->kept.total;
+    plan->units = (plan->reduced.total + (plan->shifts ? 2 * width - 2 : width - 1)) / width;
+    plan->group = fl_power_above((plan->units + 2 * packs - 1) / (2 * packs), 32);
+    while (plan->group < 32 && plan->group < plan->units && results * plan->group < FL_REDUCE_BUSY) plan->group *= 2;
+    bool long_rows = plan->units > 32 * 16, few = results * 32 < FL_REDUCE_BUSY && plan->units > 32 * packs;
+    if (long_rows || few) plan->group = FL_REDUCE_THREADS;
+    int64_t wanted = plan->group == FL_REDUCE_THREADS && results < FL_REDUCE_SEGMENTS ? FL_REDUCE_SEGMENTS / results
+                                                                                      : 1;
+    fl_reduce_cut(plan, wanted, 2 * packs * FL_REDUCE_THREADS);
 }
 
-static inline void fl_reduce_plan_columns(fl_reduce_plan *p, int width, int packs)
+static inline void fl_reduce_plan_columns(fl_reduce_plan *plan, int width, int packs)
 {
-    int64_t lines = p->kept.total / width, n = p->reduced.total;
-    p->units = n;
-    p->high = 1;
-    while (p->high < 8 && lines * p->high < FL_REDUCE_BUSY && p->high * packs < n) p->high *= 2;
-    p->wide = fl_power_above(lines, FL_REDUCE_THREADS / p->high);
-    int narrow = fl_power_above(p->kept.sizes[0] / width, 32);
-    if (p->high == 8 && narrow < 32) { /* rows of a few results: more of them side by side */
-        p->wide = narrow;
-        p->high = fl_power_above(n / packs, FL_REDUCE_THREADS / narrow);
+    int64_t lines = plan->kept.total / width, n = plan->reduced.total;
+    plan->units = n;
+    plan->high = 1;
+    while (plan->high < 8 && lines * plan->high < FL_REDUCE_BUSY && plan->high * packs < n) plan->high *= 2;
+    plan->wide = fl_power_above(lines, FL_REDUCE_THREADS / plan->high);
+    int narrow = fl_power_above(plan->kept.sizes[0] / width, 32);
+    if (plan->high == 8 && narrow < 32) { /* rows of a few results: more of them side by side */
+        plan->wide = narrow;
+        plan->high = fl_power_above(n / packs, FL_REDUCE_THREADS / narrow);
     }
-    while (p->wide * p->high < 32) p->wide *= 2; /* whole warps */
+    while (plan->wide * plan->high < 32) plan->wide *= 2; /* whole warps */
     /* Half of the threads have enough loads under way, and need no second kernel. */
-    int64_t threads = lines * p->high;
-    fl_reduce_cut(p, 2 * threads >= FL_REDUCE_BUSY ? 1 : FL_REDUCE_BUSY / threads, 4 * packs * p->high);
+    int64_t threads = lines * plan->high;
+    fl_reduce_cut(plan, 2 * threads >= FL_REDUCE_BUSY ? 1 : FL_REDUCE_BUSY / threads, 4 * packs * plan->high);
 }
 
 /* ---- kernels ---- */
 
 /* Stores the total of a segment at [result][segment]; NULL: there is one segment, finish. */
 template<typename F>
-__device__ static inline void fl_reduce_put(const F &fold, const fl_reduce_plan &p, void *partials, int64_t number,
-                                            const typename F::Total &t)
+__device__ static inline void fl_reduce_put(const F &fold, const fl_reduce_plan &plan, void *partials, int64_t number,
+                                            const typename F::Total &total)
 {
     if (partials) {
-        ((typename F::Total *)partials)[number * p.segments + blockIdx.y] = t;
+        ((typename F::Total *)partials)[number * plan.segments + blockIdx.y] = total;
         return;
     }
-    int64_t result, offset = fl_axes_locate(p.kept, number, &result);
-    fold.finish(t, result, offset);
+    int64_t result, offset = fl_axes_locate(plan.kept, number, &result);
+    fold.finish(total, result, offset);
 }
 
 /* The pack of WIDTH elements at unit q of a result; outside the row its elements are taken one by one. */
 template<int WIDTH, typename T, typename F>
-__device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x,
-                                            int64_t base, int64_t q, int shift)
+__device__ static inline void fl_reduce_one(typename F::Total &total, const F &fold, const fl_reduce_plan &plan,
+                                            const T *x, int64_t base, int64_t q, int shift)
 {
-    int64_t e = q * WIDTH - shift, n = p.reduced.total;
+    int64_t e = q * WIDTH - shift, n = plan.reduced.total;
     typename F::X v[WIDTH];
     if (e >= 0 && e + WIDTH <= n) {
         fl_place<1> place;
-        place.offset[0] = base + fl_axes_locate(p.reduced, e, &place.at[0]);
-        place.stride = p.reduced.stride[0], place.step = p.reduced.other[0];
+        place.offset[0] = base + fl_axes_locate(plan.reduced, e, &place.at[0]);
+        place.stride = plan.reduced.stride[0], place.step = plan.reduced.other[0];
         fl_pack<T, WIDTH> pack = *(const fl_pack<T, WIDTH> *)(x + place.offset[0]);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) v[j] = (typename F::X)fl_load(pack.at[j]);
-        fold.template absorb<WIDTH, WIDTH>(t, v, place);
+        fold.template absorb<WIDTH, WIDTH>(total, v, place);
         return;
     }
 #pragma unroll 1
@@ -235,10 +236,10 @@ __device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold,
         if (e + j < 0 || e + j >= n) continue;
         typename F::X one[1];
         fl_place<1> place;
-        place.offset[0] = base + fl_axes_locate(p.reduced, e + j, &place.at[0]);
+        place.offset[0] = base + fl_axes_locate(plan.reduced, e + j, &place.at[0]);
         place.stride = place.step = 0;
         one[0] = (typename F::X)fl_load(x[place.offset[0]]);
-        fold.template absorb<1, 1>(t, one, place);
+        fold.template absorb<1, 1>(total, one, place);
     }
 }
 
@@ -246,7 +247,7 @@ __device__ static inline void fl_reduce_one(typename F::Total &t, const F &fold,
 ** addresses take registers. */
 template<typename T, int WIDTH, int COUNT>
 __device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT], fl_place<COUNT> &place, const T *x,
-                                              const fl_reduce_axes &l, int64_t base, int64_t first, int64_t step)
+                                              const fl_reduce_axes &axes, int64_t base, int64_t first, int64_t step)
 {
     constexpr int EACH = COUNT > 8 ? 2 : COUNT < 4 ? COUNT : 4;
 #pragma unroll
@@ -254,7 +255,7 @@ __device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT],
         int64_t element[EACH], offset[EACH], at[EACH];
 #pragma unroll
         for (int i = 0; i < EACH; i++) element[i] = first + (k + i) * step;
-        fl_axes_locate(offset, at, l, element);
+        fl_axes_locate(offset, at, axes, element);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             place.offset[k + i] = base + offset[i];
@@ -266,19 +267,19 @@ __device__ static inline void fl_reduce_fetch(fl_pack<T, WIDTH> (&packs)[COUNT],
 
 /* Units q, q + group, ...: all inside the row. */
 template<int WIDTH, int PACKS, typename T, typename F>
-__device__ static inline void fl_reduce_chunk(typename F::Total &t, const F &fold, const fl_reduce_plan &p, const T *x,
-                                              int64_t base, int64_t q, int shift)
+__device__ static inline void fl_reduce_chunk(typename F::Total &total, const F &fold, const fl_reduce_plan &plan,
+                                              const T *x, int64_t base, int64_t q, int shift)
 {
     fl_place<PACKS> place;
     fl_pack<T, WIDTH> packs[PACKS];
     typename F::X v[PACKS * WIDTH];
-    place.stride = p.reduced.stride[0], place.step = p.reduced.other[0];
-    fl_reduce_fetch(packs, place, x, p.reduced, base, q * WIDTH - shift, (int64_t)p.group * WIDTH);
+    place.stride = plan.reduced.stride[0], place.step = plan.reduced.other[0];
+    fl_reduce_fetch(packs, place, x, plan.reduced, base, q * WIDTH - shift, (int64_t)plan.group * WIDTH);
 #pragma unroll
     for (int k = 0; k < PACKS; k++)
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) v[k * WIDTH + j] = (typename F::X)fl_load(packs[k].at[j]);
-    fold.template absorb<PACKS * WIDTH, WIDTH>(t, v, place);
+    fold.template absorb<PACKS * WIDTH, WIDTH>(total, v, place);
 }
 
 template<typename T, int WIDTH, typename F>
@@ -308,19 +309,20 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS)
 
 /* Rows r, r + step, ... (COUNT of them) of the WIDTH results beginning at base. */
 template<int WIDTH, int COUNT, typename T, typename F>
-__device__ static inline void fl_reduce_rows_of_columns(typename F::Total *t, const F &fold, const fl_reduce_plan &p,
-                                                        const T *x, int64_t base, int64_t r, int step)
+__device__ static inline void fl_reduce_rows_of_columns(typename F::Total *total, const F &fold,
+                                                        const fl_reduce_plan &plan, const T *x, int64_t base, int64_t r,
+                                                        int step)
 {
     fl_place<COUNT> place;
     fl_pack<T, WIDTH> packs[COUNT];
     place.stride = place.step = 0;
-    fl_reduce_fetch(packs, place, x, p.reduced, base, r, step);
+    fl_reduce_fetch(packs, place, x, plan.reduced, base, r, step);
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         typename F::X v[COUNT];
 #pragma unroll
         for (int k = 0; k < COUNT; k++) v[k] = (typename F::X)fl_load(packs[k].at[j]);
-        fold.template absorb<COUNT, 1>(t[j], v, place);
+        fold.template absorb<COUNT, 1>(total[j], v, place);
 #pragma unroll
         for (int k = 0; k < COUNT; k++) place.offset[k]++; /* the next column; only used where WIDTH > 1 */
     }
@@ -395,58 +397,59 @@ __global__ void __launch_bounds__(FL_REDUCE_THREADS)
 /* ---- launching ---- */
 
 template<typename T, int WIDTH, typename F>
-static inline void fl_reduce_launch_columns(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+static inline void fl_reduce_launch_columns(const fl_reduce_plan &plan, const T *x, const F &fold, void *partials)
 {
-    dim3 grid(fl_blocks(p.kept.total / WIDTH, p.wide), (unsigned)p.segments), block((unsigned)p.wide, (unsigned)p.high);
-    size_t shared = p.high > 1 ? sizeof(typename F::Total) * (size_t)(p.wide * p.high) : 0;
-    FL_LAUNCH((fl_reduce_columns<T, WIDTH, F>), grid, block, shared, x, fold, p, partials);
+    dim3 grid(fl_blocks(plan.kept.total / WIDTH, plan.wide), (unsigned)plan.segments),
+        block((unsigned)plan.wide, (unsigned)plan.high);
+    size_t shared = plan.high > 1 ? sizeof(typename F::Total) * (size_t)(plan.wide * plan.high) : 0;
+    FL_LAUNCH((fl_reduce_columns<T, WIDTH, F>), grid, block, shared, x, fold, plan, partials);
 }
 
 template<typename T, int WIDTH, typename F>
-static inline void fl_reduce_launch_rows(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+static inline void fl_reduce_launch_rows(const fl_reduce_plan &plan, const T *x, const F &fold, void *partials)
 {
-    dim3 grid(fl_blocks(p.kept.total, FL_REDUCE_THREADS / p.group), (unsigned)p.segments);
-    FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, p, partials);
+    dim3 grid(fl_blocks(plan.kept.total, FL_REDUCE_THREADS / plan.group), (unsigned)plan.segments);
+    FL_LAUNCH((fl_reduce_rows<T, WIDTH, F>), grid, dim3(FL_REDUCE_THREADS), 0, x, fold, plan, partials);
 }
 
 /* A block has one result of many segments, or several of few. */
 template<typename F>
-static inline void fl_reduce_launch_partials(const fl_reduce_plan &p, const F &fold, const void *partials)
+static inline void fl_reduce_launch_partials(const fl_reduce_plan &plan, const F &fold, const void *partials)
 {
-    int group = p.segments > 32 * FL_REDUCE_AHEAD ? FL_REDUCE_THREADS : 32;
-    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(p.kept.total, FL_REDUCE_THREADS / group)),
-              dim3(FL_REDUCE_THREADS), 0, fold, p, group, partials);
+    int group = plan.segments > 32 * FL_REDUCE_AHEAD ? FL_REDUCE_THREADS : 32;
+    FL_LAUNCH((fl_reduce_partials<F>), dim3(fl_blocks(plan.kept.total, FL_REDUCE_THREADS / group)),
+              dim3(FL_REDUCE_THREADS), 0, fold, plan, group, partials);
 }
 
 /* By vectors or by single elements. Columns carry a total for each element of a vector, so theirs are shorter. */
 template<typename T, typename F>
-static inline void fl_reduce_launch(const fl_reduce_plan &p, const T *x, const F &fold, void *partials)
+static inline void fl_reduce_launch(const fl_reduce_plan &plan, const T *x, const F &fold, void *partials)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
     if constexpr (F::VECTORS) {
-        if (p.vectors && p.columns) return fl_reduce_launch_columns<T, NARROW>(p, x, fold, partials);
-        if (p.vectors) return fl_reduce_launch_rows<T, WIDTH>(p, x, fold, partials);
+        if (plan.vectors && plan.columns) return fl_reduce_launch_columns<T, NARROW>(plan, x, fold, partials);
+        if (plan.vectors) return fl_reduce_launch_rows<T, WIDTH>(plan, x, fold, partials);
     }
-    if (p.columns) fl_reduce_launch_columns<T, 1>(p, x, fold, partials);
-    else fl_reduce_launch_rows<T, 1>(p, x, fold, partials);
+    if (plan.columns) fl_reduce_launch_columns<T, 1>(plan, x, fold, partials);
+    else fl_reduce_launch_rows<T, 1>(plan, x, fold, partials);
 }
 
 /* Gives the axes to threads; there are results. */
 template<typename T, bool VECTORS>
-static inline void fl_reduce_plan_cut(fl_reduce_plan *p, const fl_view *in)
+static inline void fl_reduce_plan_cut(fl_reduce_plan *plan, const fl_view *in)
 {
     enum { WIDTH = fl_vector<T>::WIDTH, NARROW = WIDTH > 8 ? 8 : WIDTH };
-    int width = p->columns ? NARROW : WIDTH;
-    p->shifts = VECTORS && !p->columns && p->reduced.count == 1 && p->reduced.stride[0] == 1
-        && p->reduced.total >= 8 * width;
-    p->vectors = VECTORS && (p->shifts || fl_reduce_fits(p, in->data, sizeof(T), width));
-    if (p->vectors && p->shifts && fl_reduce_fits(p, in->data, sizeof(T), width)) p->shifts = false;
-    if (!p->vectors) width = 1;
-    int packs = !p->vectors ? fl_reduce_packs<T, 1>::COUNT
-        : p->columns        ? fl_reduce_packs<T, NARROW>::COUNT
-                            : fl_reduce_packs<T, WIDTH>::COUNT;
-    if (p->columns) fl_reduce_plan_columns(p, width, packs);
-    else fl_reduce_plan_rows(p, width, packs);
+    int width = plan->columns ? NARROW : WIDTH;
+    plan->shifts = VECTORS && !plan->columns && plan->reduced.count == 1 && plan->reduced.stride[0] == 1
+        && plan->reduced.total >= 8 * width;
+    plan->vectors = VECTORS && (plan->shifts || fl_reduce_fits(plan, in->data, sizeof(T), width));
+    if (plan->vectors && plan->shifts && fl_reduce_fits(plan, in->data, sizeof(T), width)) plan->shifts = false;
+    if (!plan->vectors) width = 1;
+    int packs = !plan->vectors ? fl_reduce_packs<T, 1>::COUNT
+        : plan->columns        ? fl_reduce_packs<T, NARROW>::COUNT
+                               : fl_reduce_packs<T, WIDTH>::COUNT;
+    if (plan->columns) fl_reduce_plan_columns(plan, width, packs);
+    else fl_reduce_plan_rows(plan, width, packs);
 }
 
 /* Folds the axes of mask of `in`, whose elements are T. positions: the fold reads fl_place.at. */

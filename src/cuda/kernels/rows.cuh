@@ -39,32 +39,32 @@ static inline bool fl_rows_fit(int64_t *stride, const fl_view *view, int leading
 }
 
 /* The operand as rows of `dtype`, copied if it is not that already. */
-static inline fl_status fl_rows_open(fl_rows_of *r, const fl_view *view, int leading, fl_dtype dtype)
+static inline fl_status fl_rows_open(fl_rows_of *rows, const fl_view *view, int leading, fl_dtype dtype)
 {
-    memset(r, 0, sizeof *r);
-    r->data = view->data;
-    if (!view->data || view->numel == 0 || (view->dtype == dtype && fl_rows_fit(&r->stride, view, leading)))
+    memset(rows, 0, sizeof *rows);
+    rows->data = view->data;
+    if (!view->data || view->numel == 0 || (view->dtype == dtype && fl_rows_fit(&rows->stride, view, leading)))
         return FL_OK;
     int64_t strides[FL_MAX_NDIM], run = 1;
     for (int i = view->ndim - 1; i >= 0; i--) {
         strides[i] = run;
         run *= view->size[i];
-        if (i >= leading) r->stride = run;
+        if (i >= leading) rows->stride = run;
     }
-    if (leading == view->ndim) r->stride = 1;
-    FL_TRY(fl_cuda_malloc(&r->owned, (size_t)view->numel * fl_dtype_size(dtype)));
+    if (leading == view->ndim) rows->stride = 1;
+    FL_TRY(fl_cuda_malloc(&rows->owned, (size_t)view->numel * fl_dtype_size(dtype)));
     fl_view array = *view;
-    array.data = r->owned;
+    array.data = rows->owned;
     array.dtype = dtype;
     array.stride = strides;
     array.contiguous = true;
-    r->data = r->owned;
+    rows->data = rows->owned;
     return fl_cuda_copy_view(&array, view);
 }
 
-static inline void fl_rows_close(fl_rows_of *r)
+static inline void fl_rows_close(fl_rows_of *rows)
 {
-    if (r->owned) fl_cuda_free(r->owned);
+    if (rows->owned) fl_cuda_free(rows->owned);
 }
 
 /* An array as rows along one axis: element c of row (o, i) is at (o * n + c) * inner + i. */
@@ -82,12 +82,12 @@ static inline fl_row_shape fl_row_shape_of(const fl_view *view, int axis)
 
 /* The operand as rows along an axis. `apart`: rows along the last axis (inner 1) may lie apart; else there are no gaps
 ** at all. */
-static inline fl_status fl_rows_open_along(fl_rows_of *r, const fl_view *view, int axis, const fl_row_shape *shape,
+static inline fl_status fl_rows_open_along(fl_rows_of *rows, const fl_view *view, int axis, const fl_row_shape *shape,
                                            bool apart, fl_dtype dtype)
 {
-    if (apart && shape->inner == 1) return fl_rows_open(r, view, view->ndim ? axis : 0, dtype);
-    FL_TRY(fl_rows_open(r, view, 0, dtype));
-    r->stride = shape->n;
+    if (apart && shape->inner == 1) return fl_rows_open(rows, view, view->ndim ? axis : 0, dtype);
+    FL_TRY(fl_rows_open(rows, view, 0, dtype));
+    rows->stride = shape->n;
     return FL_OK;
 }
 
@@ -124,9 +124,9 @@ static inline fl_row_plan fl_row_plan_of(int64_t rows, int64_t n, int width, int
     return p;
 }
 
-static inline dim3 fl_row_grid(int64_t rows, const fl_row_plan &p)
+static inline dim3 fl_row_grid(int64_t rows, const fl_row_plan &plan)
 {
-    return dim3(fl_blocks(rows, p.group <= 32 ? p.threads / p.group : 1));
+    return dim3(fl_blocks(rows, plan.group <= 32 ? plan.threads / plan.group : 1));
 }
 
 /* Calls f with the number of packs as a type: 1, 2, 4 ... MOST. */
@@ -212,55 +212,56 @@ __global__ void __launch_bounds__(FL_MAP_THREADS)
 
 /* Rows along the last axis alone. */
 template<typename T, typename OP>
-static inline void fl_map_last_rows(const fl_map_operands<T> &m, const OP &op)
+static inline void fl_map_last_rows(const fl_map_operands<T> &operands, const OP &op)
 {
     enum { WIDTH = fl_vector<T>::WIDTH };
-    const fl_row_shape &s = m.shape;
+    const fl_row_shape &s = operands.shape;
     if (s.outer * s.n == 0) return;
-    bool aligned = (uintptr_t)m.out % 16 == 0 && s.n % WIDTH == 0;
+    bool aligned = (uintptr_t)operands.out % 16 == 0 && s.n % WIDTH == 0;
     int64_t units = aligned ? s.n / WIDTH : (s.n + 2 * WIDTH - 2) / WIDTH,
             wanted = (units + FL_MAP_PACKS - 1) / FL_MAP_PACKS;
     int threads = FL_MAP_THREADS, group = fl_power_above(wanted, 32);
     if (wanted > 32) threads = group = wanted < FL_MAP_THREADS ? (int)(wanted + 31) / 32 * 32 : (int)FL_MAP_THREADS;
     int64_t pieces = (wanted + group - 1) / group;
-    FL_LAUNCH((fl_map_last<T, OP>), dim3(fl_blocks(s.outer * pieces, threads / group)), dim3((unsigned)threads), 0, m,
-              op, group, pieces);
+    FL_LAUNCH((fl_map_last<T, OP>), dim3(fl_blocks(s.outer * pieces, threads / group)), dim3((unsigned)threads), 0,
+              operands, op, group, pieces);
 }
 
 template<typename T, typename OP>
-static inline void fl_map_rows(const fl_map_operands<T> &m, const OP &op)
+static inline void fl_map_rows(const fl_map_operands<T> &operands, const OP &op)
 {
-    const fl_row_shape &s = m.shape;
+    const fl_row_shape &s = operands.shape;
     int64_t total = s.outer * s.n * s.inner;
-    if (s.inner == 1) return fl_map_last_rows(m, op);
+    if (s.inner == 1) return fl_map_last_rows(operands, op);
     if (total == 0) return;
     fl_division inner = fl_division_of(total >> 31 ? 1 : s.inner), n = fl_division_of(total >> 31 ? 1 : s.n);
     FL_LAUNCH((fl_map_across<T, OP>), dim3(fl_blocks(total, FL_MAP_THREADS, fl_vector<T>::WIDTH)), dim3(FL_MAP_THREADS),
-              0, m, op, inner, n);
+              0, operands, op, inner, n);
 }
 
 /* A contiguous array that was brought into rows, as the reductions take it: [outer, n, inner]. */
-static inline fl_view fl_rows_view(const fl_rows_of *r, const fl_row_shape *s, fl_dtype dtype, int64_t *sizes,
+static inline fl_view fl_rows_view(const fl_rows_of *rows, const fl_row_shape *shape, fl_dtype dtype, int64_t *sizes,
                                    int64_t *strides)
 {
     fl_view v = {};
-    sizes[0] = s->outer, sizes[1] = s->n, sizes[2] = s->inner;
-    strides[0] = s->inner == 1 ? r->stride : s->n * s->inner, strides[1] = s->inner, strides[2] = 1;
-    v.data = (void *)r->data;
+    sizes[0] = shape->outer, sizes[1] = shape->n, sizes[2] = shape->inner;
+    strides[0] = shape->inner == 1 ? rows->stride : shape->n * shape->inner, strides[1] = shape->inner, strides[2] = 1;
+    v.data = (void *)rows->data;
     v.dtype = dtype;
     v.ndim = 3;
     v.size = v.logical = sizes;
     v.stride = strides;
-    v.numel = s->outer * s->n * s->inner;
+    v.numel = shape->outer * shape->n * shape->inner;
     return v;
 }
 
 /* Folds every row; results are numbered as rows are. */
 template<typename T, typename F>
-static inline fl_status fl_reduce_each_row(const fl_rows_of *r, const fl_row_shape *s, const F &fold, bool positions)
+static inline fl_status fl_reduce_each_row(const fl_rows_of *rows, const fl_row_shape *shape, const F &fold,
+                                           bool positions)
 {
     int64_t sizes[3], strides[3];
-    fl_view v = fl_rows_view(r, s, FL_FLOAT32, sizes, strides); /* its type is T */
+    fl_view v = fl_rows_view(rows, shape, FL_FLOAT32, sizes, strides); /* its type is T */
     return fl_fold_axes<T>(&v, 2, fold, positions);
 }
 

@@ -11,10 +11,10 @@
 enum { THREADS = 256 };
 
 /* Arrays [outer, n, inner]. */
-typedef struct running_shape {
+struct running_shape {
     int64_t outer, n, inner;
     bool backwards;
-} running_shape;
+};
 
 template<typename T>
 struct carried_in {
@@ -64,23 +64,23 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template<typename T>
-static void launch_kind(int kind, T *out, int64_t *positions, const T *in, const T *factor, const running_shape &s)
+static void launch_kind(int kind, T *out, int64_t *positions, const T *in, const T *factor, const running_shape &shape)
 {
-    unsigned blocks = fl_blocks(s.outer * s.inner, THREADS);
+    unsigned blocks = fl_blocks(shape.outer * shape.inner, THREADS);
     switch (kind) {
     case FL_RUNNING_PRODUCT:
-        FL_LAUNCH((running_lines<FL_RUNNING_PRODUCT, T>), blocks, THREADS, 0, out, positions, in, factor, s);
+        FL_LAUNCH((running_lines<FL_RUNNING_PRODUCT, T>), blocks, THREADS, 0, out, positions, in, factor, shape);
         break;
     case FL_RUNNING_LARGEST:
-        FL_LAUNCH((running_lines<FL_RUNNING_LARGEST, T>), blocks, THREADS, 0, out, positions, in, factor, s);
+        FL_LAUNCH((running_lines<FL_RUNNING_LARGEST, T>), blocks, THREADS, 0, out, positions, in, factor, shape);
         break;
     case FL_RUNNING_SMALLEST:
-        FL_LAUNCH((running_lines<FL_RUNNING_SMALLEST, T>), blocks, THREADS, 0, out, positions, in, factor, s);
+        FL_LAUNCH((running_lines<FL_RUNNING_SMALLEST, T>), blocks, THREADS, 0, out, positions, in, factor, shape);
         break;
     case FL_RUNNING_LOGSUMEXP:
-        FL_LAUNCH((running_lines<FL_RUNNING_LOGSUMEXP, T>), blocks, THREADS, 0, out, positions, in, factor, s);
+        FL_LAUNCH((running_lines<FL_RUNNING_LOGSUMEXP, T>), blocks, THREADS, 0, out, positions, in, factor, shape);
         break;
-    default: FL_LAUNCH((running_lines<FL_RUNNING_LINEAR, T>), blocks, THREADS, 0, out, positions, in, factor, s);
+    default: FL_LAUNCH((running_lines<FL_RUNNING_LINEAR, T>), blocks, THREADS, 0, out, positions, in, factor, shape);
     }
 }
 

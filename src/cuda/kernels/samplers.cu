@@ -18,10 +18,10 @@ enum { THREADS = 256, TEXT = 96 };
 /* ---- one distribution ---- */
 
 /* The place in the whole of a contiguous part's elements. */
-typedef struct window {
+struct window {
     int ndim;
     int64_t size[FL_MAX_NDIM], start[FL_MAX_NDIM], unit[FL_MAX_NDIM];
-} window;
+};
 
 static window window_of(const fl_view *view)
 {
@@ -37,23 +37,23 @@ static window window_of(const fl_view *view)
     return w;
 }
 
-__device__ static uint64_t logical_index(const window &w, int64_t i)
+__device__ static uint64_t logical_index(const window &window, int64_t i)
 {
     uint64_t index = 0;
-    for (int a = w.ndim - 1; a >= 0; a--) {
-        index += (uint64_t)(w.start[a] + i % w.size[a]) * (uint64_t)w.unit[a];
-        i /= w.size[a];
+    for (int a = window.ndim - 1; a >= 0; a--) {
+        index += (uint64_t)(window.start[a] + i % window.size[a]) * (uint64_t)window.unit[a];
+        i /= window.size[a];
     }
     return index;
 }
 
-typedef struct sample {
+struct sample {
     fl_sampler kind;
     uint64_t seed, counter;
     const double *parameter[2]; /* of all elements, or NULL */
     double fixed[2];
     fl_cuda_fault *fault; /* NULL: the parameters were checked */
-} sample;
+};
 
 /* Two parameters as floats in one number. */
 __device__ static inline long long both(double a, double b)
@@ -104,7 +104,7 @@ static fl_status fill_result(fl_kernel *kernel, F &&fill)
     return fl_cuda_check(kernel->name);
 }
 
-static fl_status draw_all(fl_kernel *kernel, const sample &s)
+static fl_status draw_all(fl_kernel *kernel, const sample &sample)
 {
     return fill_result(kernel, [&](const fl_view *part) {
         window w = window_of(part);
@@ -112,7 +112,7 @@ static fl_status draw_all(fl_kernel *kernel, const sample &s)
             typedef decltype(like) T;
             for (int64_t first = 0; first < part->numel; first += FL_INDEX_LIMIT) {
                 int64_t n = part->numel - first < FL_INDEX_LIMIT ? part->numel - first : FL_INDEX_LIMIT;
-                FL_LAUNCH((draw<T>), fl_blocks(n, THREADS), THREADS, 0, (T *)part->data, first, part->numel, s, w);
+                FL_LAUNCH((draw<T>), fl_blocks(n, THREADS), THREADS, 0, (T *)part->data, first, part->numel, sample, w);
             }
             return FL_OK;
         });
@@ -232,13 +232,13 @@ FL_CUDA_OP(standard_gamma_slope, launch_slope);
 
 /* ---- categories ---- */
 
-typedef struct choice {
+struct choice {
     const double *weights; /* [rows, n] */
     int64_t *out;          /* [rows, count] */
     int64_t n, count, first_row;
     uint64_t seed, counter;
     fl_cuda_fault *fault;
-} choice;
+};
 
 static void word_choice(char *text, size_t size, const void *context, long long, long long what)
 {

@@ -23,10 +23,10 @@ enum {
 };
 
 /* x [outer, n, inner], both arrays without gaps. */
-typedef struct scan_shape {
+struct scan_shape {
     int64_t outer, n, inner, chunk, chunks; /* elements of a chunk, chunks of a line */
     bool backwards;
-} scan_shape;
+};
 
 /* Sums of floats are doubles, as on the CPU. */
 template<typename X>
@@ -71,9 +71,9 @@ __device__ static inline W scan_warp(W value)
 
 /* The first of the WIDTH elements that are number i and following in the order of the scan. */
 template<int WIDTH = 1>
-__device__ static inline int64_t place(const scan_shape &s, int64_t i)
+__device__ static inline int64_t place(const scan_shape &shape, int64_t i)
 {
-    return s.backwards ? s.n - WIDTH - i : i;
+    return shape.backwards ? shape.n - WIDTH - i : i;
 }
 
 /* Packs of neighbouring elements that a lane loads before it sums any. */
@@ -89,30 +89,32 @@ struct scan_part {
 };
 
 template<int WIDTH>
-__device__ static inline scan_part part_of(const scan_shape &s)
+__device__ static inline scan_part part_of(const scan_shape &shape)
 {
-    int64_t number = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, line = s.chunks == 1 ? number : number / s.chunks,
-            chunk = number - line * s.chunks, end = (chunk + 1) * s.chunk;
-    scan_part p = {line * s.n, chunk * s.chunk, end < s.n ? end : s.n, number, line < s.outer};
+    int64_t number = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32,
+            line = shape.chunks == 1 ? number : number / shape.chunks, chunk = number - line * shape.chunks,
+            end = (chunk + 1) * shape.chunk;
+    scan_part p = {line * shape.n, chunk * shape.chunk, end < shape.n ? end : shape.n, number, line < shape.outer};
     return p;
 }
 
 /* Packs at elements at, at + 32 * WIDTH and so on; 0 behind the chunk. */
 template<int WIDTH, int COUNT, typename X, typename W>
-__device__ static inline void fetch(W (&x)[COUNT][WIDTH], const X *in, const scan_shape &s, const scan_part &p,
+__device__ static inline void fetch(W (&x)[COUNT][WIDTH], const X *in, const scan_shape &shape, const scan_part &part,
                                     int64_t at)
 {
     fl_pack<X, WIDTH> packs[COUNT];
 #pragma unroll
     for (int k = 0; k < COUNT; k++) {
         int64_t from = at + k * 32 * WIDTH;
-        if (from < p.end) packs[k] = *(const fl_pack<X, WIDTH> *)(in + p.line + place<WIDTH>(s, from));
+        if (from < part.end) packs[k] = *(const fl_pack<X, WIDTH> *)(in + part.line + place<WIDTH>(shape, from));
         else packs[k] = fl_pack<X, WIDTH>{};
     }
 #pragma unroll
     for (int k = 0; k < COUNT; k++)
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) x[k][j] = (W)fl_load(s.backwards ? packs[k].at[WIDTH - 1 - j] : packs[k].at[j]);
+        for (int j = 0; j < WIDTH; j++)
+            x[k][j] = (W)fl_load(shape.backwards ? packs[k].at[WIDTH - 1 - j] : packs[k].at[j]);
 }
 
 /* inner is 1, a warp sums a chunk. before: [outer, chunks] inclusive sums of the chunks' totals, or NULL. */
@@ -225,60 +227,62 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template<typename X, typename Y, typename W>
-static void launch_columns(Y *out, W *totals, const X *in, const W *before, const scan_shape &s)
+static void launch_columns(Y *out, W *totals, const X *in, const W *before, const scan_shape &shape)
 {
-    int64_t count = s.outer * s.chunks * s.inner;
-    FL_LAUNCH((scan_columns<X, Y, W>), fl_blocks(count, THREADS), THREADS, 0, out, totals, in, before, s);
+    int64_t count = shape.outer * shape.chunks * shape.inner;
+    FL_LAUNCH((scan_columns<X, Y, W>), fl_blocks(count, THREADS), THREADS, 0, out, totals, in, before, shape);
 }
 
 /* totals NULL: there is one chunk. */
 template<typename X, typename Y, typename W>
-static void scan_columns_of(Y *out, W *totals, const X *in, const scan_shape &s)
+static void scan_columns_of(Y *out, W *totals, const X *in, const scan_shape &shape)
 {
     if (totals) {
-        scan_shape along = {s.outer, s.chunks, s.inner, s.chunks, 1, false};
-        launch_columns<X, Y, W>(NULL, totals, in, NULL, s);
+        scan_shape along = {shape.outer, shape.chunks, shape.inner, shape.chunks, 1, false};
+        launch_columns<X, Y, W>(NULL, totals, in, NULL, shape);
         launch_columns<W, W, W>(totals, NULL, totals, NULL, along);
     }
-    launch_columns<X, Y, W>(out, NULL, in, totals, s);
+    launch_columns<X, Y, W>(out, NULL, in, totals, shape);
 }
 
 template<int WIDTH, typename X, typename Y, typename W>
-static void scan_lines_of(Y *out, W *totals, const X *in, const scan_shape &s)
+static void scan_lines_of(Y *out, W *totals, const X *in, const scan_shape &shape)
 {
-    unsigned blocks = fl_blocks(s.outer * s.chunks, WARPS);
+    unsigned blocks = fl_blocks(shape.outer * shape.chunks, WARPS);
     if (totals) {
-        scan_shape along = {s.outer, s.chunks, 1, s.chunks, 1, false};
-        FL_LAUNCH((sum_lines<WIDTH, X, W>), blocks, THREADS, 0, totals, in, s);
-        if (s.chunks > FEW_TOTALS) FL_LAUNCH((scan_totals<W>), (unsigned)s.outer, TOTALS_THREADS, 0, totals, s.chunks);
+        scan_shape along = {shape.outer, shape.chunks, 1, shape.chunks, 1, false};
+        FL_LAUNCH((sum_lines<WIDTH, X, W>), blocks, THREADS, 0, totals, in, shape);
+        if (shape.chunks > FEW_TOTALS)
+            FL_LAUNCH((scan_totals<W>), (unsigned)shape.outer, TOTALS_THREADS, 0, totals, shape.chunks);
         else
-            FL_LAUNCH((scan_lines<1, W, W, W>), fl_blocks(s.outer, WARPS), THREADS, 0, totals, (const W *)totals,
+            FL_LAUNCH((scan_lines<1, W, W, W>), fl_blocks(shape.outer, WARPS), THREADS, 0, totals, (const W *)totals,
                       (const W *)NULL, along);
     }
-    FL_LAUNCH((scan_lines<WIDTH, X, Y, W>), blocks, THREADS, 0, out, in, (const W *)totals, s);
+    FL_LAUNCH((scan_lines<WIDTH, X, Y, W>), blocks, THREADS, 0, out, in, (const W *)totals, shape);
 }
 
 /* By vectors where all of a line are aligned and results are as large as elements. */
 template<typename X, typename Y, typename W>
-static void scan_lines_by(Y *out, W *totals, const X *in, const scan_shape &s)
+static void scan_lines_by(Y *out, W *totals, const X *in, const scan_shape &shape)
 {
     if constexpr (sizeof(X) == sizeof(Y)) {
         enum { WIDTH = fl_vector<X>::WIDTH };
-        bool aligned = s.n % WIDTH == 0 && ((uintptr_t)in | (uintptr_t)out) % 16 == 0;
-        if (aligned) return scan_lines_of<WIDTH>(out, totals, in, s);
+        bool aligned = shape.n % WIDTH == 0 && ((uintptr_t)in | (uintptr_t)out) % 16 == 0;
+        if (aligned) return scan_lines_of<WIDTH>(out, totals, in, shape);
     }
-    scan_lines_of<1>(out, totals, in, s);
+    scan_lines_of<1>(out, totals, in, shape);
 }
 
 template<typename X>
-static fl_status scan_typed(void *out, const void *in, const scan_shape &s)
+static fl_status scan_typed(void *out, const void *in, const scan_shape &shape)
 {
     typedef typename scan_types<X>::sum W;
     typedef typename scan_types<X>::out Y;
     void *totals = NULL;
-    if (s.chunks > 1) FL_TRY(fl_cuda_malloc(&totals, (size_t)(s.outer * s.chunks * s.inner) * sizeof(W)));
-    if (s.inner == 1) scan_lines_by((Y *)out, (W *)totals, (const X *)in, s);
-    else scan_columns_of((Y *)out, (W *)totals, (const X *)in, s);
+    if (shape.chunks > 1)
+        FL_TRY(fl_cuda_malloc(&totals, (size_t)(shape.outer * shape.chunks * shape.inner) * sizeof(W)));
+    if (shape.inner == 1) scan_lines_by((Y *)out, (W *)totals, (const X *)in, shape);
+    else scan_columns_of((Y *)out, (W *)totals, (const X *)in, shape);
     if (totals) fl_cuda_free(totals);
     return FL_OK;
 }

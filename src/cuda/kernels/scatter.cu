@@ -18,12 +18,12 @@ enum { THREADS = 256, AXES = FL_LAYOUT_AXES };
 ** out). */
 typedef fl_walk<4, AXES> scatter_walk;
 
-typedef struct scatter_axis {
+struct scatter_axis {
     int64_t first, held;   /* positions that this part of x holds */
     int64_t stride, place; /* from one to the next: bytes of out, elements of the places */
     const int64_t *all;    /* positions */
     long long *last;       /* for each place; NULL: no two positions name the same */
-} scatter_axis;
+};
 
 /* The position's place along the axis; false: not here. */
 __device__ static inline bool find_place(int64_t *local, const int64_t *position, const scatter_axis &axis)
@@ -61,24 +61,24 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* The source and the places of a scatter. */
-typedef struct scatter_job {
+struct scatter_job {
     char *out;
     const char *src, *positions;
     int64_t places; /* of the first element */
     fl_layout layout;
     scatter_axis axis;
-} scatter_job;
+};
 
 /* The part of the index that falls into this part of out. src_strides in elements; false: there is none. */
-static bool scatter_layout(scatter_job *j, const fl_view *out, const fl_view *positions, const int64_t *src_strides,
+static bool scatter_layout(scatter_job *job, const fl_view *out, const fl_view *positions, const int64_t *src_strides,
                            int axis)
 {
     int64_t width = (int64_t)fl_dtype_size(out->dtype), steps[FL_MAX_NDIM], places[FL_MAX_NDIM];
     fl_cuda_strides(steps, positions->size, positions->ndim);
     fl_cuda_strides(places, out->size, out->ndim);
-    j->layout.operands = 4;
-    j->layout.count = out->ndim;
-    j->axis.held = 1;
+    job->layout.operands = 4;
+    job->layout.count = out->ndim;
+    job->axis.held = 1;
     for (int a = 0; a < out->ndim; a++) {
         fl_axis own = {positions->size[a],
                        {out->stride[a] * width, src_strides[a] * width, steps[a] * (int64_t)sizeof(int64_t),
@@ -86,32 +86,32 @@ static bool scatter_layout(scatter_job *j, const fl_view *out, const fl_view *po
         int64_t index_start = positions->start[a], start = out->start[a],
                 from = index_start > start ? index_start : start;
         if (a == axis) {
-            j->axis.first = start;
-            j->axis.held = out->size[a];
-            j->axis.stride = own.stride[0];
-            j->axis.place = own.stride[3];
+            job->axis.first = start;
+            job->axis.held = out->size[a];
+            job->axis.stride = own.stride[0];
+            job->axis.place = own.stride[3];
             own.stride[0] = own.stride[3] = 0;
         } else {
             int64_t index_end = index_start + positions->size[a], end = start + out->size[a];
             own.size = (index_end < end ? index_end : end) - from;
             if (own.size <= 0) return false;
-            j->out += (from - start) * own.stride[0];
-            j->src += j->src ? (from - index_start) * own.stride[1] : 0;
-            j->positions += (from - index_start) * own.stride[2];
-            j->places += (from - start) * own.stride[3];
+            job->out += (from - start) * own.stride[0];
+            job->src += job->src ? (from - index_start) * own.stride[1] : 0;
+            job->positions += (from - index_start) * own.stride[2];
+            job->places += (from - start) * own.stride[3];
         }
-        j->layout.axes[a] = own;
+        job->layout.axes[a] = own;
     }
-    fl_layout_simplify(&j->layout);
+    fl_layout_simplify(&job->layout);
     return out->numel > 0 && positions->numel > 0;
 }
 
 /* Calls launch(piece, its first place, out, src, positions, walk, total). */
 template<typename F>
-static void each_walk(const scatter_job *j, F &&launch)
+static void each_walk(const scatter_job *job, F &&launch)
 {
     const int64_t zero[FL_LAYOUT_OPERANDS] = {0};
-    fl_each_piece(&j->layout, zero, [&](const fl_layout *piece, const int64_t *offset) {
+    fl_each_piece(&job->layout, zero, [&](const fl_layout *piece, const int64_t *offset) {
         scatter_walk walk;
         fl_walk_init(&walk, piece);
         launch(offset, (uint32_t)fl_layout_numel(piece), walk);
@@ -119,29 +119,29 @@ static void each_walk(const scatter_job *j, F &&launch)
 }
 
 /* same: the bytes of a number, where there is no src. */
-static void launch_write(const scatter_job *j, const void *same, int width)
+static void launch_write(const scatter_job *job, const void *same, int width)
 {
     fl_cuda_by_unit(width, [&](auto value) {
         typedef decltype(value) T;
         memcpy(&value, same, (size_t)width);
-        each_walk(j, [&](const int64_t *offset, uint32_t total, const scatter_walk &walk) {
-            const char *src = j->src ? j->src + offset[1] : NULL;
-            FL_LAUNCH((write_places<T>), fl_blocks(total, THREADS), THREADS, 0, j->out + offset[0], src, value,
-                      j->positions + offset[2], j->places + offset[3], j->axis, total, walk);
+        each_walk(job, [&](const int64_t *offset, uint32_t total, const scatter_walk &walk) {
+            const char *src = job->src ? job->src + offset[1] : NULL;
+            FL_LAUNCH((write_places<T>), fl_blocks(total, THREADS), THREADS, 0, job->out + offset[0], src, value,
+                      job->positions + offset[2], job->places + offset[3], job->axis, total, walk);
         });
     });
 }
 
 /* For every place of out the number of the last position that names it. */
-static fl_status find_last(scatter_job *j, int64_t numel)
+static fl_status find_last(scatter_job *job, int64_t numel)
 {
     void *last;
     FL_TRY(fl_cuda_malloc(&last, (size_t)numel * sizeof(long long)));
     cudaMemsetAsync(last, 0xff, (size_t)numel * sizeof(long long), fl_cuda_stream());
-    j->axis.last = (long long *)last;
-    each_walk(j, [&](const int64_t *offset, uint32_t total, const scatter_walk &walk) {
-        FL_LAUNCH(mark_last, fl_blocks(total, THREADS), THREADS, 0, j->positions + offset[2], j->places + offset[3],
-                  j->axis, total, walk);
+    job->axis.last = (long long *)last;
+    each_walk(job, [&](const int64_t *offset, uint32_t total, const scatter_walk &walk) {
+        FL_LAUNCH(mark_last, fl_blocks(total, THREADS), THREADS, 0, job->positions + offset[2], job->places + offset[3],
+                  job->axis, total, walk);
     });
     return FL_OK;
 }

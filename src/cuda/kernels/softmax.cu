@@ -54,10 +54,10 @@ template<typename X>
 struct statistics_fold : fl_powers_sums<X> {
     X *out;
     bool logs;
-    __device__ void finish(const fl_powers &t, int64_t row, int64_t) const
+    __device__ void finish(const fl_powers &total, int64_t row, int64_t) const
     {
-        out[2 * row] = (X)t.top;
-        out[2 * row + 1] = isinf(t.top) ? (X)NAN : (X)(logs ? log(t.sum) : 1 / t.sum);
+        out[2 * row] = (X)total.top;
+        out[2 * row + 1] = isinf(total.top) ? (X)NAN : (X)(logs ? log(total.sum) : 1 / total.sum);
     }
 };
 
@@ -71,23 +71,23 @@ struct softmax_map {
     const W *statistics;
     bool logs;
     __device__ state begin(int64_t row) const { return {statistics[2 * row], statistics[2 * row + 1]}; }
-    __device__ W at(const state &s, W x, W, int64_t) const
+    __device__ W at(const state &of_row, W x, W, int64_t) const
     {
-        return logs ? x - s.top - s.rest : fl_exp_for<T>::of(x - s.top) * s.rest;
+        return logs ? x - of_row.top - of_row.rest : fl_exp_for<T>::of(x - of_row.top) * of_row.rest;
     }
 };
 
 template<typename T>
-static fl_status softmax_in_two(const fl_map_operands<T> &m, const fl_rows_of *x, bool logs)
+static fl_status softmax_in_two(const fl_map_operands<T> &operands, const fl_rows_of *x, bool logs)
 {
     void *memory;
-    FL_TRY(fl_cuda_malloc(&memory, 2 * sizeof(wide<T>) * (size_t)(m.shape.outer * m.shape.inner)));
+    FL_TRY(fl_cuda_malloc(&memory, 2 * sizeof(wide<T>) * (size_t)(operands.shape.outer * operands.shape.inner)));
     statistics_fold<wide<T>> fold;
     fold.out = (wide<T> *)memory;
     fold.logs = logs;
-    fl_status status = fl_reduce_each_row<T>(x, &m.shape, fold, false);
+    fl_status status = fl_reduce_each_row<T>(x, &operands.shape, fold, false);
     softmax_map<T> map = {fold.out, logs};
-    if (status == FL_OK) fl_map_rows(m, map);
+    if (status == FL_OK) fl_map_rows(operands, map);
     fl_cuda_free(memory);
     return status;
 }
@@ -155,7 +155,7 @@ struct product_fold {
     __device__ Total none() const { return 0; }
     __device__ Total join(Total a, Total b) const { return a + b; }
     template<int N, int W, int P>
-    __device__ void absorb(Total &t, const X (&g)[N], const fl_place<P> &place) const
+    __device__ void absorb(Total &total, const X (&g)[N], const fl_place<P> &place) const
     {
         X products[N];
 #pragma unroll
@@ -169,7 +169,7 @@ struct product_fold {
                 for (int j = 0; j < W; j++) products[p * W + j] *= other[j];
             }
         }
-        t += (double)fl_sum_pairs<N>(products);
+        total += (double)fl_sum_pairs<N>(products);
     }
     template<int W>
     __device__ static void load(X (&out)[W], const T *from, int64_t stride)
@@ -182,7 +182,7 @@ struct product_fold {
 #pragma unroll
             for (int j = 0; j < W; j++) out[j] = fl_load(from[j * stride]);
     }
-    __device__ void finish(Total t, int64_t row, int64_t) const { out[row] = (X)t; }
+    __device__ void finish(Total total, int64_t row, int64_t) const { out[row] = (X)total; }
 };
 
 template<typename T>
@@ -196,14 +196,14 @@ struct backward_map {
 };
 
 template<typename T>
-static fl_status backward_in_two(const fl_map_operands<T> &m, const fl_rows_of *g, bool logs)
+static fl_status backward_in_two(const fl_map_operands<T> &operands, const fl_rows_of *g, bool logs)
 {
     void *memory;
-    FL_TRY(fl_cuda_malloc(&memory, sizeof(wide<T>) * (size_t)(m.shape.outer * m.shape.inner)));
-    product_fold<T> fold = {(wide<T> *)memory, logs ? NULL : m.b};
-    fl_status status = fl_reduce_each_row<T>(g, &m.shape, fold, false);
+    FL_TRY(fl_cuda_malloc(&memory, sizeof(wide<T>) * (size_t)(operands.shape.outer * operands.shape.inner)));
+    product_fold<T> fold = {(wide<T> *)memory, logs ? NULL : operands.b};
+    fl_status status = fl_reduce_each_row<T>(g, &operands.shape, fold, false);
     backward_map<T> map = {fold.out, logs};
-    if (status == FL_OK) fl_map_rows(m, map);
+    if (status == FL_OK) fl_map_rows(operands, map);
     fl_cuda_free(memory);
     return status;
 }

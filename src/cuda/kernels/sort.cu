@@ -24,13 +24,13 @@ __global__ void __launch_bounds__(THREADS) number(uint32_t *order, uint32_t n)
 static size_t own_words(int64_t) { return 0; }
 
 /* other: as many keys and then places for the order, the second half of the memory. */
-static fl_status sort_pairs(fl_cuda_sort *s, uint32_t *other, int bits)
+static fl_status sort_pairs(fl_cuda_sort *sort, uint32_t *other, int bits)
 {
-    uint32_t n = (uint32_t)s->n;
-    cub::DoubleBuffer<uint32_t> keys(s->keys, other), order(s->order, other + s->n);
+    uint32_t n = (uint32_t)sort->n;
+    cub::DoubleBuffer<uint32_t> keys(sort->keys, other), order(sort->order, other + sort->n);
     size_t bytes = 0;
     void *work;
-    if (!s->ordered) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
+    if (!sort->ordered) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, sort->order, n);
     if (bits == 0) return fl_cuda_check("sort");
     cudaError_t error = cub::DeviceRadixSort::SortPairs(NULL, bytes, keys, order, n, 0, bits, fl_cuda_stream());
     if (error == cudaSuccess) {
@@ -39,8 +39,8 @@ static fl_status sort_pairs(fl_cuda_sort *s, uint32_t *other, int bits)
         fl_cuda_free(work);
     }
     if (error != cudaSuccess) return fl_cuda_fail(error, "sort");
-    s->keys = keys.Current();
-    s->order = order.Current();
+    sort->keys = keys.Current();
+    sort->order = order.Current();
     return FL_OK;
 }
 
@@ -153,22 +153,22 @@ static int64_t tiles_of(int64_t n) { return (n + TILE - 1) / TILE; }
 /* Of counts and totals, which lie behind the keys and the order. */
 static size_t own_words(int64_t n) { return DIGITS * (size_t)tiles_of(n) + DIGITS; }
 
-static fl_status sort_pairs(fl_cuda_sort *s, uint32_t *other, int bits)
+static fl_status sort_pairs(fl_cuda_sort *sort, uint32_t *other, int bits)
 {
-    uint32_t n = (uint32_t)s->n, tiles = (uint32_t)tiles_of(s->n), *order = s->ordered ? s->order : NULL;
-    uint32_t *other_keys = other, *other_order = other + s->n, *counts = (uint32_t *)s->memory + 4 * s->n,
+    uint32_t n = (uint32_t)sort->n, tiles = (uint32_t)tiles_of(sort->n), *order = sort->ordered ? sort->order : NULL;
+    uint32_t *other_keys = other, *other_order = other + sort->n, *counts = (uint32_t *)sort->memory + 4 * sort->n,
              *totals = counts + (size_t)DIGITS * tiles;
-    if (bits == 0 && !order) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, s->order, n);
+    if (bits == 0 && !order) FL_LAUNCH(number, (n + THREADS - 1) / THREADS, THREADS, 0, sort->order, n);
     for (int shift = 0; shift < bits; shift += DIGIT_BITS) {
-        FL_LAUNCH(count_digits, tiles, THREADS, 0, counts, s->keys, n, shift);
+        FL_LAUNCH(count_digits, tiles, THREADS, 0, counts, sort->keys, n, shift);
         FL_LAUNCH(add_counts, DIGITS, THREADS, 0, counts, totals, tiles);
-        FL_LAUNCH(place, tiles, THREADS, 0, other_keys, other_order, s->keys, order, n, shift, counts, totals);
-        uint32_t *keys = s->keys;
-        s->keys = other_keys;
+        FL_LAUNCH(place, tiles, THREADS, 0, other_keys, other_order, sort->keys, order, n, shift, counts, totals);
+        uint32_t *keys = sort->keys;
+        sort->keys = other_keys;
         other_keys = keys;
         order = other_order;
-        other_order = s->order;
-        s->order = order;
+        other_order = sort->order;
+        sort->order = order;
     }
     return fl_cuda_check("sort");
 }
@@ -176,26 +176,26 @@ static fl_status sort_pairs(fl_cuda_sort *s, uint32_t *other, int bits)
 
 /* ---- memory: keys, order, the same again, words of the kernels here ---- */
 
-fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n)
+fl_status fl_cuda_sort_open(fl_cuda_sort *sort, const char *who, int64_t n)
 {
     if (n >= FL_CUDA_SORT_MOST)
         return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
                        (long long)n);
-    FL_TRY(fl_cuda_malloc(&s->memory, (4 * (size_t)n + own_words(n)) * sizeof *s->keys));
-    s->n = n;
-    s->ordered = false;
-    s->keys = (uint32_t *)s->memory;
-    s->order = s->keys + n;
+    FL_TRY(fl_cuda_malloc(&sort->memory, (4 * (size_t)n + own_words(n)) * sizeof *sort->keys));
+    sort->n = n;
+    sort->ordered = false;
+    sort->keys = (uint32_t *)sort->memory;
+    sort->order = sort->keys + n;
     return FL_OK;
 }
 
-fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits)
+fl_status fl_cuda_sort_run(fl_cuda_sort *sort, int bits)
 {
-    uint32_t *memory = (uint32_t *)s->memory;
-    if (s->n == 0) return FL_OK;
-    FL_TRY(sort_pairs(s, s->keys == memory ? memory + 2 * s->n : memory, bits));
-    s->ordered = true;
+    uint32_t *memory = (uint32_t *)sort->memory;
+    if (sort->n == 0) return FL_OK;
+    FL_TRY(sort_pairs(sort, sort->keys == memory ? memory + 2 * sort->n : memory, bits));
+    sort->ordered = true;
     return FL_OK;
 }
 
-void fl_cuda_sort_close(fl_cuda_sort *s) { fl_cuda_free(s->memory); }
+void fl_cuda_sort_close(fl_cuda_sort *sort) { fl_cuda_free(sort->memory); }

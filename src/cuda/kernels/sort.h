@@ -24,11 +24,11 @@ typedef struct fl_cuda_sort {
 #define FL_CUDA_SORT_MOST (INT64_C(1) << 31)
 
 /* Memory for n elements, fewer than FL_CUDA_SORT_MOST: else, and when there is no memory, an error. */
-fl_status fl_cuda_sort_open(fl_cuda_sort *s, const char *who, int64_t n);
+fl_status fl_cuda_sort_open(fl_cuda_sort *sort, const char *who, int64_t n);
 
 /* Issues the sort; keys count below 2^bits. */
-fl_status fl_cuda_sort_run(fl_cuda_sort *s, int bits);
-void fl_cuda_sort_close(fl_cuda_sort *s);
+fl_status fl_cuda_sort_run(fl_cuda_sort *sort, int bits);
+void fl_cuda_sort_close(fl_cuda_sort *sort);
 
 /* Bits of the numbers 0 to most. */
 static inline int fl_cuda_bits(int64_t most)

@@ -71,49 +71,49 @@ struct element<int8_t> {
     typedef int8_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 8); }
-    __device__ static bool of(word *w, key k) { return signed_of<8>(w, k); }
+    __device__ static bool of(word *word, key k) { return signed_of<8>(word, k); }
 };
 template<>
 struct element<int32_t> {
     typedef int32_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_signed(w, 32); }
-    __device__ static bool of(word *w, key k) { return signed_of<32>(w, k); }
+    __device__ static bool of(word *word, key k) { return signed_of<32>(word, k); }
 };
 template<>
 struct element<int64_t> {
     typedef int64_t word;
     typedef uint64_t key;
     __device__ static key key_of(word w) { return fl_sort_key_signed(w, 64); }
-    __device__ static bool of(word *w, key k) { return signed_of<64>(w, k); }
+    __device__ static bool of(word *word, key k) { return signed_of<64>(word, k); }
 };
 template<>
 struct element<__half> {
     typedef uint16_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_FLOAT16); }
-    __device__ static bool of(word *w, key k) { return float_of<16>(w, k); }
+    __device__ static bool of(word *word, key k) { return float_of<16>(word, k); }
 };
 template<>
 struct element<__nv_bfloat16> {
     typedef uint16_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 16, FL_SORT_INFINITY_BFLOAT16); }
-    __device__ static bool of(word *w, key k) { return float_of<16>(w, k); }
+    __device__ static bool of(word *word, key k) { return float_of<16>(word, k); }
 };
 template<>
 struct element<float> {
     typedef uint32_t word;
     typedef uint32_t key;
     __device__ static key key_of(word w) { return (key)fl_sort_key_float(w, 32, FL_SORT_INFINITY_FLOAT32); }
-    __device__ static bool of(word *w, key k) { return float_of<32>(w, k); }
+    __device__ static bool of(word *word, key k) { return float_of<32>(word, k); }
 };
 template<>
 struct element<double> {
     typedef uint64_t word;
     typedef uint64_t key;
     __device__ static key key_of(word w) { return fl_sort_key_float(w, 64, FL_SORT_INFINITY_FLOAT64); }
-    __device__ static bool of(word *w, key k) { return float_of<64>(w, k); }
+    __device__ static bool of(word *word, key k) { return float_of<64>(word, k); }
 };
 
 /* Rows [rows, n], of which the first k go to values and positions [rows, k]. flip: turns keys around for descending
@@ -217,22 +217,22 @@ __global__ void __launch_bounds__(BLOCK) sort_block(const job<E> j)
 }
 
 template<typename E>
-static void launch_block(const job<E> &j)
+static void launch_block(const job<E> &job)
 {
-    unsigned rows = (unsigned)j.rows;
-    if (j.n <= 1024) FL_LAUNCH((sort_block<E, 128, 8>), rows, 128, 0, j);
-    else if (j.n <= 2048) FL_LAUNCH((sort_block<E, 256, 8>), rows, 256, 0, j);
-    else FL_LAUNCH((sort_block<E, 256, 16>), rows, 256, 0, j);
+    unsigned rows = (unsigned)job.rows;
+    if (job.n <= 1024) FL_LAUNCH((sort_block<E, 128, 8>), rows, 128, 0, job);
+    else if (job.n <= 2048) FL_LAUNCH((sort_block<E, 256, 8>), rows, 256, 0, job);
+    else FL_LAUNCH((sort_block<E, 256, 16>), rows, 256, 0, job);
 }
 #endif
 
 /* False: no such way for rows of these lengths. */
 template<typename E>
-static bool sort_in_registers(const job<E> &j)
+static bool sort_in_registers(const job<E> &job)
 {
 #ifdef FL_CUDA_CUB
-    bool fits = j.n > FEWEST && j.n <= (j.k > FEW ? MOST : SHORT) && j.rows < FL_CUDA_SORT_MOST;
-    if (fits) launch_block(j);
+    bool fits = job.n > FEWEST && job.n <= (job.k > FEW ? MOST : SHORT) && job.rows < FL_CUDA_SORT_MOST;
+    if (fits) launch_block(job);
     return fits;
 #else
     return false;
@@ -400,35 +400,36 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template<typename E>
-static fl_status sort_group(fl_cuda_sort *s, const job<E> &j, int64_t first_row, int64_t rows)
+static fl_status sort_group(fl_cuda_sort *sort, const job<E> &job, int64_t first_row, int64_t rows)
 {
-    uint32_t count = (uint32_t)(rows * j.n);
+    uint32_t count = (uint32_t)(rows * job.n);
     unsigned blocks = fl_blocks(count, THREADS);
     int bits = 8 * (int)sizeof(typename E::word);
     for (int shift = 0; shift < bits; shift += 32) {
-        FL_LAUNCH((fill_keys<E>), blocks, THREADS, 0, s->keys, s->ordered ? s->order : NULL, j, first_row, count,
-                  shift);
-        FL_TRY(fl_cuda_sort_run(s, bits < 32 ? bits : 32));
+        FL_LAUNCH((fill_keys<E>), blocks, THREADS, 0, sort->keys, sort->ordered ? sort->order : NULL, job, first_row,
+                  count, shift);
+        FL_TRY(fl_cuda_sort_run(sort, bits < 32 ? bits : 32));
     }
     if (rows > 1) {
-        FL_LAUNCH(fill_rows, blocks, THREADS, 0, s->keys, s->order, count, (uint32_t)j.n);
-        FL_TRY(fl_cuda_sort_run(s, fl_cuda_bits(rows - 1)));
+        FL_LAUNCH(fill_rows, blocks, THREADS, 0, sort->keys, sort->order, count, (uint32_t)job.n);
+        FL_TRY(fl_cuda_sort_run(sort, fl_cuda_bits(rows - 1)));
     }
-    unsigned blocks_put = fl_blocks(rows * j.k, THREADS);
-    if (rows == 1 && bits <= 32) FL_LAUNCH((put_row<E>), blocks_put, THREADS, 0, j, s->keys, s->order, first_row);
-    else FL_LAUNCH((put_sorted<E>), blocks_put, THREADS, 0, j, s->order, first_row, (uint32_t)rows);
+    unsigned blocks_put = fl_blocks(rows * job.k, THREADS);
+    if (rows == 1 && bits <= 32)
+        FL_LAUNCH((put_row<E>), blocks_put, THREADS, 0, job, sort->keys, sort->order, first_row);
+    else FL_LAUNCH((put_sorted<E>), blocks_put, THREADS, 0, job, sort->order, first_row, (uint32_t)rows);
     return FL_OK;
 }
 
 template<typename E>
-static fl_status sort_long(const char *who, const job<E> &j)
+static fl_status sort_long(const char *who, const job<E> &job)
 {
-    int64_t together = j.n < GROUP ? GROUP / j.n : 1;
-    for (int64_t row = 0; row < j.rows; row += together) {
+    int64_t together = job.n < GROUP ? GROUP / job.n : 1;
+    for (int64_t row = 0; row < job.rows; row += together) {
         fl_cuda_sort s;
-        int64_t rows = j.rows - row < together ? j.rows - row : together;
-        FL_TRY(fl_cuda_sort_open(&s, who, rows * j.n));
-        fl_status status = sort_group(&s, j, row, rows);
+        int64_t rows = job.rows - row < together ? job.rows - row : together;
+        FL_TRY(fl_cuda_sort_open(&s, who, rows * job.n));
+        fl_status status = sort_group(&s, job, row, rows);
         fl_cuda_sort_close(&s);
         FL_TRY(status);
     }
@@ -445,20 +446,20 @@ static int power_of_two(int64_t n)
 }
 
 template<typename E>
-static void launch_short(const job<E> &j)
+static void launch_short(const job<E> &job)
 {
-    int size = power_of_two(j.n), total = size < 2 * THREADS ? 2 * THREADS : size;
-    FL_LAUNCH((sort_short<E>), fl_blocks(j.rows, total / size), THREADS,
-              (size_t)total * (sizeof(typename E::key) + sizeof(uint32_t)), j, size, total);
+    int size = power_of_two(job.n), total = size < 2 * THREADS ? 2 * THREADS : size;
+    FL_LAUNCH((sort_short<E>), fl_blocks(job.rows, total / size), THREADS,
+              (size_t)total * (sizeof(typename E::key) + sizeof(uint32_t)), job, size, total);
 }
 
 template<typename E, typename From, typename To>
-static void launch_select(const From &from, const To &to, const job<E> &j, int64_t n, int64_t parts)
+static void launch_select(const From &from, const To &to, const job<E> &job, int64_t n, int64_t parts)
 {
-    int size = power_of_two(j.k);
-    dim3 grid((unsigned)parts, (unsigned)(j.rows < 65535 ? j.rows : 65535));
+    int size = power_of_two(job.k);
+    dim3 grid((unsigned)parts, (unsigned)(job.rows < 65535 ? job.rows : 65535));
     FL_LAUNCH((select_first<E, From, To>), grid, THREADS, (size_t)size * (sizeof(typename E::key) + sizeof(uint32_t)),
-              from, to, j.rows, n, (int)j.k, size);
+              from, to, job.rows, n, (int)job.k, size);
 }
 
 /* Enough parts that all processors have work, none too small for it to be worth it. */
@@ -470,39 +471,39 @@ static int64_t parts_of(int64_t rows, int64_t n)
 }
 
 template<typename E>
-static fl_status select_long(const job<E> &j)
+static fl_status select_long(const job<E> &job)
 {
     typedef typename E::key K;
-    int64_t parts = parts_of(j.rows, j.n);
-    from_row<E> row = {j};
-    to_results<E> results = {j};
+    int64_t parts = parts_of(job.rows, job.n);
+    from_row<E> row = {job};
+    to_results<E> results = {job};
     if (parts == 1) {
-        launch_select<E>(row, results, j, j.n, 1);
+        launch_select<E>(row, results, job, job.n, 1);
         return FL_OK;
     }
-    candidates<K> c = {NULL, NULL, parts * j.k};
+    candidates<K> c = {NULL, NULL, parts * job.k};
     void *memory;
-    FL_TRY(fl_cuda_malloc(&memory, (size_t)(j.rows * c.count) * (sizeof(K) + sizeof(uint32_t))));
+    FL_TRY(fl_cuda_malloc(&memory, (size_t)(job.rows * c.count) * (sizeof(K) + sizeof(uint32_t))));
     c.key = (K *)memory;
-    c.at = (uint32_t *)(c.key + j.rows * c.count);
-    to_candidates<E> kept = {c, j.k};
+    c.at = (uint32_t *)(c.key + job.rows * c.count);
+    to_candidates<E> kept = {c, job.k};
     from_candidates<E> all = {c};
-    launch_select<E>(row, kept, j, j.n, parts);
-    launch_select<E>(all, results, j, c.count, 1);
+    launch_select<E>(row, kept, job, job.n, parts);
+    launch_select<E>(all, results, job, c.count, 1);
     fl_cuda_free(memory);
     return FL_OK;
 }
 
 template<typename E>
-static fl_status sort_rows(const char *who, const job<E> &j)
+static fl_status sort_rows(const char *who, const job<E> &job)
 {
-    if (j.n >= FL_CUDA_SORT_MOST)
+    if (job.n >= FL_CUDA_SORT_MOST)
         return fl_fail(FL_ERR_VALUE, "%s: a GPU sorts fewer than 2^31 elements, got %lld; use device \"cpu\"", who,
-                       (long long)j.n);
-    if (sort_in_registers(j)) return fl_cuda_check(who);
-    if (j.n > SHORT && j.k > FEW) FL_TRY(sort_long(who, j));
-    else if (j.n > SHORT) FL_TRY(select_long(j));
-    else launch_short(j);
+                       (long long)job.n);
+    if (sort_in_registers(job)) return fl_cuda_check(who);
+    if (job.n > SHORT && job.k > FEW) FL_TRY(sort_long(who, job));
+    else if (job.n > SHORT) FL_TRY(select_long(job));
+    else launch_short(job);
     return fl_cuda_check(who);
 }
 
@@ -569,20 +570,20 @@ __global__ void __launch_bounds__(THREADS)
 /* Sorts all lines: a device does that fast enough for one kernel to serve all ranks. o: values, positions, x, ranks as
 ** rows. */
 template<typename E>
-static fl_status pick_sorted(fl_kernel *kernel, const fl_cuda_operand *o, int64_t n, int64_t k)
+static fl_status pick_sorted(fl_kernel *kernel, const fl_cuda_operand *operand, int64_t n, int64_t k)
 {
     typedef typename E::word W;
     const fl_view *x = &kernel->in[FL_RANKED_X];
     void *memory;
     FL_TRY(fl_cuda_malloc(&memory, (size_t)x->numel * (sizeof(int64_t) + sizeof(W))));
     int64_t *order = (int64_t *)memory;
-    job<E> j = {(const W *)o[2].data, (W *)(order + x->numel), order, x->numel / n, n, n, 0};
+    job<E> j = {(const W *)operand[2].data, (W *)(order + x->numel), order, x->numel / n, n, n, 0};
     fl_status status = sort_rows(kernel->name, j);
     if (status == FL_OK) {
         int64_t total = kernel->out[0].numel;
-        FL_LAUNCH((pick_ranks<W>), fl_blocks(total, THREADS), THREADS, 0, (W *)o[0].data, (int64_t *)o[1].data,
-                  (const W *)j.values, (const int64_t *)order, (const int64_t *)o[3].data,
-                  kernel->attrs->at[FL_RANKED_RANK].integer, total, k, n);
+        FL_LAUNCH((pick_ranks<W>), fl_blocks(total, THREADS), THREADS, 0, (W *)operand[0].data,
+                  (int64_t *)operand[1].data, (const W *)j.values, (const int64_t *)order,
+                  (const int64_t *)operand[3].data, kernel->attrs->at[FL_RANKED_RANK].integer, total, k, n);
         status = fl_cuda_check(kernel->name);
     }
     fl_cuda_free(memory);

@@ -28,21 +28,21 @@ __global__ void __launch_bounds__(THREADS)
     found[i / columns / rows] = FL_MATRIX_NOT_FINITE;
 }
 
-static fl_status look(const fl_solver *s, void *a, int64_t rows, int64_t columns, int half)
+static fl_status look(const fl_solver *solver, void *a, int64_t rows, int64_t columns, int half)
 {
-    int64_t elements = s->count * rows * columns;
+    int64_t elements = solver->count * rows * columns;
     if (elements == 0) return FL_OK;
-    return fl_solver_typed(s, [&](auto like) {
+    return fl_solver_typed(solver, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((keep_finite<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)a, s->found, elements, rows, columns,
-                  half);
-        return fl_cuda_check(s->name);
+        FL_LAUNCH((keep_finite<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)a, solver->found, elements, rows,
+                  columns, half);
+        return fl_cuda_check(solver->name);
     });
 }
 
-fl_status fl_solver_keep_finite(const fl_solver *s, void *a, int64_t rows, int64_t columns)
+fl_status fl_solver_keep_finite(const fl_solver *solver, void *a, int64_t rows, int64_t columns)
 {
-    return look(s, a, rows, columns, WHOLE);
+    return look(solver, a, rows, columns, WHOLE);
 }
 
 /* ---- symmetric matrices ---- */
@@ -56,59 +56,63 @@ struct symmetric {
 
 /* By Jacobi's method: many small matrices at once. */
 template<typename T>
-static fl_status eigen_batch(const fl_solver *s, const struct symmetric *d)
+static fl_status eigen_batch(const fl_solver *solver, const struct symmetric *symmetric)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
-    T *a = (T *)d->a, *values = (T *)d->values;
-    return fl_solver_parts(s, [&](int64_t first, int count) {
+    T *a = (T *)symmetric->a, *values = (T *)symmetric->values;
+    return fl_solver_parts(solver, [&](int64_t first, int count) {
         int elements = 0;
-        T *own = a + first * s->n * s->n, *own_values = values + first * s->n, *work;
-        FL_TRY(fl_solver_check(s, "cuSOLVER's syevjBatched_bufferSize",
-                               lib.syevjBatched_bufferSize(s->handle, d->mode, d->fill, s->n, own, s->n, own_values,
-                                                           &elements, s->eigen_jacobi, count)));
+        T *own = a + first * solver->n * solver->n, *own_values = values + first * solver->n, *work;
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's syevjBatched_bufferSize",
+                               lib.syevjBatched_bufferSize(solver->handle, symmetric->mode, symmetric->fill, solver->n,
+                                                           own, solver->n, own_values, &elements, solver->eigen_jacobi,
+                                                           count)));
         FL_TRY(fl_cuda_malloc((void **)&work, (size_t)(elements > 0 ? elements : 1) * sizeof(T)));
-        fl_status status = fl_solver_check(s, "cuSOLVER's syevjBatched",
-                                           lib.syevjBatched(s->handle, d->mode, d->fill, s->n, own, s->n, own_values,
-                                                            work, elements, s->info + first, s->eigen_jacobi, count));
+        fl_status status = fl_solver_check(solver, "cuSOLVER's syevjBatched",
+                                           lib.syevjBatched(solver->handle, symmetric->mode, symmetric->fill, solver->n,
+                                                            own, solver->n, own_values, work, elements,
+                                                            solver->info + first, solver->eigen_jacobi, count));
         fl_cuda_free(work);
         return status;
     });
 }
 
 template<typename T>
-static fl_status eigen_each(const fl_solver *s, const struct symmetric *d)
+static fl_status eigen_each(const fl_solver *solver, const struct symmetric *symmetric)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
     int elements = 0;
-    T *a = (T *)d->a, *values = (T *)d->values;
-    FL_TRY(fl_solver_check(s, "cuSOLVER's syevd_bufferSize",
-                           lib.syevd_bufferSize(s->handle, d->mode, d->fill, s->n, a, s->n, values, &elements)));
-    return fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
-        return fl_solver_check(s, "cuSOLVER's syevd",
-                               lib.syevd(s->handle, d->mode, d->fill, s->n, a + i * s->n * s->n, s->n,
-                                         values + i * s->n, work, elements, s->info + i));
+    T *a = (T *)symmetric->a, *values = (T *)symmetric->values;
+    FL_TRY(fl_solver_check(solver, "cuSOLVER's syevd_bufferSize",
+                           lib.syevd_bufferSize(solver->handle, symmetric->mode, symmetric->fill, solver->n, a,
+                                                solver->n, values, &elements)));
+    return fl_solver_each<T>(solver, elements, [&](int64_t i, T *work) {
+        return fl_solver_check(solver, "cuSOLVER's syevd",
+                               lib.syevd(solver->handle, symmetric->mode, symmetric->fill, solver->n,
+                                         a + i * solver->n * solver->n, solver->n, values + i * solver->n, work,
+                                         elements, solver->info + i));
     });
 }
 
 /* A symmetric matrix by columns is its other half by rows. */
-static fl_status eigh(const fl_solver *s, const fl_cuda_array *a, const fl_cuda_array *values)
+static fl_status eigh(const fl_solver *solver, const fl_cuda_array *a, const fl_cuda_array *values)
 {
     enum { ATTRIBUTE };
-    fl_kernel *kernel = s->kernel;
+    fl_kernel *kernel = solver->kernel;
     bool upper = kernel->attrs->at[ATTRIBUTE].integer != 0, vectors = kernel->nout == 2;
     int64_t stride[FL_MAX_NDIM];
-    fl_view rows = fl_view_array(&kernel->in[0], a->memory, s->dtype, stride);
+    fl_view rows = fl_view_array(&kernel->in[0], a->memory, solver->dtype, stride);
     FL_TRY(fl_cuda_copy_view(&rows, &kernel->in[0]));
-    FL_TRY(look(s, a->memory, s->n, s->n, upper ? UPPER : LOWER));
+    FL_TRY(look(solver, a->memory, solver->n, solver->n, upper ? UPPER : LOWER));
     struct symmetric d = {vectors ? EIGEN_VECTORS : EIGEN_VALUES, upper ? FILL_LOWER : FILL_UPPER, a->memory,
                           values->view.data};
-    FL_TRY(fl_solver_typed(s, [&](auto like) {
+    FL_TRY(fl_solver_typed(solver, [&](auto like) {
         typedef decltype(like) T;
-        return fl_solver_is_small_batch(s, s->n) ? eigen_batch<T>(s, &d) : eigen_each<T>(s, &d);
+        return fl_solver_is_small_batch(solver, solver->n) ? eigen_batch<T>(solver, &d) : eigen_each<T>(solver, &d);
     }));
     if (vectors) FL_TRY(fl_solver_take(&kernel->out[1], a));
     FL_TRY(fl_cuda_array_store(&kernel->out[0], values));
-    return fl_solver_report(s, NULL, FL_MATRIX_NO_EIGENVALUES);
+    return fl_solver_report(solver, NULL, FL_MATRIX_NO_EIGENVALUES);
 }
 
 static fl_status launch_eigh(fl_kernel *kernel)
@@ -144,15 +148,15 @@ struct decomposition {
     int u_columns, vt_rows; /* of the results, by rows or by columns */
 };
 
-static struct decomposition decomposition_of(const fl_solver *s, char job)
+static struct decomposition decomposition_of(const fl_solver *solver, char job)
 {
     struct decomposition d = {};
-    d.wide = s->m <= s->n;
+    d.wide = solver->m <= solver->n;
     d.job = job;
     return d;
 }
 
-static int least(const fl_solver *s) { return s->m < s->n ? s->m : s->n; }
+static int least(const fl_solver *solver) { return solver->m < solver->n ? solver->m : solver->n; }
 
 /* The operands and results of the routine, by columns: matrices [rows, columns], their first factor [rows, .] and the
 ** transposed second one [columns, columns]; elements from one to the next. */
@@ -164,35 +168,36 @@ struct by_columns {
 };
 
 template<typename T>
-static struct by_columns<T> by_columns_of(const fl_solver *s, const struct decomposition *d) {
+static struct by_columns<T> by_columns_of(const fl_solver *solver, const struct decomposition *decomposition) {
     struct by_columns<T> c = {
     };
-    c.rows = d->wide ? s->n : s->m;
-    c.columns = d->wide ? s->m : s->n;
-    c.a = (T *)d->a;
-    c.s = (T *)d->s;
-    c.first = (T *)(d->wide ? d->vt : d->u);
-    c.second = (T *)(d->wide ? d->u : d->vt);
-    c.first_step = c.first ? (int64_t)c.rows * (d->wide ? d->vt_rows : d->u_columns) : 0;
+    c.rows = decomposition->wide ? solver->n : solver->m;
+    c.columns = decomposition->wide ? solver->m : solver->n;
+    c.a = (T *)decomposition->a;
+    c.s = (T *)decomposition->s;
+    c.first = (T *)(decomposition->wide ? decomposition->vt : decomposition->u);
+    c.second = (T *)(decomposition->wide ? decomposition->u : decomposition->vt);
+    c.first_step = c.first ? (int64_t)c.rows * (decomposition->wide ? decomposition->vt_rows : decomposition->u_columns)
+                           : 0;
     c.second_step = c.second ? (int64_t)c.columns * c.columns : 0;
     return c;
 }
 
 template<typename T>
-static fl_status decompose_each(const fl_solver *s, const struct by_columns<T> *c, char job)
+static fl_status decompose_each(const fl_solver *solver, const struct by_columns<T> *c, char job)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
     int elements = 0;
     T *off_diagonal;
-    FL_TRY(fl_solver_check(s, "cuSOLVER's gesvd_bufferSize",
-                           lib.gesvd_bufferSize(s->handle, c->rows, c->columns, &elements)));
+    FL_TRY(fl_solver_check(solver, "cuSOLVER's gesvd_bufferSize",
+                           lib.gesvd_bufferSize(solver->handle, c->rows, c->columns, &elements)));
     FL_TRY(fl_cuda_malloc((void **)&off_diagonal, (size_t)c->columns * sizeof(T)));
-    fl_status status = fl_solver_each<T>(s, elements, [&](int64_t i, T *work) {
-        return fl_solver_check(s, "cuSOLVER's gesvd",
-                               lib.gesvd(s->handle, job, job, c->rows, c->columns, c->a + i * c->rows * c->columns,
+    fl_status status = fl_solver_each<T>(solver, elements, [&](int64_t i, T *work) {
+        return fl_solver_check(solver, "cuSOLVER's gesvd",
+                               lib.gesvd(solver->handle, job, job, c->rows, c->columns, c->a + i * c->rows * c->columns,
                                          c->rows, c->s + i * c->columns, c->first + i * c->first_step, c->rows,
                                          c->second + i * c->second_step, c->columns, work, elements, off_diagonal,
-                                         s->info + i));
+                                         solver->info + i));
     });
     fl_cuda_free(off_diagonal);
     return status;
@@ -212,62 +217,65 @@ __global__ void __launch_bounds__(THREADS) take_vectors(struct by_columns<T> c, 
 
 /* By Jacobi's method: many small matrices at once. u, v: room for square factors of each */
 template<typename T>
-static fl_status decompose_parts(const fl_solver *s, const struct by_columns<T> *c, T *u, T *v)
+static fl_status decompose_parts(const fl_solver *solver, const struct by_columns<T> *c, T *u, T *v)
 {
     const fl_cusolver<T> &lib = fl_cusolver_of(T());
     int mode = c->first ? EIGEN_VECTORS : EIGEN_VALUES, m = c->rows, n = c->columns;
-    return fl_solver_parts(s, [&](int64_t first, int count) {
+    return fl_solver_parts(solver, [&](int64_t first, int count) {
         int elements = 0;
         T *a = c->a + first * m * n, *values = c->s + first * n, *own_u = u + first * m * m, *own_v = v + first * n * n,
           *work;
-        FL_TRY(fl_solver_check(s, "cuSOLVER's gesvdjBatched_bufferSize",
-                               lib.gesvdjBatched_bufferSize(s->handle, mode, m, n, a, m, values, own_u, m, own_v, n,
-                                                            &elements, s->svd_jacobi, count)));
+        FL_TRY(fl_solver_check(solver, "cuSOLVER's gesvdjBatched_bufferSize",
+                               lib.gesvdjBatched_bufferSize(solver->handle, mode, m, n, a, m, values, own_u, m, own_v,
+                                                            n, &elements, solver->svd_jacobi, count)));
         FL_TRY(fl_cuda_malloc((void **)&work, (size_t)(elements > 0 ? elements : 1) * sizeof(T)));
-        fl_status status = fl_solver_check(s, "cuSOLVER's gesvdjBatched",
-                                           lib.gesvdjBatched(s->handle, mode, m, n, a, m, values, own_u, m, own_v, n,
-                                                             work, elements, s->info + first, s->svd_jacobi, count));
+        fl_status status = fl_solver_check(solver, "cuSOLVER's gesvdjBatched",
+                                           lib.gesvdjBatched(solver->handle, mode, m, n, a, m, values, own_u, m, own_v,
+                                                             n, work, elements, solver->info + first,
+                                                             solver->svd_jacobi, count));
         fl_cuda_free(work);
         return status;
     });
 }
 
 template<typename T>
-static fl_status decompose_batch(const fl_solver *s, const struct by_columns<T> *c)
+static fl_status decompose_batch(const fl_solver *solver, const struct by_columns<T> *c)
 {
-    int64_t of_u = s->count * c->rows * c->rows, of_v = s->count * c->columns * c->columns;
+    int64_t of_u = solver->count * c->rows * c->rows, of_v = solver->count * c->columns * c->columns;
     T *u;
     FL_TRY(fl_cuda_malloc((void **)&u, (size_t)(of_u + of_v) * sizeof(T)));
-    fl_status status = decompose_parts(s, c, u, u + of_u);
+    fl_status status = decompose_parts(solver, c, u, u + of_u);
     if (status == FL_OK && c->first) {
-        int64_t most = of_v > s->count * c->first_step ? of_v : s->count * c->first_step;
+        int64_t most = of_v > solver->count * c->first_step ? of_v : solver->count * c->first_step;
         FL_LAUNCH((take_vectors<T>), fl_blocks(most, THREADS), THREADS, 0, *c, (const T *)u, (const T *)(u + of_u),
-                  s->count);
-        status = fl_cuda_check(s->name);
+                  solver->count);
+        status = fl_cuda_check(solver->name);
     }
     fl_cuda_free(u);
     return status;
 }
 
 template<typename T>
-static fl_status decompose(const fl_solver *s, const struct decomposition *d)
+static fl_status decompose(const fl_solver *solver, const struct decomposition *decomposition)
 {
-    struct by_columns<T> c = by_columns_of<T>(s, d);
-    return fl_solver_is_small_batch(s, c.rows) ? decompose_batch(s, &c) : decompose_each(s, &c, d->job);
+    struct by_columns<T> c = by_columns_of<T>(solver, decomposition);
+    return fl_solver_is_small_batch(solver, c.rows) ? decompose_batch(solver, &c)
+                                                    : decompose_each(solver, &c, decomposition->job);
 }
 
 /* The operand as the routine takes it, and its decomposition into u, s, vt. */
-static fl_status decompose_operand(const fl_solver *s, struct decomposition *d)
+static fl_status decompose_operand(const fl_solver *solver, struct decomposition *decomposition)
 {
     fl_cuda_array a;
-    const fl_view *in = &s->kernel->in[0];
-    FL_TRY(fl_solver_columns_room(&a, in, (int64_t)s->m * s->n));
+    const fl_view *in = &solver->kernel->in[0];
+    FL_TRY(fl_solver_columns_room(&a, in, (int64_t)solver->m * solver->n));
     int64_t stride[FL_MAX_NDIM];
-    fl_view rows = fl_view_array(in, a.memory, s->dtype, stride);
-    fl_status status = fl_cuda_copy_view(d->wide ? &rows : &a.view, in);
-    if (status == FL_OK) status = fl_solver_keep_finite(s, a.memory, s->m, s->n);
-    d->a = a.memory;
-    if (status == FL_OK) status = fl_solver_typed(s, [&](auto like) { return decompose<decltype(like)>(s, d); });
+    fl_view rows = fl_view_array(in, a.memory, solver->dtype, stride);
+    fl_status status = fl_cuda_copy_view(decomposition->wide ? &rows : &a.view, in);
+    if (status == FL_OK) status = fl_solver_keep_finite(solver, a.memory, solver->m, solver->n);
+    decomposition->a = a.memory;
+    if (status == FL_OK)
+        status = fl_solver_typed(solver, [&](auto like) { return decompose<decltype(like)>(solver, decomposition); });
     fl_cuda_array_close(&a);
     return status;
 }
@@ -287,52 +295,52 @@ static fl_status store(const fl_view *out, const fl_cuda_array *a, bool wide)
     return wide ? fl_cuda_array_store(out, a) : fl_solver_take(out, a);
 }
 
-static fl_status identities(const fl_solver *s, const fl_cuda_array *a, const fl_view *out)
+static fl_status identities(const fl_solver *solver, const fl_cuda_array *a, const fl_view *out)
 {
     int n = (int)out->size[out->ndim - 1];
     if (out->numel == 0) return FL_OK;
-    return fl_solver_typed(s, [&](auto like) {
+    return fl_solver_typed(solver, [&](auto like) {
         typedef decltype(like) T;
         FL_LAUNCH((fl_solver_identity<T>), fl_blocks(out->numel, THREADS), THREADS, 0, (T *)a->view.data, out->numel, n,
                   n);
-        return fl_cuda_check(s->name);
+        return fl_cuda_check(solver->name);
     });
 }
 
 /* Of matrices without elements the vectors are those of the identity. */
-static fl_status svd_into(const fl_solver *s, struct decomposition *d, const fl_cuda_array *u,
+static fl_status svd_into(const fl_solver *solver, struct decomposition *decomposition, const fl_cuda_array *u,
                           const fl_cuda_array *values, const fl_cuda_array *vt)
 {
-    const fl_view *out = s->kernel->out;
-    if (least(s) == 0) {
-        FL_TRY(identities(s, u, &out[SVD_U]));
-        FL_TRY(identities(s, vt, &out[SVD_VT]));
+    const fl_view *out = solver->kernel->out;
+    if (least(solver) == 0) {
+        FL_TRY(identities(solver, u, &out[SVD_U]));
+        FL_TRY(identities(solver, vt, &out[SVD_VT]));
     } else {
-        d->u = u->view.data;
-        d->s = values->view.data;
-        d->vt = vt->view.data;
-        FL_TRY(decompose_operand(s, d));
+        decomposition->u = u->view.data;
+        decomposition->s = values->view.data;
+        decomposition->vt = vt->view.data;
+        FL_TRY(decompose_operand(solver, decomposition));
     }
-    FL_TRY(store(&out[SVD_U], u, d->wide));
-    FL_TRY(store(&out[SVD_VT], vt, d->wide));
+    FL_TRY(store(&out[SVD_U], u, decomposition->wide));
+    FL_TRY(store(&out[SVD_VT], vt, decomposition->wide));
     FL_TRY(fl_cuda_array_store(&out[SVD_S], values));
-    return fl_solver_report(s, NULL, FL_MATRIX_NO_DECOMPOSITION);
+    return fl_solver_report(solver, NULL, FL_MATRIX_NO_DECOMPOSITION);
 }
 
-static fl_status svd(const fl_solver *s)
+static fl_status svd(const fl_solver *solver)
 {
-    const fl_view *out = s->kernel->out;
+    const fl_view *out = solver->kernel->out;
     fl_cuda_array u, values, vt;
     enum { FULL };
-    struct decomposition d = decomposition_of(s, s->kernel->attrs->at[FULL].integer ? 'A' : 'S');
+    struct decomposition d = decomposition_of(solver, solver->kernel->attrs->at[FULL].integer ? 'A' : 'S');
     d.u_columns = (int)out[SVD_U].size[out[SVD_U].ndim - 1];
     d.vt_rows = (int)out[SVD_VT].size[out[SVD_VT].ndim - 2];
     FL_TRY(room_of(&u, &out[SVD_U], d.wide));
     fl_status status = room_of(&vt, &out[SVD_VT], d.wide);
     if (status == FL_OK) {
-        status = fl_cuda_array_room(&values, &out[SVD_S], s->dtype);
+        status = fl_cuda_array_room(&values, &out[SVD_S], solver->dtype);
         if (status == FL_OK) {
-            status = svd_into(s, &d, &u, &values, &vt);
+            status = svd_into(solver, &d, &u, &values, &vt);
             fl_cuda_array_close(&values);
         }
         fl_cuda_array_close(&vt);
@@ -390,63 +398,64 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* X [n, m] = V [n, k] (U S^-1)^T, where d has U and V^T as the routine leaves them. */
-static fl_status multiply(const fl_solver *s, const struct decomposition *d, void *x)
+static fl_status multiply(const fl_solver *solver, const struct decomposition *decomposition, void *x)
 {
     fl_cuda_gemm g;
-    int k = least(s);
+    int k = least(solver);
     memset(&g, 0, sizeof g);
-    g.dtype = s->dtype;
-    g.m = s->n;
-    g.n = s->m;
+    g.dtype = solver->dtype;
+    g.m = solver->n;
+    g.n = solver->m;
     g.k = k;
-    g.a = (char *)d->vt;
-    g.b = (char *)d->u;
+    g.a = (char *)decomposition->vt;
+    g.b = (char *)decomposition->u;
     g.c = (char *)x;
-    g.a_row = d->wide ? 1 : k;
-    g.a_col = d->wide ? s->n : 1;
-    g.b_row = d->wide ? 1 : s->m;
-    g.b_col = d->wide ? k : 1;
-    g.batch = s->count > 1;
-    g.size[0] = s->count;
-    g.a_step[0] = (int64_t)k * s->n;
-    g.b_step[0] = (int64_t)s->m * k;
+    g.a_row = decomposition->wide ? 1 : k;
+    g.a_col = decomposition->wide ? solver->n : 1;
+    g.b_row = decomposition->wide ? 1 : solver->m;
+    g.b_col = decomposition->wide ? k : 1;
+    g.batch = solver->count > 1;
+    g.size[0] = solver->count;
+    g.a_step[0] = (int64_t)k * solver->n;
+    g.b_step[0] = (int64_t)solver->m * k;
     return fl_cuda_gemm_run(&g);
 }
 
-static fl_status invert(const fl_solver *s, struct decomposition *d, void *x, double atol, double rtol)
+static fl_status invert(const fl_solver *solver, struct decomposition *decomposition, void *x, double atol, double rtol)
 {
-    int k = least(s);
-    int64_t elements = s->count * k * k;
-    FL_TRY(decompose_operand(s, d));
-    FL_TRY(fl_solver_typed(s, [&](auto like) {
+    int k = least(solver);
+    int64_t elements = solver->count * k * k;
+    FL_TRY(decompose_operand(solver, decomposition));
+    FL_TRY(fl_solver_typed(solver, [&](auto like) {
         typedef decltype(like) T;
-        FL_LAUNCH((divide_by_values<T>), fl_blocks(elements, THREADS), THREADS, 0, (T *)(d->wide ? d->u : d->vt),
-                  (const T *)d->s, elements, k, atol, rtol);
-        return fl_cuda_check(s->name);
+        FL_LAUNCH((divide_by_values<T>), fl_blocks(elements, THREADS), THREADS, 0,
+                  (T *)(decomposition->wide ? decomposition->u : decomposition->vt), (const T *)decomposition->s,
+                  elements, k, atol, rtol);
+        return fl_cuda_check(solver->name);
     }));
-    return multiply(s, d, x);
+    return multiply(solver, decomposition, x);
 }
 
-fl_status fl_solver_pinv(const fl_solver *s, void *x, void *values, double atol, double rtol)
+fl_status fl_solver_pinv(const fl_solver *solver, void *x, void *values, double atol, double rtol)
 {
-    struct decomposition d = decomposition_of(s, 'S');
-    size_t item = fl_dtype_size(s->dtype), vectors = (size_t)s->count * (size_t)least(s);
-    d.u_columns = d.vt_rows = least(s);
+    struct decomposition d = decomposition_of(solver, 'S');
+    size_t item = fl_dtype_size(solver->dtype), vectors = (size_t)solver->count * (size_t)least(solver);
+    d.u_columns = d.vt_rows = least(solver);
     d.s = values;
-    FL_TRY(fl_cuda_malloc(&d.u, vectors * ((size_t)s->m + (size_t)s->n) * item));
-    d.vt = (char *)d.u + vectors * (size_t)s->m * item;
-    fl_status status = invert(s, &d, x, atol, rtol);
+    FL_TRY(fl_cuda_malloc(&d.u, vectors * ((size_t)solver->m + (size_t)solver->n) * item));
+    d.vt = (char *)d.u + vectors * (size_t)solver->m * item;
+    fl_status status = invert(solver, &d, x, atol, rtol);
     fl_cuda_free(d.u);
     return status;
 }
 
-static fl_status pseudoinverse(const fl_solver *s, void *x)
+static fl_status pseudoinverse(const fl_solver *solver, void *x)
 {
     double atol, rtol;
     void *values;
-    fl_pinv_tolerances(&atol, &rtol, s->kernel->attrs, s->dtype, s->m, s->n);
-    FL_TRY(fl_cuda_malloc(&values, (size_t)s->count * (size_t)least(s) * fl_dtype_size(s->dtype)));
-    fl_status status = fl_solver_pinv(s, x, values, atol, rtol);
+    fl_pinv_tolerances(&atol, &rtol, solver->kernel->attrs, solver->dtype, solver->m, solver->n);
+    FL_TRY(fl_cuda_malloc(&values, (size_t)solver->count * (size_t)least(solver) * fl_dtype_size(solver->dtype)));
+    fl_status status = fl_solver_pinv(solver, x, values, atol, rtol);
     fl_cuda_free(values);
     return status;
 }

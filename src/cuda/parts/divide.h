@@ -12,9 +12,9 @@ typedef struct fl_division {
     uint32_t divisor, multiplier, shift;
 } fl_division;
 
-__device__ static inline uint32_t fl_divide(uint32_t n, const fl_division &d)
+__device__ static inline uint32_t fl_divide(uint32_t n, const fl_division &division)
 {
-    return ((uint32_t)((uint64_t)n * d.multiplier >> 32) + n) >> d.shift;
+    return ((uint32_t)((uint64_t)n * division.multiplier >> 32) + n) >> division.shift;
 }
 
 #endif

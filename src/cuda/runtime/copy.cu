@@ -23,12 +23,12 @@ typedef struct fl_cuda_landing {
 } fl_cuda_landing;
 
 /* Pinned memory that is filled from its start; when full, it may be filled again after its event. */
-typedef struct chunk {
+struct chunk {
     char *data;
     size_t used;
     cudaEvent_t full;
     uint64_t number; /* of the last copy through it */
-} chunk;
+};
 
 typedef struct fl_cuda_stage {
     chunk chunks[CHUNKS];
@@ -74,24 +74,24 @@ static fl_status settle_host(const void *data, size_t bytes, const fl_cuda_queue
 /* ---- chunks ---- */
 
 /* Waits until what went through the chunk is where it belongs. */
-static fl_status empty_chunk(fl_cuda_queue *queue, chunk *c)
+static fl_status empty_chunk(fl_cuda_queue *queue, chunk *chunk)
 {
-    fl_nccl_await(queue->stream, c->full);
-    FL_CUDA_TRY(cudaEventSynchronize(c->full));
+    fl_nccl_await(queue->stream, chunk->full);
+    FL_CUDA_TRY(cudaEventSynchronize(chunk->full));
     pthread_mutex_lock(&queue->lock);
-    if (queue->done < c->number) queue->done = c->number;
+    if (queue->done < chunk->number) queue->done = chunk->number;
     fl_cuda_land(queue);
     pthread_mutex_unlock(&queue->lock);
-    c->used = 0;
+    chunk->used = 0;
     return FL_OK;
 }
 
-static fl_status new_chunk(fl_cuda_stage *s)
+static fl_status new_chunk(fl_cuda_stage *stage)
 {
-    chunk *c = &s->chunks[s->count];
+    chunk *c = &stage->chunks[stage->count];
     if (!c->full) FL_CUDA_TRY(cudaEventCreateWithFlags(&c->full, cudaEventDisableTiming));
     FL_TRY(fl_cuda_host_allocate((void **)&c->data, CHUNK));
-    s->now = s->count++;
+    stage->now = stage->count++;
     return FL_OK;
 }
 

@@ -18,28 +18,28 @@
 enum { RECORDS = FL_MAX_PENDING + 8 }; /* an op has a few records before the engine has its checks */
 
 /* The host's side of a record. */
-typedef struct suspect {
+struct suspect {
     struct suspect **unused, *next; /* the list it goes back to */
     fl_cuda_fault *fault;           /* the device's */
     const fl_cuda_fault *clear;     /* pinned */
     unsigned *seen;
     fl_cuda_word *word;
     unsigned char context[FL_CUDA_FAULT_CONTEXT] __attribute__((aligned(16)));
-} suspect;
+};
 
 static suspect *unused[FL_CUDA_DEVICES];
 
-static fl_status clear_record(const suspect *s)
+static fl_status clear_record(const suspect *suspect)
 {
-    *s->seen = 0;
-    FL_CUDA_TRY(cudaMemcpy(s->fault, s->clear, sizeof *s->clear, cudaMemcpyHostToDevice));
+    *suspect->seen = 0;
+    FL_CUDA_TRY(cudaMemcpy(suspect->fault, suspect->clear, sizeof *suspect->clear, cudaMemcpyHostToDevice));
     return FL_OK;
 }
 
-static void give_back(suspect *s)
+static void give_back(suspect *suspect)
 {
-    s->next = *s->unused;
-    *s->unused = s;
+    suspect->next = *suspect->unused;
+    *suspect->unused = suspect;
 }
 
 /* Records of the current queue's device, kept until exit. */

@@ -17,22 +17,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct block {
+struct block {
     void *data;
     size_t bytes;
     bool used; /* by the op that is recorded */
-} block;
+};
 
 enum { CELLS = 128, WORDS = 1024, WORDS_AT_ONCE = 64, THREADS = 64 };
 
 /* Numbers of a kernel that each launch renews. */
-typedef struct cell {
+struct cell {
     fl_cuda_fill *fill;
     const fl_kernel *kernel;
     int word; /* its first in the block of all */
-} cell;
+};
 
-typedef struct graph {
+struct graph {
     fl_device_graph shown; /* first; renewed: number of cells */
     int device;
     cudaGraphExec_t exec; /* NULL: nothing was recorded yet */
@@ -44,7 +44,7 @@ typedef struct graph {
     bool is_full;      /* there are more numbers than cells or words: the recording has failed */
     fl_cuda_reports reports;
     int address; /* the word that says where a launch's reports go; -1: there are none */
-} graph;
+};
 
 static graph *recording; /* the script's thread records */
 
@@ -61,26 +61,26 @@ static fl_status allocate(void **data, size_t bytes, int device)
     return status == FL_OK ? entered : status;
 }
 
-static fl_status block_new(graph *g, size_t bytes)
+static fl_status block_new(graph *graph, size_t bytes)
 {
-    if (g->count == g->room) {
-        int room = g->room ? 2 * g->room : 8;
-        block *more = (block *)realloc(g->blocks, (size_t)room * sizeof *more);
+    if (graph->count == graph->room) {
+        int room = graph->room ? 2 * graph->room : 8;
+        block *more = (block *)realloc(graph->blocks, (size_t)room * sizeof *more);
         if (!more) return fl_fail(FL_ERR_MEMORY, "cuda: out of memory for a graph");
-        g->blocks = more;
-        g->room = room;
+        graph->blocks = more;
+        graph->room = room;
     }
-    block *b = &g->blocks[g->count];
+    block *b = &graph->blocks[graph->count];
     *b = {NULL, bytes, false};
-    FL_TRY(allocate(&b->data, bytes, g->device));
-    g->count++;
+    FL_TRY(allocate(&b->data, bytes, graph->device));
+    graph->count++;
     return FL_OK;
 }
 
-static block *smallest_free(const graph *g, size_t bytes)
+static block *smallest_free(const graph *graph, size_t bytes)
 {
     block *best = NULL;
-    for (block *b = g->blocks; b < g->blocks + g->count; b++)
+    for (block *b = graph->blocks; b < graph->blocks + graph->count; b++)
         if (!b->used && b->bytes >= bytes && (!best || b->bytes < best->bytes)) best = b;
     return best;
 }
@@ -112,9 +112,9 @@ fl_status fl_cuda_graph_refuse(const char *what)
 
 /* ---- numbers that each launch renews ---- */
 
-typedef struct words {
+struct words {
     uint64_t at[WORDS_AT_ONCE];
-} words;
+};
 
 __global__ void __launch_bounds__(THREADS) store_words(uint64_t *out, const __grid_constant__ words values, int count)
 {
@@ -122,12 +122,13 @@ __global__ void __launch_bounds__(THREADS) store_words(uint64_t *out, const __gr
 }
 
 /* Room for so many more words. A recording for which there is none fails at its end. */
-static bool has_room(graph *g, int count)
+static bool has_room(graph *graph, int count)
 {
-    if (g->shown.renewed < CELLS && g->words + count <= WORDS
-        && (g->renewed || allocate((void **)&g->renewed, WORDS * sizeof *g->renewed, g->device) == FL_OK))
+    if (graph->shown.renewed < CELLS && graph->words + count <= WORDS
+        && (graph->renewed
+            || allocate((void **)&graph->renewed, WORDS * sizeof *graph->renewed, graph->device) == FL_OK))
         return true;
-    g->is_full = true;
+    graph->is_full = true;
     return false;
 }
 
@@ -142,31 +143,32 @@ extern "C" const void *fl_cuda_renewed(size_t bytes, fl_cuda_fill *fill, const f
 }
 
 /* reports: where those of this launch go. */
-static void renew(const graph *g, uint64_t reports)
+static void renew(const graph *graph, uint64_t reports)
 {
     uint64_t values[WORDS + WORDS_AT_ONCE] = {0};
-    if (g->address >= 0) values[g->address] = reports;
-    for (int i = 0; i < g->shown.renewed; i++) g->cells[i].fill(&values[g->cells[i].word], g->cells[i].kernel);
-    for (int from = 0; from < g->words; from += WORDS_AT_ONCE) {
+    if (graph->address >= 0) values[graph->address] = reports;
+    for (int i = 0; i < graph->shown.renewed; i++)
+        graph->cells[i].fill(&values[graph->cells[i].word], graph->cells[i].kernel);
+    for (int from = 0; from < graph->words; from += WORDS_AT_ONCE) {
         words part;
         memcpy(part.at, values + from, sizeof part.at);
-        FL_LAUNCH(store_words, 1, THREADS, 0, g->renewed + from, part,
-                  g->words - from < WORDS_AT_ONCE ? g->words - from : (int)WORDS_AT_ONCE);
+        FL_LAUNCH(store_words, 1, THREADS, 0, graph->renewed + from, part,
+                  graph->words - from < WORDS_AT_ONCE ? graph->words - from : (int)WORDS_AT_ONCE);
     }
 }
 
 /* ---- reports of kernels ---- */
 
 /* The records are cleared in the compute queue, which is not captured. */
-static fl_status make_records(graph *g)
+static fl_status make_records(graph *graph)
 {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    FL_TRY(allocate((void **)&g->reports.records, FL_CUDA_REPORTS_BYTES, g->device));
+    FL_TRY(allocate((void **)&graph->reports.records, FL_CUDA_REPORTS_BYTES, graph->device));
     FL_CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
-    fl_status status = fl_cuda_enter(g->device, FL_QUEUE_COMPUTE);
-    if (status == FL_OK) status = fl_cuda_reports_clear(&g->reports);
+    fl_status status = fl_cuda_enter(graph->device, FL_QUEUE_COMPUTE);
+    if (status == FL_OK) status = fl_cuda_reports_clear(&graph->reports);
     cudaThreadExchangeStreamCaptureMode(&mode);
-    FL_TRY(fl_cuda_enter_recorder(g->device));
+    FL_TRY(fl_cuda_enter_recorder(graph->device));
     return status;
 }
 
@@ -182,12 +184,12 @@ fl_status fl_cuda_graph_fault(fl_cuda_fault **device, fl_cuda_word *word, const 
 }
 
 /* The end of a recording. */
-static fl_status move_reports(graph *g)
+static fl_status move_reports(graph *graph)
 {
-    if (!g->reports.count) return FL_OK;
-    if (!has_room(g, 1)) return FL_OK; /* is_full says so */
-    g->address = g->words++;
-    return fl_cuda_reports_move(&g->reports, g->renewed + g->address);
+    if (!graph->reports.count) return FL_OK;
+    if (!has_room(graph, 1)) return FL_OK; /* is_full says so */
+    graph->address = graph->words++;
+    return fl_cuda_reports_move(&graph->reports, graph->renewed + graph->address);
 }
 
 /* ---- graphs ---- */
@@ -205,11 +207,11 @@ void fl_cuda_graph_drop(fl_device_graph *handle)
     free(g);
 }
 
-static fl_status begin(graph *g)
+static fl_status begin(graph *graph)
 {
-    FL_TRY(fl_cuda_enter_recorder(g->device));
+    FL_TRY(fl_cuda_enter_recorder(graph->device));
     FL_CUDA_TRY(cudaStreamBeginCapture(fl_cuda_stream(), cudaStreamCaptureModeThreadLocal));
-    recording = g;
+    recording = graph;
     return FL_OK;
 }
 
@@ -234,15 +236,15 @@ fl_status fl_cuda_graph_begin(fl_device_graph **handle, int device)
 }
 
 /* The launches that are under way keep what they were. */
-static fl_status make_exec(graph *g, cudaGraph_t captured)
+static fl_status make_exec(graph *graph, cudaGraph_t captured)
 {
     cudaGraphExecUpdateResultInfo info;
-    if (g->is_full) return fl_fail(FL_ERR_STATE, "cuda: a graph with more than %d numbers that change", (int)CELLS);
-    if (g->exec && cudaGraphExecUpdate(g->exec, captured, &info) == cudaSuccess) return FL_OK;
+    if (graph->is_full) return fl_fail(FL_ERR_STATE, "cuda: a graph with more than %d numbers that change", (int)CELLS);
+    if (graph->exec && cudaGraphExecUpdate(graph->exec, captured, &info) == cudaSuccess) return FL_OK;
     cudaGetLastError();
-    if (g->exec) cudaGraphExecDestroy(g->exec);
-    g->exec = NULL;
-    FL_CUDA_TRY(cudaGraphInstantiate(&g->exec, captured, 0));
+    if (graph->exec) cudaGraphExecDestroy(graph->exec);
+    graph->exec = NULL;
+    FL_CUDA_TRY(cudaGraphInstantiate(&graph->exec, captured, 0));
     return FL_OK;
 }
 

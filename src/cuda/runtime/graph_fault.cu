@@ -20,19 +20,19 @@ struct fl_cuda_reported {
 };
 
 /* A kernel's report of one launch. */
-typedef struct report {
+struct report {
     struct launch *launch;
     const fl_cuda_reported *reported;
     fl_cuda_wording wording;
-} report;
+};
 
 /* The reports of one launch. */
-typedef struct launch {
+struct launch {
     struct launch *next;        /* unused */
     int open;                   /* checks that have not run */
     fl_cuda_reported *reported; /* pinned */
     report reports[REPORTS];
-} launch;
+};
 
 static launch *unused;
 
@@ -91,10 +91,10 @@ static fl_status launch_new(launch **out)
     return FL_OK;
 }
 
-static void give_back(launch *l)
+static void give_back(launch *launch)
 {
-    l->next = unused;
-    unused = l;
+    launch->next = unused;
+    unused = launch;
 }
 
 static bool late_check(void *record, char *text, size_t size)

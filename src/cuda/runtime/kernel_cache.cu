@@ -111,11 +111,11 @@ void *fl_kernel_cache_read(size_t *bytes, const char *text)
 
 /* ---- writing ---- */
 
-typedef struct kept {
+struct kept {
     char name[64];
     int64_t bytes;
     struct timespec used;
-} kept;
+};
 
 static int by_age(const void *a, const void *b)
 {

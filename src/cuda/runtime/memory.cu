@@ -29,35 +29,35 @@ static const int64_t CACHE_LIMIT = 256 << 20;
 #endif
 
 /* Blocks of one size that are not in use. */
-typedef struct stack {
+struct stack {
     void **blocks;
     int count, room;
-} stack;
+};
 
-static bool stack_push(stack *s, void *data)
+static bool stack_push(stack *stack, void *data)
 {
-    if (s->count == s->room) {
-        int room = s->room ? 2 * s->room : 16;
-        void **blocks = (void **)realloc(s->blocks, (size_t)room * sizeof *blocks);
+    if (stack->count == stack->room) {
+        int room = stack->room ? 2 * stack->room : 16;
+        void **blocks = (void **)realloc(stack->blocks, (size_t)room * sizeof *blocks);
         if (!blocks) return false;
-        s->blocks = blocks;
-        s->room = room;
+        stack->blocks = blocks;
+        stack->room = room;
     }
-    s->blocks[s->count++] = data;
+    stack->blocks[stack->count++] = data;
     return true;
 }
 
-static void *stack_pop(stack *s) { return s->count ? s->blocks[--s->count] : NULL; }
+static void *stack_pop(stack *stack) { return stack->count ? stack->blocks[--stack->count] : NULL; }
 
 /* ---- device memory ---- */
 
-typedef struct arena {
+struct arena {
     cudaMemPool_t pool;
     stack small[CLASSES];
     size_t ahead;     /* bytes taken for other queues since `near` was recorded */
     cudaEvent_t near; /* in the compute queue */
     fl_memory_stats stats;
-} arena;
+};
 static arena arenas[FL_CUDA_DEVICES];
 
 static int class_of(size_t bytes) { return fl_size_class(bytes ? (bytes + UNIT - 1) / UNIT : 1); }
@@ -113,11 +113,11 @@ static fl_status pool_take(void **out, size_t bytes, fl_cuda_queue *queue)
 }
 
 /* A kept block, its bytes like those of a new one where a use of unwritten bytes is detected. */
-static void *take_kept(arena *a, int c, cudaStream_t stream)
+static void *take_kept(arena *arena, int c, cudaStream_t stream)
 {
-    void *data = stack_pop(&a->small[c]);
+    void *data = stack_pop(&arena->small[c]);
     if (!data) return NULL;
-    a->stats.cached_bytes -= (int64_t)class_bytes(c);
+    arena->stats.cached_bytes -= (int64_t)class_bytes(c);
 #ifdef FL_EMULATED
     cudaMemsetAsync(data, 0xff, class_bytes(c), stream);
 #else
@@ -126,19 +126,19 @@ static void *take_kept(arena *a, int c, cudaStream_t stream)
     return data;
 }
 
-static void count_live(arena *a, size_t bytes)
+static void count_live(arena *arena, size_t bytes)
 {
-    fl_memory_stats *s = &a->stats;
+    fl_memory_stats *s = &arena->stats;
     s->allocations++;
     s->live_blocks++;
     s->live_bytes += (int64_t)bytes;
     if (s->live_bytes > s->peak_bytes) s->peak_bytes = s->live_bytes;
 }
 
-static void count_dead(arena *a, size_t bytes)
+static void count_dead(arena *arena, size_t bytes)
 {
-    a->stats.live_blocks--;
-    a->stats.live_bytes -= (int64_t)bytes;
+    arena->stats.live_blocks--;
+    arena->stats.live_bytes -= (int64_t)bytes;
 }
 
 static fl_status allocate_on(void **out, size_t bytes, fl_cuda_queue *queue)
@@ -263,10 +263,10 @@ extern "C" void fl_cuda_free(void *data)
 enum { PINNED_SMALLEST = 12, PINNED_CLASSES = 48 }; /* powers of two from 4 KiB on */
 static const int64_t PINNED_LIMIT = (int64_t)512 << 20;
 
-typedef struct range {
+struct range {
     const char *start;
     size_t bytes;
-} range;
+};
 static range *pinned; /* all blocks, in the order of their addresses */
 static int pinned_count, pinned_room;
 static stack pinned_kept[PINNED_CLASSES];

@@ -91,22 +91,22 @@ static void nccl_describe(char *text, size_t size)
 /* ---- members ---- */
 
 /* This rank in a communicator. */
-typedef struct member {
+struct member {
     fl_group *group;
     fl_nccl_comm *comm; /* NULL: aborted */
     bool given_up;      /* by the ranks together: nobody misses anything */
     uint64_t begun;     /* group->begun when it was made */
     char error[1024];   /* why it was aborted */
     struct member *next;
-} member;
+};
 
 /* A collective that was issued and is not known to be complete. */
-typedef struct flight {
+struct flight {
     member *owner;
     fl_collective collective;
     fl_wait wait; /* for the others, from the moment the GPU has come to it */
     cudaEvent_t begin, end;
-} flight;
+};
 
 enum { FLIGHTS = 512, LOOK_NS = 5000000 };
 static flight flights[FLIGHTS]; /* in the order of the queue */
@@ -137,30 +137,30 @@ static fl_status failed(const fl_collective *collective, int result)
 }
 
 /* Waits until the call that gave `result` is through on the host. */
-static fl_status settle(const member *m, const fl_collective *collective, int result)
+static fl_status settle(const member *member, const fl_collective *collective, int result)
 {
-    fl_wait w = wait_for_others(m->group, collective);
+    fl_wait w = wait_for_others(member->group, collective);
     while (result == FL_NCCL_IN_PROGRESS) {
         FL_TRY(fl_wait_step(&w));
-        int asked = nccl.CommGetAsyncError(m->comm, &result);
+        int asked = nccl.CommGetAsyncError(member->comm, &result);
         if (asked != FL_NCCL_SUCCESS) result = asked;
     }
     return result == FL_NCCL_SUCCESS ? FL_OK : failed(collective, result);
 }
 
-static void end_comm(member *m)
+static void end_comm(member *member)
 {
-    if (m->comm) nccl.CommAbort(m->comm);
-    m->comm = NULL;
+    if (member->comm) nccl.CommAbort(member->comm);
+    member->comm = NULL;
 }
 
 /* The ranks go on without what its collectives should have brought. */
-static void abort_member(member *m, const char *error)
+static void abort_member(member *member, const char *error)
 {
-    if (!m->comm) return;
-    snprintf(m->error, sizeof m->error, "%s", error);
-    m->group->broken = true;
-    end_comm(m);
+    if (!member->comm) return;
+    snprintf(member->error, sizeof member->error, "%s", error);
+    member->group->broken = true;
+    end_comm(member);
     __atomic_store_n(&aborted, true, __ATOMIC_RELEASE);
 }
 
@@ -195,12 +195,12 @@ static flight *oldest_flight(void)
     return NULL;
 }
 
-static fl_status look_at(flight *f)
+static fl_status look_at(flight *flight)
 {
-    int result = FL_NCCL_SUCCESS, asked = nccl.CommGetAsyncError(f->owner->comm, &result);
+    int result = FL_NCCL_SUCCESS, asked = nccl.CommGetAsyncError(flight->owner->comm, &result);
     if (asked != FL_NCCL_SUCCESS) result = asked;
-    if (result != FL_NCCL_SUCCESS && result != FL_NCCL_IN_PROGRESS) return failed(&f->collective, result);
-    return fl_wait_poll(&f->wait);
+    if (result != FL_NCCL_SUCCESS && result != FL_NCCL_IN_PROGRESS) return failed(&flight->collective, result);
+    return fl_wait_poll(&flight->wait);
 }
 
 static bool is_quiet(void)
@@ -232,11 +232,11 @@ void fl_nccl_await(cudaStream_t stream, cudaEvent_t event)
 /* ---- joining ---- */
 
 /* The message that members exchange before they join. */
-typedef struct handshake {
+struct handshake {
     int version;
     char gpu[16], bus[16], host[40]; /* the same for all processes that use this GPU; host: this start of the machine */
     fl_nccl_id id;                   /* of the member that invites */
-} handshake;
+};
 static_assert(sizeof(handshake) <= FL_DEVICE_HANDSHAKE, "a handshake holds what members show");
 
 static void read_host(char *text, size_t size)
@@ -338,14 +338,14 @@ static fl_status make_event(cudaEvent_t *event)
     return FL_OK;
 }
 
-static fl_status open_flight(member *m, const fl_collective *collective)
+static fl_status open_flight(member *member, const fl_collective *collective)
 {
     flight *f = issued();
     FL_TRY(make_event(&f->begin));
     FL_TRY(make_event(&f->end));
-    f->owner = m;
+    f->owner = member;
     f->collective = *collective;
-    f->wait = wait_for_others(m->group, &f->collective);
+    f->wait = wait_for_others(member->group, &f->collective);
     FL_CUDA_TRY(cudaEventRecord(f->begin, fl_cuda_stream()));
     return FL_OK;
 }
@@ -407,7 +407,10 @@ static int op_of(fl_reduce reduce)
     return ops[reduce];
 }
 
-static fl_status settle_issued(const member *m, int result) { return settle(m, &issued()->collective, result); }
+static fl_status settle_issued(const member *member, int result)
+{
+    return settle(member, &issued()->collective, result);
+}
 
 static fl_status nccl_all_reduce(void *handle, void *out, const void *in, int64_t count, fl_dtype dtype,
                                  fl_reduce reduce)
@@ -457,10 +460,10 @@ static fl_status nccl_exchange(void *handle, const fl_segment *sent, int sent_co
 
 enum { THREADS = 256, EACH = 4, SOURCES = 32 };
 
-typedef struct sources {
+struct sources {
     const void *at[SOURCES];
     int count;
-} sources;
+};
 
 /* Whole numbers wrap. */
 template<typename T>

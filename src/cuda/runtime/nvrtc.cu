@@ -115,10 +115,10 @@ static bool is_open(void)
 
 /* ---- compiling ---- */
 
-typedef struct image {
+struct image {
     void *data; /* malloc'd */
     size_t bytes;
-} image;
+};
 
 /* Code for the device where NVRTC knows it, else what the driver compiles; false: it is too old for this NVRTC. */
 static bool choose_arch(char *option, size_t size, int capability)

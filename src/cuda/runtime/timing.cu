@@ -10,24 +10,24 @@
 
 static const uint64_t CLOCK_LIFE = 1000000000; /* ns */
 
-typedef struct device_clock {
+struct device_clock {
     cudaStream_t stream; /* NULL: not made yet */
     cudaEvent_t event;
     uint64_t at; /* ns of the host's clock */
-} device_clock;
+};
 static device_clock clocks[FL_CUDA_DEVICES];
 
 /* The queue's device is the current one. */
-static fl_status set_clock(device_clock *c)
+static fl_status set_clock(device_clock *clock)
 {
-    if (c->stream && fl_now() - c->at < CLOCK_LIFE) return FL_OK;
-    if (!c->stream) {
-        FL_CUDA_TRY(cudaStreamCreateWithPriority(&c->stream, cudaStreamNonBlocking, -1));
-        FL_CUDA_TRY(cudaEventCreate(&c->event));
+    if (clock->stream && fl_now() - clock->at < CLOCK_LIFE) return FL_OK;
+    if (!clock->stream) {
+        FL_CUDA_TRY(cudaStreamCreateWithPriority(&clock->stream, cudaStreamNonBlocking, -1));
+        FL_CUDA_TRY(cudaEventCreate(&clock->event));
     }
-    FL_CUDA_TRY(cudaEventRecord(c->event, c->stream));
-    FL_CUDA_TRY(cudaStreamSynchronize(c->stream));
-    c->at = fl_now();
+    FL_CUDA_TRY(cudaEventRecord(clock->event, clock->stream));
+    FL_CUDA_TRY(cudaStreamSynchronize(clock->stream));
+    clock->at = fl_now();
     return FL_OK;
 }
 
@@ -43,14 +43,14 @@ fl_status fl_cuda_time(void *handle, int slot, bool end)
 }
 
 /* An event may lie before the clock. */
-static bool moment(uint64_t *ns, const device_clock *c, cudaEvent_t event)
+static bool moment(uint64_t *ns, const device_clock *clock, cudaEvent_t event)
 {
     float ms;
-    if (cudaEventElapsedTime(&ms, c->event, event) != cudaSuccess) {
+    if (cudaEventElapsedTime(&ms, clock->event, event) != cudaSuccess) {
         cudaGetLastError();
         return false;
     }
-    *ns = c->at + (uint64_t)(int64_t)((double)ms * 1e6);
+    *ns = clock->at + (uint64_t)(int64_t)((double)ms * 1e6);
     return true;
 }
 

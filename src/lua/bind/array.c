@@ -161,14 +161,14 @@ static int array_tobytes(lua_State *L)
 }
 
 /* Fills the array with the bytes of the string at index. */
-static void set_bytes(lua_State *L, const fl_array *a, int index)
+static void set_bytes(lua_State *L, const fl_array *array, int index)
 {
-    size_t size, want = (size_t)a->numel * fl_dtype_size(a->dtype);
+    size_t size, want = (size_t)array->numel * fl_dtype_size(array->dtype);
     const char *bytes = luaL_checklstring(L, index, &size);
     if (size != want) luaL_error(L, "the array takes %I bytes, got %I", (LUAI_UACINT)want, (LUAI_UACINT)size);
-    for (size_t i = 0; a->dtype == FL_BOOL && i < size; i++)
+    for (size_t i = 0; array->dtype == FL_BOOL && i < size; i++)
         if ((unsigned char)bytes[i] > 1) luaL_error(L, "a bool is a byte 0 or 1, got %d", (unsigned char)bytes[i]);
-    if (size) memcpy(a->data, bytes, size);
+    if (size) memcpy(array->data, bytes, size);
 }
 
 static int array_frombytes(lua_State *L)

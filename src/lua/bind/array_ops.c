@@ -15,10 +15,10 @@ static fl_array *check_writable(lua_State *L)
     return a;
 }
 
-static int check_axis(lua_State *L, const fl_array *a, int index)
+static int check_axis(lua_State *L, const fl_array *array, int index)
 {
     lua_Integer axis = luaL_checkinteger(L, index);
-    int ndim = a->shape.ndim;
+    int ndim = array->shape.ndim;
     if (axis < -ndim || axis >= ndim) luaL_error(L, "axis %I of an array with %d axes", (LUAI_UACINT)axis, ndim);
     return (int)(axis < 0 ? axis + ndim : axis);
 }
@@ -69,14 +69,14 @@ static int array_reshape(lua_State *L)
 }
 
 /* Pushes a copy as `dtype`, of what lies at `strides` (in elements). */
-static int push_copy(lua_State *L, const fl_array *a, fl_dtype dtype, const fl_shape *shape, const int64_t *strides)
+static int push_copy(lua_State *L, const fl_array *array, fl_dtype dtype, const fl_shape *shape, const int64_t *strides)
 {
     int64_t packed[FL_MAX_NDIM], zeros[FL_MAX_NDIM] = {0};
     fl_array *out = fl_lua_new_array(L, dtype, shape);
     if (out->numel == 0) return 1;
     fl_shape_strides(packed, shape->dims, shape->ndim);
-    fl_view from = {.data = a->data,
-                    .dtype = a->dtype,
+    fl_view from = {.data = array->data,
+                    .dtype = array->dtype,
                     .ndim = shape->ndim,
                     .size = shape->dims,
                     .stride = strides,
@@ -137,11 +137,11 @@ struct cut {
     int64_t before, size, after; /* after: in bytes */
 };
 
-static struct cut cut_at(const fl_array *a, int axis)
+static struct cut cut_at(const fl_array *array, int axis)
 {
-    struct cut cut = {1, a->shape.dims[axis], (int64_t)fl_dtype_size(a->dtype)};
-    for (int i = 0; i < axis; i++) cut.before *= a->shape.dims[i];
-    for (int i = axis + 1; i < a->shape.ndim; i++) cut.after *= a->shape.dims[i];
+    struct cut cut = {1, array->shape.dims[axis], (int64_t)fl_dtype_size(array->dtype)};
+    for (int i = 0; i < axis; i++) cut.before *= array->shape.dims[i];
+    for (int i = axis + 1; i < array->shape.ndim; i++) cut.after *= array->shape.dims[i];
     return cut;
 }
 
@@ -227,26 +227,27 @@ struct operand {
     int64_t period;
 };
 
-static struct operand check_operand(lua_State *L, const fl_array *a)
+static struct operand check_operand(lua_State *L, const fl_array *array)
 {
     struct operand v = {fl_lua_to_array(L, 2), 0, 1};
-    if (!fl_dtype_is_float(a->dtype)) luaL_error(L, "takes an array of floats; write a:to(\"float32\") first");
+    if (!fl_dtype_is_float(array->dtype)) luaL_error(L, "takes an array of floats; write a:to(\"float32\") first");
     if (!v.array) {
         v.number = luaL_checknumber(L, 2);
         return v;
     }
-    int skip = a->shape.ndim - v.array->shape.ndim;
+    int skip = array->shape.ndim - v.array->shape.ndim;
     bool fits = skip >= 0;
-    for (int i = 0; fits && i < v.array->shape.ndim; i++) fits = v.array->shape.dims[i] == a->shape.dims[skip + i];
+    for (int i = 0; fits && i < v.array->shape.ndim; i++) fits = v.array->shape.dims[i] == array->shape.dims[skip + i];
     if (!fits) luaL_error(L, "takes a number, or an array of the shape of the last axes");
     v.period = v.array->numel;
     return v;
 }
 
-static double operand_at(const struct operand *v, int64_t i)
+static double operand_at(const struct operand *operand, int64_t i)
 {
-    if (!v->array) return v->number;
-    return fl_lua_read_number(v->array->dtype, v->array->data + (size_t)i * fl_dtype_size(v->array->dtype));
+    if (!operand->array) return operand->number;
+    return fl_lua_read_number(operand->array->dtype,
+                              operand->array->data + (size_t)i * fl_dtype_size(operand->array->dtype));
 }
 
 /* Element at `at` becomes itself times or plus b, computed in float, or double for a float64. */
@@ -275,17 +276,17 @@ static void combine_floats(float *x, int64_t n, float y, bool multiply)
     }
 }
 
-static void combine(fl_array *a, const struct operand *v, bool multiply)
+static void combine(fl_array *array, const struct operand *operand, bool multiply)
 {
-    size_t size = fl_dtype_size(a->dtype);
-    if (!v->array && a->dtype == FL_FLOAT32) {
-        combine_floats((float *)a->data, a->numel, (float)v->number, multiply);
+    size_t size = fl_dtype_size(array->dtype);
+    if (!operand->array && array->dtype == FL_FLOAT32) {
+        combine_floats((float *)array->data, array->numel, (float)operand->number, multiply);
         return;
     }
-    for (int64_t i = 0; i < v->period && a->numel; i++) {
-        double b = operand_at(v, i);
-        for (int64_t k = i; k < a->numel; k += v->period)
-            combine_element(a->dtype, a->data + (size_t)k * size, b, multiply);
+    for (int64_t i = 0; i < operand->period && array->numel; i++) {
+        double b = operand_at(operand, i);
+        for (int64_t k = i; k < array->numel; k += operand->period)
+            combine_element(array->dtype, array->data + (size_t)k * size, b, multiply);
     }
 }
 

@@ -99,10 +99,11 @@ static bool guards_agree(lua_State *L, int self, const fl_captured_version *vers
     return agree;
 }
 
-static bool has_strides(const fl_tensor *t, const fl_captured_arg *arg)
+static bool has_strides(const fl_tensor *tensor, const fl_captured_arg *arg)
 {
-    return t->contiguous == arg->contiguous
-        && (t->contiguous || memcmp(t->strides, arg->strides, sizeof *t->strides * (size_t)t->meta->shape.ndim) == 0);
+    return tensor->contiguous == arg->contiguous
+        && (tensor->contiguous
+            || memcmp(tensor->strides, arg->strides, sizeof *tensor->strides * (size_t)tensor->meta->shape.ndim) == 0);
 }
 
 static bool serves(lua_State *L, int self, fl_captured_version *version, int first, int count)

@@ -172,17 +172,17 @@ static fl_augment_draw check_draw(lua_State *L, int index)
 /* ---- one image ---- */
 
 /* Pixels of 16 bits as int32. */
-static fl_status wide_tensor(fl_tensor **out, const fl_pixels *p, bool last)
+static fl_status wide_tensor(fl_tensor **out, const fl_pixels *pixels, bool last)
 {
-    fl_shape shape = {.ndim = 3, .dims = {p->channels, p->height, p->width}};
-    if (last) shape = (fl_shape){.ndim = 3, .dims = {p->height, p->width, p->channels}};
+    fl_shape shape = {.ndim = 3, .dims = {pixels->channels, pixels->height, pixels->width}};
+    if (last) shape = (fl_shape){.ndim = 3, .dims = {pixels->height, pixels->width, pixels->channels}};
     FL_TRY(fl_tensor_empty_local(out, FL_INT32, &shape));
     int32_t *to = fl_tensor_data(*out);
-    int64_t n = (int64_t)p->height * p->width, pixel = last ? p->channels : 1, channel = last ? 1 : n;
+    int64_t n = (int64_t)pixels->height * pixels->width, pixel = last ? pixels->channels : 1, channel = last ? 1 : n;
     for (int64_t i = 0; i < n; i++)
-        for (int c = 0; c < p->channels; c++) {
-            uint16_t value = p->data[i * p->channels + c];
-            if (p->wide) memcpy(&value, p->data + 2 * (i * p->channels + c), sizeof value);
+        for (int c = 0; c < pixels->channels; c++) {
+            uint16_t value = pixels->data[i * pixels->channels + c];
+            if (pixels->wide) memcpy(&value, pixels->data + 2 * (i * pixels->channels + c), sizeof value);
             to[i * pixel + c * channel] = value;
         }
     return FL_OK;

@@ -332,9 +332,10 @@ static int make(lua_State *L, bool in_place)
 ** field name -> tensor, of which the items have row after row. */
 static int io_make(lua_State *L) { return make(L, false); }
 
-static bool is_readable(const fl_tensor *t)
+static bool is_readable(const fl_tensor *tensor)
 {
-    return t && t->meta->is_local && t->meta->placement->type == FL_CPU && t->contiguous && t->meta->shape.ndim > 0;
+    return tensor && tensor->meta->is_local && tensor->meta->placement->type == FL_CPU && tensor->contiguous
+        && tensor->meta->shape.ndim > 0;
 }
 
 /* _io.make_in_place(...): the same of columns of which the items have the rows at their positions, a tensor. nil: the

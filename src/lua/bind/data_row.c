@@ -34,11 +34,11 @@ static bool find_data(struct found *out, lua_State *L, int index, bool script)
 }
 
 /* Waits for a tensor, of which this process must have all elements, in order. */
-static void check_tensor(lua_State *L, fl_tensor *t)
+static void check_tensor(lua_State *L, fl_tensor *tensor)
 {
-    if (!t->meta->is_local || t->meta->placement->type != FL_CPU || !t->contiguous)
+    if (!tensor->meta->is_local || tensor->meta->placement->type != FL_CPU || !tensor->contiguous)
         luaL_error(L, "a tensor of an item must be local, on the CPU and contiguous");
-    FL_CHECK(L, fl_tensor_wait(t));
+    FL_CHECK(L, fl_tensor_wait(tensor));
 }
 
 /* Raises an error unless the value on top can be a field, whose key lies below; waits for tensors. */

@@ -140,14 +140,15 @@ void fl_stack_free(fl_stack *stack)
     free(stack);
 }
 
-static fl_status to_tensor(fl_tensor **out, struct field *f)
+static fl_status to_tensor(fl_tensor **out, struct field *field)
 {
     const fl_meta *meta;
-    if (!f->memory) return fl_tensor_empty_local(out, f->dtype, &f->shape);
-    FL_TRY(fl_meta_get(&meta, f->dtype, &f->shape, fl_placement_local(FL_CPU, -1), fl_nd_sbp_fill(FL_B, 1), true));
-    fl_status status = fl_tensor_foreign(out, meta, NULL, f->memory->data, memory_free, f->memory);
+    if (!field->memory) return fl_tensor_empty_local(out, field->dtype, &field->shape);
+    FL_TRY(
+        fl_meta_get(&meta, field->dtype, &field->shape, fl_placement_local(FL_CPU, -1), fl_nd_sbp_fill(FL_B, 1), true));
+    fl_status status = fl_tensor_foreign(out, meta, NULL, field->memory->data, memory_free, field->memory);
     fl_meta_unref(meta);
-    if (status == FL_OK) f->memory = NULL;
+    if (status == FL_OK) field->memory = NULL;
     return status;
 }
 

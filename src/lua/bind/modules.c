@@ -17,22 +17,23 @@ const fl_lua_module *fl_lua_module_find(const char *name)
     return NULL;
 }
 
-void fl_lua_push_source(lua_State *L, const fl_lua_module *m)
+void fl_lua_push_source(lua_State *L, const fl_lua_module *module)
 {
     luaL_Buffer b;
-    uLongf size = (uLongf)m->source_size;
-    unsigned char *text = (unsigned char *)luaL_buffinitsize(L, &b, m->source_size);
-    if (uncompress(text, &size, m->packed, (uLong)m->packed_size) != Z_OK) luaL_error(L, "out of memory");
+    uLongf size = (uLongf)module->source_size;
+    unsigned char *text = (unsigned char *)luaL_buffinitsize(L, &b, module->source_size);
+    if (uncompress(text, &size, module->packed, (uLong)module->packed_size) != Z_OK) luaL_error(L, "out of memory");
     luaL_pushresultsize(&b, size);
 }
 
-static int load_chunk(lua_State *L, const fl_lua_module *m)
+static int load_chunk(lua_State *L, const fl_lua_module *module)
 {
     char chunk[64];
     size_t size;
-    snprintf(chunk, sizeof chunk, "=flow.%s", m->name);
-    if (fl_lua_takes_code && m->code_size) return luaL_loadbufferx(L, (const char *)m->code, m->code_size, chunk, "b");
-    fl_lua_push_source(L, m);
+    snprintf(chunk, sizeof chunk, "=flow.%s", module->name);
+    if (fl_lua_takes_code && module->code_size)
+        return luaL_loadbufferx(L, (const char *)module->code, module->code_size, chunk, "b");
+    fl_lua_push_source(L, module);
     const char *text = lua_tolstring(L, -1, &size);
     int status = luaL_loadbufferx(L, text, size, chunk, "t");
     lua_remove(L, -2);

@@ -28,14 +28,14 @@ static fl_status caught(lua_State *L)
 }
 
 /* Calls f(job) in the op's state, where an error of Lua's becomes one of the core. */
-static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
+static fl_status enter(const fl_op *op, lua_CFunction function, void *job)
 {
     lua_State *caller = fl_lua_current, *L = fl_lua_thread_of(fl_own(op)->instance);
     if (!L) return fl_fail(FL_ERR_STATE, "%s: the lua_State that defined this op is closed", op->name);
     if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
     int top = lua_gettop(L);
     fl_status status = FL_OK;
-    lua_pushcfunction(L, f);
+    lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, job);
     if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = caught(L);
     lua_settop(L, top);
@@ -235,22 +235,22 @@ static bool is_made(const struct forward *call, const fl_storage *storage)
 
 /* True if the memory of result i may be that of an operand, of another result or of a tensor that the script keeps.
 ** Recorded tensors are held by the tape, too, so there the count of references says nothing. */
-static bool is_shared(const struct forward *call, const fl_tensor *t, int i)
+static bool is_shared(const struct forward *call, const fl_tensor *tensor, int i)
 {
-    if (!t->storage) return false;
+    if (!tensor->storage) return false;
     for (int k = 0; k < call->nin; k++)
-        if (call->in[k].kind == FL_TENSOR && call->in[k].tensor->storage == t->storage) return true;
+        if (call->in[k].kind == FL_TENSOR && call->in[k].tensor->storage == tensor->storage) return true;
     for (int k = 0; k < i; k++)
-        if (call->out[k]->storage == t->storage) return true;
-    if (!call->recorded && t->storage->refs > 1 + fl_storage_watchers) return true;
-    return !is_made(call, t->storage);
+        if (call->out[k]->storage == tensor->storage) return true;
+    if (!call->recorded && tensor->storage->refs > 1 + fl_storage_watchers) return true;
+    return !is_made(call, tensor->storage);
 }
 
 /* A result that shares memory becomes a tensor of its own. (Not found is one that this call has made and keeps.) */
-static fl_status own_result(fl_tensor **out, fl_tensor *t, const struct forward *call, int i)
+static fl_status own_result(fl_tensor **out, fl_tensor *tensor, const struct forward *call, int i)
 {
-    if (is_shared(call, t, i)) return FL_CALL(out, clone, fl_of(t));
-    *out = fl_tensor_ref(t);
+    if (is_shared(call, tensor, i)) return FL_CALL(out, clone, fl_of(tensor));
+    *out = fl_tensor_ref(tensor);
     return FL_OK;
 }
 

@@ -94,13 +94,13 @@ static bool is_gradient_name(const char *name)
 }
 
 /* Fails if a signature has a part that ops of scripts cannot have. */
-static void check_signature(lua_State *L, fl_signature *s, const char *sig)
+static void check_signature(lua_State *L, fl_signature *signature, const char *sig)
 {
-    FL_CHECK(L, fl_signature_parse(s, sig));
-    if (s->has_options) FL_RAISE(L, "op: signature '%s': options are for ops that make tensors", sig);
-    if (s->tensor_count == 0) FL_RAISE(L, "op: signature '%s': an op takes at least one tensor", sig);
-    for (int i = 0; i < s->param_count; i++) {
-        const fl_param *p = &s->params[i];
+    FL_CHECK(L, fl_signature_parse(signature, sig));
+    if (signature->has_options) FL_RAISE(L, "op: signature '%s': options are for ops that make tensors", sig);
+    if (signature->tensor_count == 0) FL_RAISE(L, "op: signature '%s': an op takes at least one tensor", sig);
+    for (int i = 0; i < signature->param_count; i++) {
+        const fl_param *p = &signature->params[i];
         if (!p->is_tensor && p->type == FL_ATTR_TEXT)
             FL_RAISE(L, "op: signature '%s': '%s' cannot be text; name the words: %s: one|two", sig, p->name, p->name);
         if (strcmp(p->name, "out") == 0 || strcmp(p->name, "needs") == 0 || is_gradient_name(p->name))

@@ -37,7 +37,7 @@ static inline const fl_own_op *fl_own(const fl_op *op) { return (const fl_own_op
 static inline const char *fl_own_plural(int n) { return n == 1 ? "" : "s"; }
 
 /* own_sbp.c: the rows of the list on top of the stack, which is popped; the hook that offers them. */
-void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *s);
+void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *signature);
 void fl_own_sbp(fl_sigs *sigs);
 
 /* The first row of a given list that no tensors have met since the last call, counted from 1; 0: there is none. */

@@ -61,7 +61,7 @@ static void read_row(lua_State *L, fl_own_row_sbp *row, const char *name, const 
     if (*at) fail_counts(L, name, text, inputs, outputs);
 }
 
-void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *s)
+void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *signature)
 {
     const char *name = op->op.name;
     op->row_count = 0;
@@ -73,7 +73,7 @@ void fl_own_read_rows(lua_State *L, fl_own_op *op, const fl_signature *s)
         if (lua_rawgeti(L, -1, i + 1) != LUA_TSTRING)
             FL_RAISE(L, "%s: sbp must be a list of rows as \"S(0), B -> S(0)\", row %d is %s", name, i + 1,
                      fl_lua_type_name(L, -1));
-        read_row(L, &op->rows[i], name, lua_tostring(L, -1), s->tensor_count, op->op.nout);
+        read_row(L, &op->rows[i], name, lua_tostring(L, -1), signature->tensor_count, op->op.nout);
         lua_pop(L, 1);
     }
     op->row_count = n;

@@ -112,11 +112,11 @@ static int call_job(lua_State *L)
     return 0;
 }
 
-static fl_status in_worker(lua_CFunction f, void *context)
+static fl_status in_worker(lua_CFunction function, void *context)
 {
     if (!worker) return fl_fail(FL_ERR_MEMORY, "push: out of memory for a Lua state");
     lua_settop(worker, 0);
-    lua_pushcfunction(worker, f);
+    lua_pushcfunction(worker, function);
     lua_pushlightuserdata(worker, context);
     fl_status status = FL_OK;
     if (lua_pcall(worker, 1, 0, 0) != LUA_OK) status = fl_fail(FL_ERR_STATE, "push: %s", fl_lua_error_text(worker));

@@ -78,10 +78,10 @@ static void push_attrs(lua_State *L, const fl_op *op, const fl_attrs *attrs)
     }
 }
 
-static void push_device(lua_State *L, const fl_placement *p)
+static void push_device(lua_State *L, const fl_placement *placement)
 {
-    const char *type = fl_device_type_name(p->type);
-    if (p->device_index >= 0) lua_pushfstring(L, "%s:%d", type, p->device_index);
+    const char *type = fl_device_type_name(placement->type);
+    if (placement->device_index >= 0) lua_pushfstring(L, "%s:%d", type, placement->device_index);
     else lua_pushstring(L, type);
 }
 
@@ -140,19 +140,19 @@ static void set_integer(lua_State *L, const char *name, lua_Integer value)
 }
 
 /* Flops of the call where the op has a count of its own. */
-static void set_flops(lua_State *L, const fl_traced *t)
+static void set_flops(lua_State *L, const fl_traced *traced)
 {
     fl_tensor *tensors[FL_MAX_PARAMS] = {NULL};
     fl_cost cost;
-    fl_call call = {.op = t->op,
-                    .attrs = t->attrs,
-                    .in = t->in,
-                    .nin = t->nin,
-                    .nout = t->nout,
+    fl_call call = {.op = traced->op,
+                    .attrs = traced->attrs,
+                    .in = traced->in,
+                    .nin = traced->nin,
+                    .nout = traced->nout,
                     .tensors = tensors,
-                    .out = (fl_tensor **)t->out};
-    if (!t->op->flops || t->nin > FL_MAX_PARAMS) return;
-    for (int i = 0; i < t->nin; i++) tensors[i] = t->in[i].kind == FL_TENSOR ? t->in[i].tensor : NULL;
+                    .out = (fl_tensor **)traced->out};
+    if (!traced->op->flops || traced->nin > FL_MAX_PARAMS) return;
+    for (int i = 0; i < traced->nin; i++) tensors[i] = traced->in[i].kind == FL_TENSOR ? traced->in[i].tensor : NULL;
     if (fl_cost_of(&cost, &call) == FL_OK) set_integer(L, "flops", cost.flops);
 }
 
@@ -209,11 +209,11 @@ static int report(lua_State *L)
 }
 
 /* Calls f(context) of Lua's API where an error of Lua's becomes one of the core. */
-static fl_status protect(lua_CFunction f, const void *context, int results)
+static fl_status protect(lua_CFunction function, const void *context, int results)
 {
     lua_State *L = fl_lua_current;
     if (!lua_checkstack(L, 16)) return fl_fail(FL_ERR_MEMORY, "trace: the Lua stack is full");
-    lua_pushcfunction(L, f);
+    lua_pushcfunction(L, function);
     lua_pushlightuserdata(L, (void *)context);
     int code = lua_pcall(L, 1, results, 0);
     fl_lua_enter(L);

@@ -49,21 +49,22 @@ static fl_operand *check_operands(lua_State *L, const fl_lua_call *call, int ind
     return in;
 }
 
-static const fl_param *attribute(const fl_signature *s, const char *name)
+static const fl_param *attribute(const fl_signature *signature, const char *name)
 {
-    for (int i = 0; i < s->param_count; i++)
-        if (!s->params[i].is_tensor && s->params[i].type != FL_ATTR_OPTIONS && strcmp(s->params[i].name, name) == 0)
-            return &s->params[i];
+    for (int i = 0; i < signature->param_count; i++)
+        if (!signature->params[i].is_tensor && signature->params[i].type != FL_ATTR_OPTIONS
+            && strcmp(signature->params[i].name, name) == 0)
+            return &signature->params[i];
     return NULL;
 }
 
 /* The first name, in the order of the alphabet, that is no attribute; NULL: all are. */
-static const char *stray_attr(lua_State *L, const fl_signature *s, int index)
+static const char *stray_attr(lua_State *L, const fl_signature *signature, int index)
 {
     const char *first = NULL;
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
         const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        bool known = attribute(s, name) && strcmp(name, "grad_sbp") != 0;
+        bool known = attribute(signature, name) && strcmp(name, "grad_sbp") != 0;
         if (!known && (!first || strcmp(name, first) < 0)) first = name;
     }
     return first;

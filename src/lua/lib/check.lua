@@ -340,24 +340,24 @@ local function parse(usage)
     return s
 end
 
-local function fits(p, value)
-    for i = 1, #p do
-        if p[i][2](value) then return true end
+local function fits(parameter, value)
+    for i = 1, #parameter do
+        if parameter[i][2](value) then return true end
     end
     return false
 end
 
-local function wrong(s, p, name, value)
+local function wrong(signature, p, name, value)
     local hint = p.hint and p.hint(value) or p.words and type(value) == "string" and M.suggest(value, p.words) or ""
-    M.fail("%s: %s must be %s, got %s%s", s.who, name, p.expected, M.got(value), hint)
+    M.fail("%s: %s must be %s, got %s%s", signature.who, name, p.expected, M.got(value), hint)
 end
 
 -- The value of a parameter that was given `value`.
-local function read(s, p, value, given, name)
-    if value == nil and p.optional then return p.default end
-    if value == nil and not given then M.fail("%s: missing argument '%s'", s.who, p.name) end
-    if not fits(p, value) then wrong(s, p, name or p.name, value) end
-    if p.integer and math.type(value) == "float" then return math.tointeger(value) or value end
+local function read(signature, parameter, value, given, name)
+    if value == nil and parameter.optional then return parameter.default end
+    if value == nil and not given then M.fail("%s: missing argument '%s'", signature.who, parameter.name) end
+    if not fits(parameter, value) then wrong(signature, parameter, name or parameter.name, value) end
+    if parameter.integer and math.type(value) == "float" then return math.tointeger(value) or value end
     return value
 end
 
@@ -380,10 +380,10 @@ end
 local LISTS = {list = true, single = true, pair = true, triple = true}
 
 -- True if the value is one of the parameter's own, and no table that names arguments.
-local function is_own(s, p, value)
-    local named = s.in_order and is_named(value) and next(value) ~= nil
-    for i = 1, #p do
-        if p[i][2](value) and not (named and LISTS[p[i].kind]) then return true end
+local function is_own(signature, parameter, value)
+    local named = signature.in_order and is_named(value) and next(value) ~= nil
+    for i = 1, #parameter do
+        if parameter[i][2](value) and not (named and LISTS[parameter[i].kind]) then return true end
     end
     return false
 end
@@ -405,30 +405,30 @@ local function spread_named(s, named, args, given, options)
 end
 
 -- An error where the table names an option that was given in order.
-local function refuse_twice(s, named, given)
-    for i = #s + 1, given do
-        local name = s.options[i - #s].name
-        if named[name] ~= nil then M.fail("%s: '%s' is given twice", s.who, name) end
+local function refuse_twice(signature, named, given)
+    for i = #signature + 1, given do
+        local name = signature.options[i - #signature].name
+        if named[name] ~= nil then M.fail("%s: '%s' is given twice", signature.who, name) end
     end
 end
 
 -- "; several inputs go in a list: gradcheck(f, {x, y})" where the last parameter, a plural, may be a list and its
 -- second entry stands behind it.
-local function list_hint(s, value)
-    local p, names = s[#s], {}
+local function list_hint(signature, value)
+    local p, names = signature[#signature], {}
     if not p or p.name:sub(-1) ~= "s" or not M.is_tensor(value) then return "" end
     if not (fits(p, value) and fits(p, {})) then return "" end
-    for i = 1, #s - 1 do names[i] = s[i].name end
-    names[#s] = "{x, y}"
-    return ("; several %s go in a list: %s(%s)"):format(p.name, s.who, table.concat(names, ", "))
+    for i = 1, #signature - 1 do names[i] = signature[i].name end
+    names[#signature] = "{x, y}"
+    return ("; several %s go in a list: %s(%s)"):format(p.name, signature.who, table.concat(names, ", "))
 end
 
 -- Takes the options that follow the arguments in their order out of args. Returns how many arguments there are.
-local function take_ordered(s, args, given, options)
-    for i = #s + 1, given do
-        options[s.options[i - #s].name], args[i] = args[i], nil
+local function take_ordered(signature, args, given, options)
+    for i = #signature + 1, given do
+        options[signature.options[i - #signature].name], args[i] = args[i], nil
     end
-    return math.min(given, #s)
+    return math.min(given, #signature)
 end
 
 -- The arguments that the function gets.

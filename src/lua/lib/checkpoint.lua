@@ -242,13 +242,13 @@ local function all_broadcast(placement)
     return sbp
 end
 
-local function read(stored, o)
-    if o.device == "meta" then return flow.spec(stored.shape, stored.dtype) end
-    if o.placement and o.placement.type == "meta" then
-        return flow.spec(stored.shape, {dtype = stored.dtype, placement = o.placement, sbp = o.sbp})
+local function read(stored, opts)
+    if opts.device == "meta" then return flow.spec(stored.shape, stored.dtype) end
+    if opts.placement and opts.placement.type == "meta" then
+        return flow.spec(stored.shape, {dtype = stored.dtype, placement = opts.placement, sbp = opts.sbp})
     end
-    local t = io_.read(stored.file, stored.index, o.placement, o.sbp)
-    return o.device and t:to(o.device) or t
+    local t = io_.read(stored.file, stored.index, opts.placement, opts.sbp)
+    return opts.device and t:to(opts.device) or t
 end
 
 ---Reads the tensor: local, on a device, or global. Of a global one each rank reads its own part; no rank waits.
@@ -284,10 +284,10 @@ end
 -- ---- loading ----
 
 -- The option sbp for each entry: one sbp for all, a table by name (others are B), or a function.
-local function sbp_rule(o, entries)
-    local sbp = o.sbp
+local function sbp_rule(opts, entries)
+    local sbp = opts.sbp
     if type(sbp) == "function" then
-        return function(entry) return sbp(entry.name, entry.shape, entry.dtype) or all_broadcast(o.placement) end
+        return function(entry) return sbp(entry.name, entry.shape, entry.dtype) or all_broadcast(opts.placement) end
     end
     if type(sbp) ~= "table" or type(next(sbp)) ~= "string" then return function() return sbp end end
     local names = {}
@@ -298,18 +298,18 @@ local function sbp_rule(o, entries)
             check.fail("load: sbp names '%s', which is not in the file%s", name, hint)
         end
     end
-    return function(entry) return sbp[entry.name] or all_broadcast(o.placement) end
+    return function(entry) return sbp[entry.name] or all_broadcast(opts.placement) end
 end
 
-local function read_entries(file, entries, o)
+local function read_entries(file, entries, opts)
     local tensors = {}
-    local rule = o.placement and sbp_rule(o, entries)
+    local rule = opts.placement and sbp_rule(opts, entries)
     for i, entry in ipairs(entries) do
         local stored = setmetatable(entry, Stored)
         stored.file, stored.index = file, i
-        if o.lazy then tensors[entry.name] = stored
-        elseif rule then tensors[entry.name] = stored:read{placement = o.placement, sbp = rule(entry)}
-        else tensors[entry.name] = read(stored, o) end
+        if opts.lazy then tensors[entry.name] = stored
+        elseif rule then tensors[entry.name] = stored:read{placement = opts.placement, sbp = rule(entry)}
+        else tensors[entry.name] = read(stored, opts) end
     end
     return tensors
 end
@@ -327,8 +327,8 @@ local function sbp_text(sbp)
 end
 
 -- When one rank fails to read its part, all fail; so they do when one reads it in another SBP.
-local function read_together(file, entries, o)
-    local ok, tensors = pcall(read_entries, file, entries, o)
+local function read_together(file, entries, opts)
+    local ok, tensors = pcall(read_entries, file, entries, opts)
     io_.agree("load", not ok and tostring(tensors):gsub("^[^\n]-:%d+: ", "") or nil)
     local places = {}
     for i, entry in ipairs(entries) do

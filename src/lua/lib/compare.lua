@@ -29,11 +29,11 @@ function M.equal(x, y)
 end
 
 -- A bool for each element: it is within atol + rtol * |y|. Infinities are near to themselves alone.
-local function near(x, y, o)
+local function near(x, y, opts)
     x, y = x:to "float64", y:to "float64"
-    local good = (x - y):abs():le(y:abs() * o.rtol + o.atol)
+    local good = (x - y):abs():le(y:abs() * opts.rtol + opts.atol)
     good = good:logical_and(y:isinf():logical_not()):logical_or(x:eq(y))
-    if o.equal_nan then good = good:logical_or(x:isnan():logical_and(y:isnan())) end
+    if opts.equal_nan then good = good:logical_or(x:isnan():logical_and(y:isnan())) end
     return good
 end
 
@@ -67,18 +67,18 @@ local function kind(x)
 end
 
 -- Describes the number of elements that differ, and the first of them; nil: none.
-local function differences(actual, expected, o)
-    local bad = near(actual, expected, o):logical_not()
+local function differences(actual, expected, opts)
+    local bad = near(actual, expected, opts):logical_not()
     local count = bad:to("int64"):sum():item()
     if count == 0 then return nil end
     local at = bad:to("int64"):reshape(-1):argmax(0):item()
     local got, want = actual:reshape(-1)[at]:item(), expected:reshape(-1)[at]:item()
     return ("%d of %d elements differ; at %s it is %.9g, expected %.9g (rtol %g, atol %g)"):format(count,
-        actual:numel(), coordinates(actual.shape, at), got, want, o.rtol, o.atol)
+        actual:numel(), coordinates(actual.shape, at), got, want, opts.rtol, opts.atol)
 end
 
 -- The reason why `actual` does not equal `expected`, or nil.
-local function objection(actual, expected, o)
+local function objection(actual, expected, opts)
     if check.shape(actual) ~= check.shape(expected) then
         return ("its shape is %s, expected %s"):format(check.shape(actual), check.shape(expected))
     elseif actual.dtype ~= expected.dtype then
@@ -86,7 +86,7 @@ local function objection(actual, expected, o)
     elseif actual.is_global ~= expected.is_global then
         return ("it is %s, expected a %s one"):format(kind(actual), kind(expected))
     end
-    return differences(actual, expected, o)
+    return differences(actual, expected, opts)
 end
 
 local function as_tensor(value)

@@ -19,15 +19,15 @@ local function check_character(name, c)
     end
 end
 
-local function check_characters(o)
+local function check_characters(opts)
     for _, name in ipairs {"delimiter", "quote", "comment", "decimal"} do
-        if o[name] and not (o[name] == "" and (name == "quote" or name == "comment")) then
-            check_character(name, o[name])
+        if opts[name] and not (opts[name] == "" and (name == "quote" or name == "comment")) then
+            check_character(name, opts[name])
         end
     end
     for _, pair in ipairs {{"delimiter", "quote"}, {"delimiter", "decimal"}, {"delimiter", "comment"}} do
-        if o[pair[1]] and o[pair[1]] == o[pair[2]] then
-            check.fail("csv: %s and %s are both '%s'", pair[1], pair[2], o[pair[1]])
+        if opts[pair[1]] and opts[pair[1]] == opts[pair[2]] then
+            check.fail("csv: %s and %s are both '%s'", pair[1], pair[2], opts[pair[1]])
         end
     end
 end

@@ -9,11 +9,11 @@ local io_ = flow._io
 local readers = {}
 
 -- The array as Python has it: of one in Fortran's order the axes were read in reverse.
-local function in_order(t, columns_first, mapped)
-    if not columns_first then return t end
+local function in_order(tensor, columns_first, mapped)
+    if not columns_first then return tensor end
     local axes = {}
-    for i = 1, t.ndim do axes[i] = t.ndim - i end
-    local turned = t:permute(axes)
+    for i = 1, tensor.ndim do axes[i] = tensor.ndim - i end
+    local turned = tensor:permute(axes)
     return mapped and turned or turned:contiguous()
 end
 
@@ -66,13 +66,13 @@ function readers.npz(path, opts)
 end
 
 -- A tensor as it can be written.
-local function writable(who, name, t)
-    if not check.is_tensor(t) then check.fail("%s: %s must be a tensor, got %s", who, name, check.got(t)) end
-    if t.is_global then
+local function writable(who, name, tensor)
+    if not check.is_tensor(tensor) then check.fail("%s: %s must be a tensor, got %s", who, name, check.got(tensor)) end
+    if tensor.is_global then
         check.fail("%s: %s is global; write its parts, x:to_local(), or the whole on one rank: " ..
             "x:to_global{sbp = \"B\"}:to_local()", who, name)
     end
-    return t:detach():contiguous()
+    return tensor:detach():contiguous()
 end
 
 ---Writes a tensor as a .npy file, which numpy.load reads. A file that is there is replaced when all is written.

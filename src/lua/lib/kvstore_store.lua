@@ -111,12 +111,12 @@ local function check_floats(who, entry, what)
     end
 end
 
-local function describe(t)
-    return t.dtype .. check.shape(t)
+local function describe(tensor)
+    return tensor.dtype .. check.shape(tensor)
 end
 
-local function check_local(who, name, t)
-    if t.is_global then
+local function check_local(who, name, tensor)
+    if tensor.is_global then
         check.fail("%s: %s is a global tensor; a worker gives a local one of its own: x:to_local()", who, name)
     end
 end

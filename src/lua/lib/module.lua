@@ -156,14 +156,14 @@ end
 local function convert(module, f)
     local made = {}
     local _ <close> = flow.no_grad()
-    each_tensor(module, function(_, _, t)
-        if made[t] ~= nil then return end
-        local new = f(t)
-        if not rawequal(new, t) then
+    each_tensor(module, function(_, _, tensor)
+        if made[tensor] ~= nil then return end
+        local new = f(tensor)
+        if not rawequal(new, tensor) then
             new = new:detach()
-            new.requires_grad = t.requires_grad
+            new.requires_grad = tensor.requires_grad
         end
-        made[t] = new
+        made[tensor] = new
     end)
     each_tensor(module, function(part, key, t) part[FIELDS][key] = made[t] or t end)
     flow._program.changed()
@@ -171,8 +171,8 @@ local function convert(module, f)
 end
 
 -- True of a tensor on the meta device, which has no values; not where a script is planned, which needs none.
-local function is_meta(t)
-    return (t.is_global and t.placement.type or t.device) == "meta" and not flow._plan.on
+local function is_meta(tensor)
+    return (tensor.is_global and tensor.placement.type or tensor.device) == "meta" and not flow._plan.on
 end
 
 ---Moves to a device ("cpu", "cuda:1", "meta") or a dtype (float tensors only). Creates new parameters, so call it
@@ -202,19 +202,19 @@ end
 function Module:to_empty(where)
     local usable, reason = pcall(flow.empty, 0, {device = where})
     if not usable then check.fail("to_empty: %s", (tostring(reason):gsub("^[^\n]-:%d+: ", ""):gsub("^empty: ", ""))) end
-    return convert(self, function(t)
-        if not t.is_global then return flow.empty(t.shape, {dtype = t.dtype, device = where}) end
-        local placement = flow.placement(where, t.placement.ranks)
-        return flow.empty(t.shape, {dtype = t.dtype, placement = placement, sbp = t.sbp})
+    return convert(self, function(tensor)
+        if not tensor.is_global then return flow.empty(tensor.shape, {dtype = tensor.dtype, device = where}) end
+        local placement = flow.placement(where, tensor.placement.ranks)
+        return flow.empty(tensor.shape, {dtype = tensor.dtype, placement = placement, sbp = tensor.sbp})
     end)
 end
 
 -- The SBP of a tensor of which each rank of hierarchy axis `zero` keeps a part: split along the first axis that no
 -- hierarchy axis splits yet. nil when there is none, or when the tensor is split over those ranks anyway.
-local function stored_in_parts(t, sbp, zero)
+local function stored_in_parts(tensor, sbp, zero)
     local stored, taken = {}, {}
     for k, entry in ipairs(sbp) do stored[k], taken[entry] = entry, true end
-    for axis = 0, stored[zero + 1] == "B" and t:dim() - 1 or -1 do
+    for axis = 0, stored[zero + 1] == "B" and tensor:dim() - 1 or -1 do
         local split = ("S(%d)"):format(axis)
         if not taken[split] then
             stored[zero + 1] = split
@@ -259,12 +259,12 @@ local function check_placing(o)
 end
 
 -- The SBP in which each parameter and buffer is stored, and its name; notes what forward gathers.
-local function stored_sbps(module, o)
+local function stored_sbps(module, opts)
     local stored, name_of, names = {}, {}, {}
     for _, part in module:named_modules() do class.set_gathered(part, false) end
     each_tensor(module, function(part, key, t, name, kind)
-        local sbp = entries_of(sbp_of_rule(o.rules, name) or o.sbp, o.placement)
-        local in_parts = o.zero and kind == "parameter" and stored_in_parts(t, sbp, o.zero)
+        local sbp = entries_of(sbp_of_rule(opts.rules, name) or opts.sbp, opts.placement)
+        local in_parts = opts.zero and kind == "parameter" and stored_in_parts(t, sbp, opts.zero)
         names[#names + 1] = name
         name_of[t], stored[t] = name_of[t] or name, stored[t] or in_parts or sbp
         if in_parts then
@@ -272,7 +272,7 @@ local function stored_sbps(module, o)
             part[GATHERED][key] = sbp
         end
     end)
-    check_used(o.rules, names)
+    check_used(opts.rules, names)
     return stored, name_of
 end
 
@@ -469,16 +469,16 @@ local function is_stored(value)
     return require("flow.checkpoint").is_stored(value)
 end
 
--- The reason why `t` cannot take the value `given`, or nil.
-local function misfit(t, given)
+-- The reason why `tensor` cannot take the value `given`, or nil.
+local function misfit(tensor, given)
     if not (is_tensor(given) or is_stored(given)) then return ("is a %s, not a tensor"):format(type(given)) end
-    if check.shape(given) ~= check.shape(t) then
-        return ("is %s, the module's is %s"):format(check.shape(given), check.shape(t))
-    elseif is_tensor(given) and given.is_global and not t.is_global then
+    if check.shape(given) ~= check.shape(tensor) then
+        return ("is %s, the module's is %s"):format(check.shape(given), check.shape(tensor))
+    elseif is_tensor(given) and given.is_global and not tensor.is_global then
         return "is global, the module's is local"
-    elseif is_meta(t) and not (is_tensor(given) and is_meta(given)) then
+    elseif is_meta(tensor) and not (is_tensor(given) and is_meta(given)) then
         return 'is on the meta device in the module, which keeps no values; write module:to_empty("cpu") first'
-    elseif is_tensor(given) and is_meta(given) and not is_meta(t) then
+    elseif is_tensor(given) and is_meta(given) and not is_meta(tensor) then
         return "is on the meta device and has no values"
     end
 end

@@ -10,10 +10,10 @@ local M = {}
 -- ---- copies ----
 
 -- A tensor with memory of its own; a leaf that requires grad as that one does.
-local function copy_tensor(t)
+local function copy_tensor(tensor)
     local _ <close> = flow.no_grad()
-    local copy = t:detach():clone()
-    copy.requires_grad = t.requires_grad
+    local copy = tensor:detach():clone()
+    copy.requires_grad = tensor.requires_grad
     return copy
 end
 

@@ -43,14 +43,14 @@ local function window_positions(x, samples, kernel, out, axes, order)
     return all
 end
 
-local function output_sizes(who, x, kernel, o, axes)
-    if (o.output_size == nil) == (o.output_ratio == nil) then
+local function output_sizes(who, x, kernel, opts, axes)
+    if (opts.output_size == nil) == (opts.output_ratio == nil) then
         check.fail("%s: takes either output_size or output_ratio", who)
     end
-    local out = o.output_size and sizes_of(who, "output_size", o.output_size, axes) or {}
+    local out = opts.output_size and sizes_of(who, "output_size", opts.output_size, axes) or {}
     for k = 1, axes do
         local size = x:size(k + 1)
-        local ratio = type(o.output_ratio) == "table" and o.output_ratio[k] or o.output_ratio
+        local ratio = type(opts.output_ratio) == "table" and opts.output_ratio[k] or opts.output_ratio
         if ratio and not (type(ratio) == "number" and ratio > 0 and ratio < 1) then
             check.fail("%s: output_ratio must be between 0 and 1, got %s", who, tostring(ratio))
         end
@@ -66,15 +66,15 @@ end
 -- samples [n, c, axes] from 0 to 1; `order`: which of them belongs to each axis.
 local function fractional(axes, order)
     local who = "fractional_max_pool" .. axes .. "d"
-    local function pool(input, kernel, o)
+    local function pool(input, kernel, opts)
         if input.ndim ~= axes + 1 and input.ndim ~= axes + 2 then
             check.fail("%s: input must have %d or %d axes, got %s", who, axes + 1, axes + 2, check.shape(input))
         end
         local x = input.ndim == axes + 1 and input:unsqueeze(0) or input
         local k = sizes_of(who, "kernel_size", kernel, axes)
-        local out = output_sizes(who, x, k, o, axes)
+        local out = output_sizes(who, x, k, opts, axes)
         local n, c = x:size(0), x:size(1)
-        local samples = o._random_samples or flow.rand({n, c, axes}, flow.nn.like(x, {dtype = x.dtype}))
+        local samples = opts._random_samples or flow.rand({n, c, axes}, flow.nn.like(x, {dtype = x.dtype}))
         local at = window_positions(x, samples, k, out, axes, order)
         local taken = x:flatten(2):gather(2, at:flatten(2)):reshape(at.shape)
         local values, which = taken:max(-1)
@@ -82,7 +82,7 @@ local function fractional(axes, order)
         local shape = {n, c, table.unpack(out)}
         values, positions = values:reshape(shape), positions:reshape(shape)
         if input.ndim == axes + 1 then values, positions = values:squeeze(0), positions:squeeze(0) end
-        if o.return_indices then return values, positions end
+        if opts.return_indices then return values, positions end
         return values
     end
     local function with_indices(input, kernel, o)

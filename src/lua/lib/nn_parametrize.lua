@@ -178,13 +178,13 @@ check.takes(M, {
 
 local P = {}
 
-local function norm_except(t, axis)
-    if not axis then return t:norm() end
+local function norm_except(tensor, axis)
+    if not axis then return tensor:norm() end
     local axes = {}
-    for i = 0, t:dim() - 1 do
-        if i ~= axis % t:dim() then axes[#axes + 1] = i end
+    for i = 0, tensor:dim() - 1 do
+        if i ~= axis % tensor:dim() then axes[#axes + 1] = i end
     end
-    return #axes == 0 and t:abs() or t:norm(2, axes, true)
+    return #axes == 0 and tensor:abs() or tensor:norm(2, axes, true)
 end
 
 local WeightNorm = Module:extend("WeightNorm")

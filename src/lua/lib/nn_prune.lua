@@ -20,7 +20,7 @@ local function original_of(who, net, name)
     return t
 end
 
-local function mask_of(net, name, t) return fields_of(net)[name .. "_mask"] or flow.ones_like(t:detach()) end
+local function mask_of(net, name, tensor) return fields_of(net)[name .. "_mask"] or flow.ones_like(tensor:detach()) end
 
 local function compute(net, name)
     local fields = fields_of(net)
@@ -91,12 +91,12 @@ local function without_slices(who, mask, scores, amount, axis)
 end
 
 -- Scores for an axis: norms of its slices.
-local function slice_norms(t, n, axis)
-    local others = axes_but(axis, t.ndim)
-    return #others > 0 and t:norm(n, others) or t:abs()
+local function slice_norms(tensor, n, axis)
+    local others = axes_but(axis, tensor.ndim)
+    return #others > 0 and tensor:norm(n, others) or tensor:abs()
 end
 
-local function random_like(t) return flow.rand_like(t:detach()) end
+local function random_like(tensor) return flow.rand_like(tensor:detach()) end
 
 local function axis_of(who, t, axis)
     if axis < -t.ndim or axis >= t.ndim then
@@ -207,8 +207,8 @@ M.L1Unstructured = Method:extend "l1_unstructured"
 function M.L1Unstructured:init(amount, importance_scores)
     self.amount, self.importance_scores = amount, importance_scores
 end
-function M.L1Unstructured:compute_mask(t, default_mask)
-    return without_least(who_of(self), default_mask, t:abs(), self.amount)
+function M.L1Unstructured:compute_mask(tensor, default_mask)
+    return without_least(who_of(self), default_mask, tensor:abs(), self.amount)
 end
 
 M.RandomUnstructured = Method:extend "random_unstructured"

@@ -40,8 +40,8 @@ function M.strided(t)
 end
 
 -- Flat list of numbers; booleans as 0 and 1.
-function M.values(t)
-    local list = t:to("float64"):contiguous():view(-1):totable()
+function M.values(tensor)
+    local list = tensor:to("float64"):contiguous():view(-1):totable()
     return list
 end
 
@@ -220,9 +220,9 @@ local function run_on_ranks(run, whole, pieces, inputs, hierarchy, map_tensors)
     for r = 0, ranks - 1 do
         testing.set_world(ranks, r)
         local placement, at = M.grid(hierarchy), 0
-        local mine = map_tensors(whole, function(t)
+        local mine = map_tensors(whole, function(tensor)
             at = at + 1
-            return testing.from_part(pieces[at][r + 1], t.shape, placement, M.sbp_list(inputs[at]))
+            return testing.from_part(pieces[at][r + 1], tensor.shape, placement, M.sbp_list(inputs[at]))
         end)
         mine.n = whole.n
         local got = run(mine)
@@ -243,7 +243,7 @@ function M.check_signatures(op, whole, hierarchy, map_tensors, eps, select)
         flow.manual_seed(7)
         return table.pack(op.call(table.unpack(list, 1, list.n)))
     end
-    local copies = map_tensors(whole, function(t) return t:clone() end)
+    local copies = map_tensors(whole, function(tensor) return tensor:clone() end)
     copies.n = whole.n
     local want = run(copies)
     local cases, promised, elements = {}, {}, 0
@@ -252,7 +252,7 @@ function M.check_signatures(op, whole, hierarchy, map_tensors, eps, select)
         if not promised[key] then cases[#cases + 1], promised[key] = case, {} end
         for j, sbp in ipairs(case.outputs) do promised[key][j .. sbp] = true end
     end
-    map_tensors(whole, function(t) elements = elements + t:numel() return t end)
+    map_tensors(whole, function(tensor) elements = elements + tensor:numel() return tensor end)
     for _, case in ipairs(select(cases)) do
         if not case.body then
             local label = ("%s (%s) over %s"):format(op.name, table.concat(case.inputs, "; "),

@@ -135,12 +135,12 @@ check.strict("AveragedModel", Averaged)
 
 local M = {}
 
-local function adopt(self, name, t)
-    if t.dtype:find "float" then
-        self.params[name] = t
+local function adopt(self, name, tensor)
+    if tensor.dtype:find "float" then
+        self.params[name] = tensor
         table.insert(self._order, name)
-    else self._copied[name] = t end
-    self.averages[name] = flow.zeros_like(t:detach())
+    else self._copied[name] = tensor end
+    self.averages[name] = flow.zeros_like(tensor:detach())
 end
 
 ---Averages of a net's parameters: all updates alike (SWA), with `decay` an exponential average (EMA), or by a function:

@@ -183,8 +183,8 @@ function M.make(self, params, opts)
 end
 
 ---The place of a tensor: tensors of one device or placement can share an op over lists, whatever their SBPs.
-function M.place_of(t)
-    return t.is_global and tostring(t.placement) or t.device
+function M.place_of(tensor)
+    return tensor.is_global and tostring(tensor.placement) or tensor.device
 end
 
 return M

@@ -25,19 +25,19 @@ function M.lists_by(tensors, key)
     return lists
 end
 
-local function layout_of(t)
-    return t.is_global and ("%s %s"):format(t.placement, t.sbp) or t.device
+local function layout_of(tensor)
+    return tensor.is_global and ("%s %s"):format(tensor.placement, tensor.sbp) or tensor.device
 end
 
 ---The tensors in lists of those that lie alike, which an op may take together.
 function M.alike(tensors) return M.lists_by(tensors, layout_of) end
 
 ---A tensor whole on every rank of a placement; a local one as it is.
-function M.whole(t, placement)
-    if not t.is_global then return t end
+function M.whole(tensor, placement)
+    if not tensor.is_global then return tensor end
     local sbp = {}
     for i = 1, #placement.hierarchy do sbp[i] = "B" end
-    return t:to_global{placement = placement, sbp = sbp}
+    return tensor:to_global{placement = placement, sbp = sbp}
 end
 
 ---The sum of what f gives of each list. Several placements meet on all ranks of the world; on one it may still be

@@ -71,15 +71,15 @@ local function parameter_names(f)
     return names
 end
 
-local function check_spec(who, name, t)
-    if not flow.is_tensor(t) then
-        check.fail("%s: the spec of %s must be flow.spec(shape, dtype), got %s", who, name, check.got(t))
+local function check_spec(who, name, tensor)
+    if not flow.is_tensor(tensor) then
+        check.fail("%s: the spec of %s must be flow.spec(shape, dtype), got %s", who, name, check.got(tensor))
     end
-    if (t.is_global and t.placement.type or t.device) ~= "meta" then
+    if (tensor.is_global and tensor.placement.type or tensor.device) ~= "meta" then
         check.fail("%s: the spec of %s must be flow.spec(shape, dtype), got a tensor with values; a tensor " ..
             "that f reaches from outside is a weight of the program", who, name)
     end
-    return spec_like(t)
+    return spec_like(tensor)
 end
 
 local function named_specs(specs, parameters)
@@ -158,7 +158,7 @@ local function last_uses(program)
     return dying
 end
 
-local function device_type(t) return t.is_global and t.placement.type or t.device:match("^%a+") end
+local function device_type(tensor) return tensor.is_global and tensor.placement.type or tensor.device:match("^%a+") end
 
 -- The options of a step: a tensor traced on the meta device is made where the program runs.
 local function options_of(step, place)
@@ -212,13 +212,13 @@ function M.execute(program, given, each)
 end
 
 ---"float32[64, 784]", of a global tensor " as S(0)".
-function M.type_text(t)
-    local text = t.dtype .. "[" .. table.concat(t.shape, ", ") .. "]"
-    return t.sbp and text .. " as " .. tostring(t.sbp) or text
+function M.type_text(tensor)
+    local text = tensor.dtype .. "[" .. table.concat(tensor.shape, ", ") .. "]"
+    return tensor.sbp and text .. " as " .. tostring(tensor.sbp) or text
 end
 
-local function described(t)
-    return M.type_text {dtype = t.dtype, shape = t.shape, sbp = t.is_global and t.sbp or nil}
+local function described(tensor)
+    return M.type_text {dtype = tensor.dtype, shape = tensor.shape, sbp = tensor.is_global and tensor.sbp or nil}
 end
 
 ---An error unless these are inputs for the program. who: the beginning of messages, "profile: " or "".
@@ -320,7 +320,7 @@ function Program:infer(shapes)
     return trace_inputs(M.retrace("infer", self), specs, names_of(self.inputs), names_of(self.outputs))
 end
 
-local function is_float(t) return t.dtype:find("float", 1, true) ~= nil end
+local function is_float(tensor) return tensor.dtype:find("float", 1, true) ~= nil end
 
 -- The names that backward gives gradients of, as two sets: those that are asked for, or all that require grad, or else
 -- the inputs that could.

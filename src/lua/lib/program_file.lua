@@ -52,7 +52,7 @@ local function encode_number(x)
     return {float = x ~= x and "nan" or x > 0 and "inf" or "-inf"}
 end
 
-local function encode_placement(p) return {type = p.type, ranks = p.ranks} end
+local function encode_placement(placement) return {type = placement.type, ranks = placement.ranks} end
 
 local function plain(list)
     local copy = {}
@@ -151,12 +151,12 @@ end
 
 local function is_whole(x) return math.type(x) == "integer" end
 
-local function list_of(job, t, name, where)
-    if type(t) ~= "table" or t == json.null or not json.is_list(t) then
+local function list_of(job, stored, name, where)
+    if type(stored) ~= "table" or stored == json.null or not json.is_list(stored) then
         wrong(job, where, "'%s' is not a list", name)
     end
-    if #t > MOST then wrong(job, where, "'%s' has %d entries", name, #t) end
-    return t
+    if #stored > MOST then wrong(job, where, "'%s' has %d entries", name, #stored) end
+    return stored
 end
 
 local function text_of(job, s, name, where)
@@ -166,9 +166,9 @@ local function text_of(job, s, name, where)
     return s
 end
 
-local function known_keys(job, t, keys, where)
-    if type(t) ~= "table" or t == json.null then wrong(job, where, "is not an object") end
-    for _, key in ipairs(check.sorted_keys(t)) do
+local function known_keys(job, stored, keys, where)
+    if type(stored) ~= "table" or stored == json.null then wrong(job, where, "is not an object") end
+    for _, key in ipairs(check.sorted_keys(stored)) do
         if not keys[key] then wrong(job, where, "has a key %s that is not known", check.quote(tostring(key))) end
     end
 end
@@ -179,11 +179,11 @@ local function set(words)
     return keys
 end
 
-local function integers(job, t, name, where, least)
-    for _, x in ipairs(list_of(job, t, name, where)) do
+local function integers(job, stored, name, where, least)
+    for _, x in ipairs(list_of(job, stored, name, where)) do
         if not is_whole(x) or x < least then wrong(job, where, "'%s' is not a list of whole numbers", name) end
     end
-    return t
+    return stored
 end
 
 local value_keys = set "name shape dtype placement sbp"
@@ -191,13 +191,13 @@ local step_keys = set "op in_place in attrs options out draws redraws undraws no
 
 local placement_of
 
-local function decode_place(job, t, where)
-    if (t.placement == nil) ~= (t.sbp == nil) then wrong(job, where, "placement and sbp go together") end
-    if not t.placement then return nil, nil end
-    for _, word in ipairs(list_of(job, t.sbp, "sbp", where)) do
+local function decode_place(job, stored, where)
+    if (stored.placement == nil) ~= (stored.sbp == nil) then wrong(job, where, "placement and sbp go together") end
+    if not stored.placement then return nil, nil end
+    for _, word in ipairs(list_of(job, stored.sbp, "sbp", where)) do
         if type(word) ~= "string" then wrong(job, where, "'sbp' is not a list of words") end
     end
-    return placement_of(job, t.placement, where), t.sbp
+    return placement_of(job, stored.placement, where), stored.sbp
 end
 
 local function nested_ranks(ranks, depth)
@@ -209,23 +209,23 @@ local function nested_ranks(ranks, depth)
     return true
 end
 
-function placement_of(job, t, where)
-    known_keys(job, t, set "type ranks", where)
-    if type(t.type) ~= "string" or type(t.ranks) ~= "table" or not nested_ranks(t.ranks, 1) then
+function placement_of(job, stored, where)
+    known_keys(job, stored, set "type ranks", where)
+    if type(stored.type) ~= "string" or type(stored.ranks) ~= "table" or not nested_ranks(stored.ranks, 1) then
         wrong(job, where, "'placement' is not a type and ranks")
     end
-    local ok, p = pcall(flow.placement, t.type, t.ranks)
+    local ok, p = pcall(flow.placement, stored.type, stored.ranks)
     if not ok then wrong(job, where, "%s", (tostring(p):gsub("^[^\n]-:%d+: ", ""))) end
     return p
 end
 
-local function decode_value(job, t, i)
+local function decode_value(job, stored, i)
     local where = "value " .. i
-    known_keys(job, t, value_keys, where)
-    local placement, sbp = decode_place(job, t, where)
+    known_keys(job, stored, value_keys, where)
+    local placement, sbp = decode_place(job, stored, where)
     return {
-        name = text_of(job, t.name, "name", where), shape = integers(job, t.shape, "shape", where, 0),
-        dtype = text_of(job, t.dtype, "dtype", where), placement = placement, sbp = sbp,
+        name = text_of(job, stored.name, "name", where), shape = integers(job, stored.shape, "shape", where, 0),
+        dtype = text_of(job, stored.dtype, "dtype", where), placement = placement, sbp = sbp,
     }
 end
 
@@ -238,18 +238,18 @@ end
 -- Inputs or weights.
 local function decode_entries(job, list, kind, where)
     local entries, names = {}, {}
-    for i, t in ipairs(list_of(job, list, kind)) do
+    for i, stored in ipairs(list_of(job, list, kind)) do
         local at = ("%s %d"):format(where, i)
-        known_keys(job, t, set "name value requires_grad", at)
-        local name = text_of(job, t.name, "name", at)
+        known_keys(job, stored, set "name value requires_grad", at)
+        local name = text_of(job, stored.name, "name", at)
         if names[name] then wrong(job, at, "has the name of another one, %s", check.quote(name)) end
-        if t.requires_grad ~= nil and type(t.requires_grad) ~= "boolean" then
+        if stored.requires_grad ~= nil and type(stored.requires_grad) ~= "boolean" then
             wrong(job, at, "'requires_grad' is neither true nor false")
         end
-        local k = value_index(job, t.value, at)
+        local k = value_index(job, stored.value, at)
         if job.defined[k] then wrong(job, at, "value %d is made twice", k) end
         names[name], job.defined[k] = true, true
-        entries[i] = {name = name, value = k, requires_grad = t.requires_grad or nil}
+        entries[i] = {name = name, value = k, requires_grad = stored.requires_grad or nil}
     end
     return entries
 end
@@ -264,21 +264,21 @@ local function decode_number(job, x, name, where)
     wrong(job, where, "%s is not a number", name)
 end
 
-local function decode_operand(job, t, where)
-    if t == json.null then return {} end
-    if type(t) == "table" and is_whole(t.value) then
-        known_keys(job, t, set "value", where)
-        return {value = value_index(job, t.value, where, true)}
+local function decode_operand(job, stored, where)
+    if stored == json.null then return {} end
+    if type(stored) == "table" and is_whole(stored.value) then
+        known_keys(job, stored, set "value", where)
+        return {value = value_index(job, stored.value, where, true)}
     end
-    return {number = decode_number(job, t, "an operand", where)}
+    return {number = decode_number(job, stored, "an operand", where)}
 end
 
-local function decode_attrs(job, t, where)
+local function decode_attrs(job, stored, where)
     local attrs = {}
-    if t == nil then return attrs end
-    if type(t) ~= "table" or t == json.null then wrong(job, where, "'attrs' is not an object") end
-    for _, name in ipairs(check.sorted_keys(t)) do
-        local value = t[name]
+    if stored == nil then return attrs end
+    if type(stored) ~= "table" or stored == json.null then wrong(job, where, "'attrs' is not an object") end
+    for _, name in ipairs(check.sorted_keys(stored)) do
+        local value = stored[name]
         if type(name) ~= "string" then wrong(job, where, "'attrs' is not an object") end
         if type(value) == "table" and value ~= json.null and value.float == nil then
             attrs[name] = integers(job, value, name, where, math.mininteger)
@@ -293,61 +293,62 @@ end
 
 local option_kinds = {{"dtype", "string"}, {"device", "string"}, {"requires_grad", "boolean"}}
 
-local function decode_options(job, t, where)
+local function decode_options(job, stored, where)
     local options = {}
-    if t == nil then return options end
-    known_keys(job, t, set "dtype device requires_grad placement sbp grad_sbp", where)
+    if stored == nil then return options end
+    known_keys(job, stored, set "dtype device requires_grad placement sbp grad_sbp", where)
     for _, option in ipairs(option_kinds) do
         local name, kind = option[1], option[2]
-        if t[name] ~= nil and type(t[name]) ~= kind then wrong(job, where, "'%s' is not a %s", name, kind) end
-        options[name] = t[name]
+        if stored[name] ~= nil and type(stored[name]) ~= kind then wrong(job, where, "'%s' is not a %s", name, kind) end
+        options[name] = stored[name]
     end
-    options.placement, options.sbp = decode_place(job, t, where)
-    if t.grad_sbp ~= nil then options.grad_sbp = list_of(job, t.grad_sbp, "grad_sbp", where) end
+    options.placement, options.sbp = decode_place(job, stored, where)
+    if stored.grad_sbp ~= nil then options.grad_sbp = list_of(job, stored.grad_sbp, "grad_sbp", where) end
     return options
 end
 
-local function flag(job, t, name, where)
-    if t[name] ~= nil and type(t[name]) ~= "boolean" then wrong(job, where, "'%s' is neither true nor false", name) end
-    return t[name] or false
+local function flag(job, stored, name, where)
+    local value = stored[name]
+    if value ~= nil and type(value) ~= "boolean" then wrong(job, where, "'%s' is neither true nor false", name) end
+    return value or false
 end
 
-local function decode_draws(job, t, step, where)
-    for _, number in ipairs(integers(job, t.draws or {}, "draws", where, 1)) do
+local function decode_draws(job, stored, step, where)
+    for _, number in ipairs(integers(job, stored.draws or {}, "draws", where, 1)) do
         if job.drawn[number] then wrong(job, where, "draw %d is made twice", number) end
         job.drawn[number] = true
     end
-    step.draws, step.redraws = t.draws or {}, t.redraws
-    if t.redraws ~= nil and not (is_whole(t.redraws) and job.drawn[t.redraws]) then
+    step.draws, step.redraws = stored.draws or {}, stored.redraws
+    if stored.redraws ~= nil and not (is_whole(stored.redraws) and job.drawn[stored.redraws]) then
         wrong(job, where, "no step before it makes the draw that it repeats")
     end
 end
 
-local function decode_step(job, t, i)
+local function decode_step(job, stored, i)
     local where = "step " .. i
-    known_keys(job, t, step_keys, where)
-    local op = text_of(job, t.op, "op", where)
+    known_keys(job, stored, step_keys, where)
+    local op = text_of(job, stored.op, "op", where)
     where = ("step %d (%s)"):format(i, op)
     if op ~= "detach" and not flow._op[op] then wrong(job, where, "there is no such op") end
     if is_internal(op) then wrong(job, where, "is an op that only gradients and optimizers call") end
     local step = {
-        op = op, f = flow._op[op], in_place = flag(job, t, "in_place", where),
-        no_grad = flag(job, t, "no_grad", where), operands = {},
-        undraws = flag(job, t, "undraws", where), attrs = decode_attrs(job, t.attrs, where),
-        options = decode_options(job, t.options, where), outputs = {},
-        line = type(t.line) == "string" and io_.clean(t.line:sub(1, 200)) or "",
+        op = op, f = flow._op[op], in_place = flag(job, stored, "in_place", where),
+        no_grad = flag(job, stored, "no_grad", where), operands = {},
+        undraws = flag(job, stored, "undraws", where), attrs = decode_attrs(job, stored.attrs, where),
+        options = decode_options(job, stored.options, where), outputs = {},
+        line = type(stored.line) == "string" and io_.clean(stored.line:sub(1, 200)) or "",
     }
-    for k, operand in ipairs(list_of(job, t["in"], "in", where)) do
+    for k, operand in ipairs(list_of(job, stored["in"], "in", where)) do
         step.operands[k] = decode_operand(job, operand, where)
         step.n = k
     end
     step.n = step.n or 0
     if op == "detach" and (step.n ~= 1 or not step.operands[1].value) then wrong(job, where, "takes one value") end
-    for k, value in ipairs(list_of(job, t.out, "out", where)) do
+    for k, value in ipairs(list_of(job, stored.out, "out", where)) do
         step.outputs[k] = value_index(job, value, where)
         job.defined[value] = true
     end
-    decode_draws(job, t, step, where)
+    decode_draws(job, stored, step, where)
     return step
 end
 
@@ -358,16 +359,16 @@ local function decode(job, text)
         wrong(job, nil, "its version is %s, this flowlua reads %d", check.got(tree.version), VERSION)
     end
     known_keys(job, tree, set "version values inputs weights outputs steps backward", "the list")
-    for i, t in ipairs(list_of(job, tree.values, "values")) do job.values[i] = decode_value(job, t, i) end
+    for i, stored in ipairs(list_of(job, tree.values, "values")) do job.values[i] = decode_value(job, stored, i) end
     local p = {values = job.values, steps = {}, outputs = {}}
     p.inputs = decode_entries(job, tree.inputs, "inputs", "input")
     p.weights = decode_entries(job, tree.weights, "weights", "weight")
-    for i, t in ipairs(list_of(job, tree.steps, "steps")) do p.steps[i] = decode_step(job, t, i) end
-    for i, t in ipairs(list_of(job, tree.outputs, "outputs")) do
+    for i, stored in ipairs(list_of(job, tree.steps, "steps")) do p.steps[i] = decode_step(job, stored, i) end
+    for i, stored in ipairs(list_of(job, tree.outputs, "outputs")) do
         local where = "output " .. i
-        known_keys(job, t, set "name value", where)
+        known_keys(job, stored, set "name value", where)
         p.outputs[i] = {
-            name = text_of(job, t.name, "name", where), value = value_index(job, t.value, where, true),
+            name = text_of(job, stored.name, "name", where), value = value_index(job, stored.value, where, true),
         }
     end
     p.backward = tree.backward ~= nil and list_of(job, tree.backward, "backward") or {}
@@ -383,7 +384,7 @@ end
 
 -- ---- reading: weights, and inference ----
 
-local function shape_text(t) return ("%s%s"):format(t.dtype, check.shape(t)) end
+local function shape_text(tensor) return ("%s%s"):format(tensor.dtype, check.shape(tensor)) end
 
 local function written_text(value) return ("%s[%s]"):format(value.dtype, table.concat(value.shape, ", ")) end
 
@@ -417,12 +418,12 @@ local function spec_of(job, value, requires_grad, where)
 end
 
 -- A result has to be what the list says of it.
-local function compare(job, where, t, value)
-    if not flow.is_tensor(t) then wrong(job, where, "has fewer results than are written") end
-    local sbp = t.is_global and table.concat(sbp_list(t.sbp), ", ") or ""
+local function compare(job, where, tensor, value)
+    if not flow.is_tensor(tensor) then wrong(job, where, "has fewer results than are written") end
+    local sbp = tensor.is_global and table.concat(sbp_list(tensor.sbp), ", ") or ""
     local written = value.sbp and table.concat(value.sbp, ", ") or ""
-    if shape_text(t) == written_text(value) and sbp == written then return end
-    wrong(job, where, "makes %s%s, and %s%s is written", shape_text(t), sbp ~= "" and " as " .. sbp or "",
+    if shape_text(tensor) == written_text(value) and sbp == written then return end
+    wrong(job, where, "makes %s%s, and %s%s is written", shape_text(tensor), sbp ~= "" and " as " .. sbp or "",
         written_text(value), written ~= "" and " as " .. written or "")
 end
 

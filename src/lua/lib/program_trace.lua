@@ -197,10 +197,10 @@ local function listen(job, flat, f, ...)
 end
 
 ---A new spec like another one, or like a value.
-function M.spec_like(t, requires_grad)
-    local options = {dtype = t.dtype, requires_grad = requires_grad or t.requires_grad or nil}
-    if t.placement then options.placement, options.sbp = t.placement, t.sbp end
-    return flow.spec(t.shape, options)
+function M.spec_like(tensor, requires_grad)
+    local options = {dtype = tensor.dtype, requires_grad = requires_grad or tensor.requires_grad or nil}
+    if tensor.placement then options.placement, options.sbp = tensor.placement, tensor.sbp end
+    return flow.spec(tensor.shape, options)
 end
 
 ---The lists of the program of f(...) on the specs. names: of the inputs and outputs; flat: f asks for gradients.

@@ -108,12 +108,12 @@ local function hop_of(who, hop_length, n_fft)
 end
 
 -- The window in the middle of n numbers; ones without one.
-local function frame_window(who, o, n, x)
-    local length = o.win_length or n
+local function frame_window(who, opts, n, x)
+    local length = opts.win_length or n
     if length > n or length < 1 then
         check.fail("%s: win_length %d is not between 1 and n_fft %d", who, length, n)
     end
-    local w = o.window
+    local w = opts.window
     if w and (w.ndim ~= 1 or w:size(0) ~= length) then
         check.fail("%s: window must have %d numbers, as many as win_length, got %s", who, length, check.shape(w))
     end

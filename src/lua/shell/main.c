@@ -465,9 +465,9 @@ static bool print_plan(lua_State *L, char **argv, const struct options *options)
 }
 
 /* Before and after the script in a process that plans a rank. */
-static bool call_plan(lua_State *L, lua_CFunction f)
+static bool call_plan(lua_State *L, lua_CFunction function)
 {
-    lua_pushcfunction(L, f);
+    lua_pushcfunction(L, function);
     return report(L, fl_lua_protected_call(L, 0, 0)) == LUA_OK;
 }
 

@@ -66,11 +66,12 @@ static int deliver(lua_State *L)
 /* ---- the processes ---- */
 
 /* Becomes the process of a rank. */
-static _Noreturn void run(char **argv, const struct planned *p)
+static _Noreturn void run(char **argv, const struct planned *process)
 {
     char text[96];
-    int null = p->rank == 0 ? -1 : open("/dev/null", O_WRONLY);
-    snprintf(text, sizeof text, "%d:%d:%d:%lld:%d", p->ranks, p->rank, p->ranks_per_host, p->memory, p->pipe);
+    int null = process->rank == 0 ? -1 : open("/dev/null", O_WRONLY);
+    snprintf(text, sizeof text, "%d:%d:%d:%lld:%d", process->ranks, process->rank, process->ranks_per_host,
+             process->memory, process->pipe);
     setenv(PLANNED, text, 1);
     dup2(null >= 0 ? null : STDERR_FILENO, STDOUT_FILENO);
     if (null >= 0) dup2(null, STDERR_FILENO);
