@@ -126,7 +126,7 @@ describe("flow.load_ops", function()
         end
         local old = compile("old", [[__attribute__((visibility("default"))) const struct { char magic[8]; int abi[9]; const void *first, *last; }
             fl_ops_library_entry = {"flowops", {0, 1}};]])
-        fails("was built for another flowlua: its ABI is 0.1.0.0.0.0.0.0.0, this one's 3.", flow.load_ops, old)
+        fails("was built for another flowlua: its ABI is 0.1.0.0.0.0.0.0.0, this one's 4.", flow.load_ops, old)
         fails("build it again with the headers of this one", flow.load_ops, old)
         local missing = compile("missing", head .. "void fl_not_there(void);\nvoid f(void) { fl_not_there(); }\n" ..
             "FL_OP(a) = {.name = \"a\"};\nvoid (*used)(void) = f;\nFL_OPS_LIBRARY;\n")
