@@ -164,7 +164,7 @@ local function has_source(object)
     return known[path .. ".c"] or known[path .. ".lv.c"] or known[path .. ".cu"]
 end
 
--- Symbols: what each folder's objects define, then what each needs from another folder.
+-- Symbols: those that each folder's objects define, then those that each needs from another folder.
 local home, needs = {}, {}
 local objects = ("$(find %s/src -name '*.o' 2>/dev/null)"):format(build)
 for _, line in ipairs(lines_of(("nm -A -g %s 2>/dev/null"):format(objects))) do

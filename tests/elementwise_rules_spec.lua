@@ -350,7 +350,7 @@ describe("quotients of integers", function()
     end)
 end)
 
--- Narrow floats: what the row gives for float32, rounded. Lengths fall on both sides of the blocks of the loops, of the
+-- Narrow floats: the row's result for float32, rounded. Lengths fall on both sides of the blocks of the loops, of the
 -- operands that are done at once, and of tiles.
 describe("float16 and bfloat16", function()
     local UNARY = {"neg", "abs", "relu", "sqrt", "rsqrt", "square", "sign", "floor", "exp", "log", "sin", "gelu", "silu", "isnan", "isfinite"}

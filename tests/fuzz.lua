@@ -95,7 +95,7 @@ end
 local spoken = {["repeat"] = "rep", _windows = "show", nelement = "numel", max_axis = "max", min_axis = "min", index_put_ = "index",
     expand_as = "expand", view_as = "view", reshape_as = "reshape", swapdims = "transpose", swapaxes = "transpose",
     from_dlpack = "dlpack", ["#"] = "",
-    -- written in another op, which says what is wrong
+    -- written in another op, whose name is in the message
     var_mean = "var", std_mean = "std", narrow_copy = "narrow", diagonal_scatter = "diagonal", index_fill_ = "index", flatten = "ravel",
     index_fill = "index", linear_quantized = "linear", split_with_sizes = "split", take_along_axis = "take", take_along_dim = "take",
     scatter_reduce = "scatter", scatter_reduce_ = "scatter",

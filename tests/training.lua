@@ -63,7 +63,7 @@ end
 M.model = "--layers 2 --width 16 --heads 4 --context 8 --steps 1 --sample 1 --dropout 0.1"
 local LAYERS, WIDTH, CONTEXT, CHARACTERS = 2, 16, 8, 10
 
--- Parameters: shape, how tensor parallelism splits them, the axis that ZeRO splits beside that (nil: there is none).
+-- Parameters: shape, their split by tensor parallelism, the axis that ZeRO splits beside that (nil: there is none).
 local function parameters(tp)
     local list = {}
     local function add(shape, split, free)

@@ -1,7 +1,7 @@
 -- compare.lua -- asks flowlua and its peers for the figures in turn and prints them side by side.
 --
 -- Each side is a process that answers one question at a time, so that both see the same machine: round by round, first
--- one, then the other. A figure is the median of the rounds. Started by run.sh, which says where the peers are.
+-- one, then the other. A figure is the median of the rounds. Started by run.sh, which finds the peers.
 
 local json = require "flow.json"
 local clock = require("flow").progress.clock

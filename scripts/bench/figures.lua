@@ -2,7 +2,7 @@
 --
 -- Of each figure: the case's name (cases/<group>.lua and the peer know it), what it is, the unit, the goal (times: at
 -- most; rates: at least) and, for GF/s and GB/s, the work of one call: operations, or bytes to be read and written;
--- `ratio`: how many times as fast as the peer it should be; `peer_case`: what the peer does, if not the same. Of a group:
+-- `ratio`: the speed that it should have relative to the peer; `peer_case`: the peer's case, if not the same. Of a group:
 -- `cases` when they are not its name's, `ranks` when there are several, `side` and `peer` when they are not flowlua as it is
 -- and PyTorch; `apart`: it runs only by its name; `slower`: only figures that many times slower than the peer are printed;
 -- figures that can be called give the list. Those of a GPU: figures_gpu.lua.

@@ -1,7 +1,7 @@
 -- figures_gpu.lua -- what is measured on a GPU, in the fields of figures.lua. Data only. Only gpu.sh asks for these groups.
 --
--- A case says what is computed: "op,dtype,AxBxC,extra" (cases/gpu.lua, peer_gpu.py). A figure with a `standard` sets the rate of
--- that name to the better of both sides; `share`: how much of the rate `of` a figure should be at least; `flops`: of a call, for
+-- A case describes a computation: "op,dtype,AxBxC,extra" (cases/gpu.lua, peer_gpu.py). A figure with a `standard` sets the rate of
+-- that name to the better of both sides; `share`: the least fraction of the rate `of` that a figure should reach; `flops`: of a call, for
 -- figures that are no rate themselves. GPU_DRY=1: the same cases with no size above LIMIT, to see that all of them run.
 
 local DRY = os.getenv "GPU_DRY" == "1"

@@ -7,7 +7,7 @@
 #ifndef FL_PROCESS_H
 #define FL_PROCESS_H
 
-/* Execution: waiting, the mode of the engine, profiles; threads; how exactly products are computed. */
+/* Execution: waiting, the mode of the engine, profiles; threads; the precision of products. */
 #include "engine/control.h"
 #include "engine/precision.h"
 #include "engine/team.h"

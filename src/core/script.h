@@ -7,7 +7,7 @@
 #ifndef FL_SCRIPT_H
 #define FL_SCRIPT_H
 
-/* Tensors, ops and calls of them; what it brings along: status, dtypes, shapes, placements, SBP, metas. */
+/* Tensors, ops and calls of them; the headers it includes: status, dtypes, shapes, placements, SBP, metas. */
 #include "dispatch/autocast.h"
 #include "dispatch/dispatch.h"
 /* Gradients: the tape, backward, hooks; functions with a backward of their own; where the first NaN comes from. */

@@ -212,7 +212,7 @@ describe("kernels on disk", function()
         local x = flow.arange(5000, {dtype = "float32"}):to "cuda"
         print(((x * 2 + 1):sqrt() - x):narrow(0, 4, 1):to "cpu":item())]]
 
-    -- Runs the script with its cache there; what it prints, and how many kernels were compiled.
+    -- Runs the script with its cache there; returns its output, and the number of compiled kernels.
     local function compiled(cache)
         local file = assert(io.open(folder .. ".lua", "w"))
         file:write(script)

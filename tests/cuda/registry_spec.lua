@@ -64,7 +64,7 @@ local function only_on_host(op, sample)
     return op.host_only and op.mutates or support.solved[op.name] or op.name == "linalg.matrix_power" and sample:find(", -", 1, true)
 end
 
--- Not compared with special numbers: what meets NaN times 0 on one side is left out on the other, and rows without any
+-- Not compared with special numbers: products of NaN and 0 on one side are left out on the other, and rows without any
 -- spread are divided by rounding.
 -- Thousands of numbers are added up for one element of what is larger, in an order of its own: compared in float64.
 local adds_many = {put = true, put_ = true}

@@ -1,4 +1,4 @@
--- lora.lua -- LoRA: a frozen transformer whose weights get a product of low rank by parametrizations; what is trained,
+-- lora.lua -- LoRA: a frozen transformer whose weights get a product of low rank by parametrizations; the trained part,
 -- kept and merged.
 local flow = require "flow"
 local fill = require "tests.ported.fill"

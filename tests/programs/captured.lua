@@ -181,8 +181,8 @@ local function without(program, line)
     return setmetatable({lines = lines}, {__index = program})
 end
 
--- Runs it as it is and captured, `calls` times; agree: whether something is so on any rank. nil, or what is wrong; the
--- program that was captured; how many calls went well.
+-- Runs it as it is and captured, `calls` times; agree: true if something is so on any rank. Returns nil or a complaint; the
+-- program that was captured; the number of calls that went well.
 function M.run(program, is_global, calls, agree)
     for _ = 1, #program.lines + 2 do
         local first = inputs_at(program, 1, is_global)

@@ -25,7 +25,7 @@ local function number_text(v)
     return ("%.17g"):format(v):gsub("^(-?%d+)$", "%1.0")
 end
 
--- `name_of` gives the text of a tensor; what it does not know makes the whole nil.
+-- `name_of` gives the text of a tensor; one that it does not know makes the whole nil.
 local function text_of(value, name_of)
     if flow.is_tensor(value) then return name_of(value) end
     if type(value) == "string" then return ("%q"):format(value) end

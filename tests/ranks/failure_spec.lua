@@ -1,5 +1,5 @@
 -- failure_spec.lua -- collectives that the ranks do not enter alike: an error on all of them, in the same words, that a script
--- may catch; what comes after it works.
+-- may catch; later calls work.
 local flow = require "flow"
 local ranks = require "tests.ranks.support"
 

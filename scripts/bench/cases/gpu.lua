@@ -200,7 +200,7 @@ function ops.index_select(dtype, shape)     -- every row, in random order
     return loop(function() x:index_select(0, order) end)
 end
 
--- Copies between host and device; `pinned` says what the peer's host memory is.
+-- Copies between host and device; `pinned`: the peer's host memory is pinned.
 function ops.to_device(dtype, shape)
     local x = flow.randn(shape):to(dtype)
     return loop(function() x:to("cuda") end)

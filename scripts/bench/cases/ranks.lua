@@ -1,7 +1,7 @@
 -- ranks.lua -- global tensors on several ranks: an op that needs no boxing, and the collectives that boxing does.
 --
 -- A collective's size is the bytes of its larger side on one rank, as in peer.c. All of them are x:to_global with a
--- fresh result. BENCH_DEVICE says where the tensors are.
+-- fresh result. BENCH_DEVICE: the device of the tensors.
 
 local flow = require "flow"
 

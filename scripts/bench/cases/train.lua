@@ -5,7 +5,7 @@ local nn, optim = flow.nn, flow.optim
 
 local M = {}
 
--- Steps of a classifier of 10 classes on one batch. made: what a step is made into (flow.capture), or nil.
+-- Steps of a classifier of 10 classes on one batch. made: the function that wraps a step (flow.capture), or nil.
 local function steps(made, net, x)
     local optimizer = optim.SGD(net:parameters(), {lr = 0.01})
     local y = flow.randint(0, 10, {x:size(0)})

@@ -6,7 +6,7 @@
 
 #include "memory/tensor.h"
 
-/* While a tensor of a joined all-reduce is reported to an observer of boxing: how many of them were reported before. */
+/* While a tensor of a joined all-reduce is reported to an observer of boxing: number of those reported before. */
 FL_OWN extern int fl_bucket_reported;
 
 /* fl_boxing_apply for each of xs, in order; all-reduces of neighbours among the same ranks travel together. out[i] is

@@ -26,7 +26,7 @@ typedef struct fl_function {
 } fl_function;
 
 /* Connects `out`, new tensors that nothing else refers to, with the inputs they were computed from while nothing was
-** recorded. saved: what backward is given again, inputs, results or other tensors; one that is changed in place until
+** recorded. saved: tensors that backward gets again, inputs, results or others; one that is changed in place until
 ** then is an error. The context is released once backward cannot come any more, or when this fails. */
 fl_status fl_autograd_function(fl_tensor *const *out, int nout, fl_tensor *const *in, int nin, fl_tensor *const *saved,
                                int saved_count, const fl_function *function);

@@ -12,8 +12,8 @@
 uint32_t fl_crc32c(uint32_t before, const void *data, size_t bytes);
 
 /* The same, and copies the bytes to `to`, which does not overlap them (NULL: nothing is copied): both cost little more
-** than the slower one. next: what will be read after them, in memory that is far away; it is asked for meanwhile. NULL:
-** not known. */
+** than the slower one. next: data that will be read after them, in memory that is far away; they are prefetched
+** meanwhile. NULL: not known. */
 uint32_t fl_crc32c_copy(uint32_t before, void *to, const void *data, size_t bytes, const void *next);
 
 /* The same by method `method` of those the CPU has, from the slowest on, for tests; NULL: there are no more. */

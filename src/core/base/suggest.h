@@ -1,5 +1,5 @@
 /*
-** suggest.h -- "did you mean": how far apart two names are, by edits that typing errors make, or by what one has more
+** suggest.h -- "did you mean": the distance of two names, by edits that typing errors make, or by what one has more
 ** than the other.
 */
 #ifndef FL_SUGGEST_H

@@ -72,7 +72,7 @@ static fl_status add_region(fl_region_list *list, const fl_region *region)
     return FL_OK;
 }
 
-/* Adds what `wants` takes from `has`; it joins an earlier region at the same place of the part. */
+/* Adds the region that `wants` takes from `has`; it joins an earlier region at the same place of the part. */
 static fl_status add_overlap(fl_region_list *list, int peer, const fl_window *has, const fl_window *wants, int ndim)
 {
     fl_region r;

@@ -13,7 +13,7 @@ typedef struct fl_conv_part {
     int64_t sum, bias; /* fl_conv_sum; 1: there is a bias */
 } fl_conv_part;
 
-/* An operand: how it lies in the caller's memory and in the library's layout. bytes: of the latter, 0 where they are
+/* An operand: its layout in the caller's memory and the library's layout. bytes: of the latter, 0 where they are
 ** the same and nothing is reordered. */
 typedef struct fl_conv_side {
     const void *plain, *own;

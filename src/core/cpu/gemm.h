@@ -47,7 +47,7 @@ void fl_gemm_run(fl_dtype dtype, const fl_gemm *gemm);
 /* One that fl_row_product_suits (row_product.h) gave; matrix: dtype of B. */
 void fl_gemm_run_row(fl_dtype dtype, fl_dtype matrix, const fl_gemm *row);
 
-/* A and B of bfloat16, C of float32; false: it is too small for oneDNN, or does not lie as it wants. */
+/* A and B of bfloat16, C of float32; false: it is too small for oneDNN, or its layout does not suit. */
 bool fl_gemm_run_bf16(const fl_gemm *gemm);
 
 /* Same-shaped products with the team: problem i adds i-th offsets (in

@@ -7,7 +7,7 @@
 #include "cpu.h"
 #include "op/recurrent.h"
 
-/* All arrays are contiguous and of the kernels' type; op/recurrent.h says what they hold, NULL: absent. */
+/* All arrays are contiguous and of the kernels' type; op/recurrent.h describes their contents, NULL: absent. */
 typedef struct fl_recurrent {
     fl_recurrent_kind kind;
     bool reverse; /* steps are taken from the last one on */

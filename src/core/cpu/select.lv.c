@@ -1,11 +1,11 @@
 /*
 ** select.lv.c -- elements of rows by rank, on one CPU level.
 **
-** Two elements of a sample that lie a little before and a little after the rank tell what is worth keeping: a pass
+** Two elements of a sample that lie a little before and a little after the rank bound the keys to keep: a pass
 ** counts what is before them and between them, another one keeps the part with the rank, most often a few per cent;
 ** and so on with what is kept (Floyd and Rivest, 1975). If a sample misleads, the range of keys is halved instead, so
-** the number of passes is bounded. Equal keys are told apart by position in one more pass over the row: the result is
-** that of a stable sort, whatever the sample was.
+** the number of passes is bounded. Equal keys are distinguished by position in one more pass over the row: the result
+** is that of a stable sort, whatever the sample was.
 */
 #include "select.h"
 #include "memory/scratch.h"

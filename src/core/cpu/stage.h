@@ -27,7 +27,7 @@ typedef struct fl_stage {
 ** are not touched: their views tell where they are. */
 FL_EXPORT fl_status fl_stage_open(fl_stage *stage, fl_kernel *kernel, uint32_t as_is);
 
-/* `mask` where all that it names is contiguous and of out[0]'s dtype, a float of 16 bits: what a kernel can convert row
+/* `mask` if all that it names is contiguous and of out[0]'s dtype, a float of 16 bits: what a kernel can convert row
 ** by row. Else 0. */
 uint32_t fl_stage_narrow(const fl_kernel *kernel, uint32_t mask);
 

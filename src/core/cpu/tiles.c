@@ -443,7 +443,7 @@ static void run_flat(fl_tiles *tiles, int64_t begin, int64_t end)
     if (bad) __atomic_fetch_or(&tiles->bad, bad, __ATOMIC_RELAXED);
 }
 
-/* An operand of the one step, or its result, in the row at hand. */
+/* An operand of the one step, or its result, in the current row. */
 struct row_part {
     char *at;     /* its first element in memory */
     int64_t down; /* bytes from there to the next row, where no axis but the last two moves on */

@@ -73,7 +73,7 @@ FL_VMATH double fl_log_reduce_f64(double *e, double x)
     return fl_double_of_bits((int64_t)((bits & 0xfffffffffffffu) + 0x3fe6a09e667f3bcdu)) - 1;
 }
 
-/* Of log(1 + f) = 2 atanh(s), s = f / (2 + f), u = s^2: what is above 2 s, over s. */
+/* Of log(1 + f) = 2 atanh(s), s = f / (2 + f), u = s^2: the part above 2 s, over s. */
 FL_VMATH double fl_atanh_tail_f64(double u)
 {
     double p = 0.13087236196706833;

@@ -119,7 +119,7 @@ static fl_status run_stack(void *context, int64_t item, int seat)
     return FL_OK;
 }
 
-/* The first image tells the sizes of the results. */
+/* The first image gives the sizes of the results. */
 static fl_status augment_stack(fl_tensor **out, struct stack *stack, int64_t count, bool batch)
 {
     fl_augmenter *a = &stack->seats[0];

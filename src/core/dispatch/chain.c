@@ -402,7 +402,7 @@ bool fl_chain_may_wait(void)
     return !fl_chain_forcing && !fl_fault_armed && !fl_listener_now && fl_engine_mode_get() == FL_ENGINE_AUTO;
 }
 
-/* A chain with room for the step, whose operands are at hand; NULL: the op must run now. */
+/* A chain with room for the step, whose operands are ready; NULL: the op must run now. */
 static fl_chain *chain_ready(const fl_chain_call *call)
 {
     int64_t strides[FL_MAX_NDIM];

@@ -1,5 +1,5 @@
 /*
-** chain_write.c -- steps that write in place: whose memory may wait, what has to be computed before, how a storage gets
+** chain_write.c -- steps that write in place: memory that may wait, values to compute before, the way a storage gets
 ** a value that is not computed.
 */
 #include "chain_internal.h"

@@ -17,7 +17,7 @@ FL_OWN extern bool fl_fault_armed;
 /* Reads FLOW_FAULT; fails if it is wrong. */
 fl_status fl_fault_init(void);
 
-/* Counts one op, which would give results of these metas. True: the fault has decided it, *status says how; when that
+/* Counts one op, which would give results of these metas. True: the fault has decided it, with *status; when that
 ** is FL_OK *out holds the results. `target` is the tensor that the op writes, NULL when it makes new ones. */
 bool fl_fault_op(fl_status *status, fl_tensor **out, const char *name, const fl_meta *const *metas, int nout,
                  fl_tensor *target);

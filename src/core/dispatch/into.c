@@ -82,7 +82,7 @@ static fl_status dispatch_kernel_into(fl_call *call, fl_tensor *target, bool *do
     return status;
 }
 
-/* Of global tensors the parts are copied: whether one is depends on its strides, which are a rank's own affair. */
+/* Parts of global tensors are always copied: a rank's own strides must not decide. */
 static fl_status copy_result(fl_tensor *target, fl_tensor *result)
 {
     fl_tensor *to = NULL, *from = NULL, *same = NULL;

@@ -59,7 +59,7 @@ FL_OWN extern bool fl_engine_profiling;
 fl_status fl_engine_profile_start(void);
 fl_status fl_engine_profile_dump(const char *path); /* Chrome-trace JSON */
 
-/* While profiling: what the caller computed outside of tasks, from `started` (base/clock.h) until now. line: NULL:
+/* While profiling: reports work of the caller outside of tasks, from `started` (base/clock.h) until now. line: NULL:
 ** where the script is; steps: what it consists of, or NULL. The texts are copied. */
 void fl_engine_profile_pass(const char *name, const char *line, const char *steps, uint64_t started);
 

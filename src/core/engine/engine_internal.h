@@ -24,7 +24,7 @@ struct fl_poison {
     int refs;      /* atomic */
     bool reported; /* atomic: it was raised */
     struct fl_poison
-        *cause; /* owned, or NULL: what was missing, on this rank, when a collective was entered all the same */
+        *cause; /* owned, or NULL: of an operand, on this rank, of a collective that was entered all the same */
     fl_status status;
     char op[FL_NAME_TEXT]; /* the subject of the message */
     char line[FL_LINE_TEXT];
@@ -78,7 +78,7 @@ fl_status fl_pending_settle_task(const fl_task *task);
 ** variables. */
 fl_status fl_pending_before(const fl_task *task);
 
-/* After it: what it wrote is pending where what it read is, or itself (fl_engine_check_later). */
+/* After it: its targets are pending if an operand is, or the task itself (fl_engine_check_later). */
 fl_status fl_pending_after(const fl_task *task);
 
 /* All ops are complete: runs all checks. */

@@ -6,7 +6,7 @@
 ** depends on where its poison would be. An op that only makes new values is issued all the same. Ops that cannot be
 ** undone wait for the checks first: an op of the host, a collective, and an update whose target would be spoiled by its
 ** operands. Such a wait ends when the checked op does, not when the device has done all its work: an event is recorded
-** behind every op with a check. So a training step meets its first wait in the backward pass, for a kernel of the
+** behind every op with a check. So the first wait of a training step is in the backward pass, for a kernel of the
 ** forward pass.
 **
 ** Everything here runs on the pusher; only references are also given back by threads of lanes.

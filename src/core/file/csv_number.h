@@ -14,8 +14,8 @@ typedef struct fl_number {
     double value;
 } fl_number;
 
-/* The number that begins at `text`, which ends in something that no number holds: what follows it, NULL where none
-** begins. Rounded to the nearest double, ties to even. Also inf, infinity and nan, in any case. plain: the locale
+/* The number that begins at `text`, which ends in something that no number holds. Returns the text after it, NULL where
+** none begins. Rounded to the nearest double, ties to even. Also inf, infinity and nan, in any case. plain: the locale
 ** "C". */
 const char *fl_number_read(fl_number *out, const char *text, char decimal, locale_t plain);
 

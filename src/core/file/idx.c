@@ -1,8 +1,8 @@
 /*
 ** idx.c -- reader of IDX files.
 **
-** Layout: 0, 0, type, number of axes; one big-endian 32-bit size per axis; the elements, big end first. Sizes are not
-** believed: what cannot lie in a file of that size is refused from the header, and memory grows with what the file
+** Layout: 0, 0, type, number of axes; one big-endian 32-bit size per axis; the elements, big end first. Sizes are
+** checked: elements that cannot lie in a file of that size are refused, and memory grows with what the file
 ** really holds.
 */
 #include "idx.h"

@@ -1,9 +1,9 @@
 /*
 ** image.h -- JPEG and PNG files, decoded to rows of bytes.
 **
-** libjpeg-turbo and libpng are opened when the first image of their kind is read. Sizes that a header claims are not
-** believed: what cannot lie in so many bytes is refused before memory is taken. Everything here is called on any
-** thread; an open image belongs to one.
+** libjpeg-turbo and libpng are opened when the first image of their kind is read. Sizes in a header are checked
+** first: images that cannot lie in so many bytes are refused before memory is allocated. Everything here is called on
+** any thread; an open image belongs to one.
 */
 #ifndef FL_IMAGE_H
 #define FL_IMAGE_H

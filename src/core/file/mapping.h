@@ -30,7 +30,7 @@ fl_status fl_mapping_open_copy(fl_mapping *out, int fd, int64_t size, const char
 /* From now on the variable is lost with the file (fl_var_lose). Both are borrowed until fl_mapping_close. */
 void fl_mapping_watch(fl_mapping *mapping, fl_var *var, fl_poison *poison);
 
-/* True for memory of a file whose loss somebody watches: what was read of it may turn out to be lost. Any thread. */
+/* True for memory of a file whose loss is watched: values read from it may turn out to be lost. Any thread. */
 bool fl_mapping_is_watched(const void *data);
 
 /* Some of what was read since it was opened were zeros in place of bytes that are gone. Any thread. */

@@ -1,7 +1,7 @@
 /*
 ** stream.h -- the bytes of a file from front to back: as they lie there, or inflated (gzip, members of zip archives).
 **
-** Sizes that a file claims are not believed: fl_stream_claim refuses what cannot come, so that nothing is allocated for
+** Sizes in a file are checked: fl_stream_claim refuses more bytes than can come, so that nothing is allocated for
 ** it. If the format has a checksum it is compared when the last byte has been read.
 */
 #ifndef FL_STREAM_H

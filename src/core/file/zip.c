@@ -1,5 +1,5 @@
 /*
-** zip.c -- reading zip archives (see zip.h). An archive ends in a record that says where its directory lies; before
+** zip.c -- reading zip archives (see zip.h). An archive ends in a record with the place of its directory; before
 ** that record stands, if 32 bits are not enough, another one with 64.
 */
 #include "zip.h"

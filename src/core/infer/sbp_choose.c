@@ -215,7 +215,7 @@ static bool is_better(const struct score *a, const struct score *b)
     return a->largest_kept > b->largest_kept;
 }
 
-/* The body of the leaf at hand: that of the first hierarchy axis that needs one. */
+/* The body of the current leaf: that of the first hierarchy axis that needs one. */
 static fl_body leaf_body(const struct search *search)
 {
     fl_body body = NULL;

@@ -43,7 +43,7 @@ bool fl_arena_owns(const void *data) { return (uintptr_t)data - (uintptr_t)own.s
 /* ---- free ranges ---- */
 
 /* A zone is a row of equal units. Free ranges are kept by length, 8 bins per doubling; the tags of a range's
-** first and last unit say how long it is, so that neighbours are found and joined without a search. */
+** first and last unit have its length, so that neighbours are found and joined without a search. */
 enum { BINS = 240 };
 
 struct tag {

@@ -68,7 +68,7 @@ typedef struct fl_device {
 /* The stream to which a kernel of the device issues its launches now; NULL: there is none. */
 FL_EXPORT void *fl_device_stream(fl_device_type type);
 
-/* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING says what is
+/* The registered device of a type, opening its plug-in when it is not there yet. Error FL_ERR_MISSING names what is
 ** missing and what to do. FL_CPU and FL_META have none: *out is NULL, and the call does not fail. */
 fl_status fl_device_get(const fl_device **out, fl_device_type type);
 

@@ -1,5 +1,5 @@
 /*
-** device_graph.h -- what a device tells of a graph that it records (fl_device.graph_begin).
+** device_graph.h -- the common part of graphs that devices record (fl_device.graph_begin).
 */
 #ifndef FL_DEVICE_GRAPH_H
 #define FL_DEVICE_GRAPH_H

@@ -83,7 +83,7 @@ static inline void fl_storage_unref(fl_storage *storage)
 
 void fl_storage_stats(fl_memory_stats *out);
 void fl_storage_reset_peak(void);
-void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* of FL_META: what its tensors would take */
+void fl_storage_meta_stats(fl_memory_stats *out, bool reset_peak); /* FL_META: bytes its tensors would take */
 /* Set, for good, where scripts are planned: called with every storage on FL_META that is made or freed. Its
 ** bytes count as live. */
 FL_OWN extern void (*fl_storage_meta_watch)(fl_storage *storage, bool made);

@@ -107,8 +107,8 @@ enum { FL_CLIP_GRADIENTS, FL_CLIP_NORMS, FL_CLIP_GROUPS };
 **   sign            -1 to maximize
 **   decay, shrink   decay * p is added to the gradient; p is multiplied by shrink
 **   keep1, rest1    of the first average: keep1 * average + rest1 * x; keep2, rest2 of the second
-**   rate, next      what the update is multiplied by; of NAdam's second part, and RAdam's without a variance
-**   root, eps       1 / sqrt of the second average's correction; what is added to its root
+**   rate, next      factor of the update; of NAdam's second part, and RAdam's without a variance
+**   root, eps       1 / sqrt of the second average's correction; the addend of its root
 **   damping, ahead, along    SGD: buffer = keep1 * buffer + damping * g, update = ahead * g + along * buffer
 **   least, most     bounds of Rprop's steps
 **   coefficient     of LARS's ratio; trust: the ratio itself, set per parameter */

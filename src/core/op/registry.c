@@ -1,7 +1,7 @@
 /*
 ** registry.c -- finding ops and reading their signatures.
 **
-** Descriptors are constants collected by the linker; what is learned about them at run time (the
+** Descriptors are constants collected by the linker; data about them from run time (the
 ** parsed signature) lies in a table beside them, keyed by the descriptor's address.
 */
 #include "registry.h"

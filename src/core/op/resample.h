@@ -50,7 +50,7 @@ typedef struct fl_resample {
 } fl_resample;
 
 /* The taps of an element: `count` positions from `first` on, which may lie outside (then the nearest inside is meant);
-** `centre` and the like say what the weights are. */
+** `centre` and the like give the weights. */
 typedef struct fl_resample_taps {
     int64_t first;
     int count;

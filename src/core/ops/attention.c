@@ -276,7 +276,7 @@ static fl_status share_heads(fl_tensor **k, fl_tensor **v, fl_expr *expr, const 
     return FL_OK;
 }
 
-/* Batch axes of q, k and v broadcast; what does not is for the op to refuse. */
+/* Batch axes of q, k and v broadcast; the op refuses those that do not. */
 static void broadcast_batches(fl_tensor **x, fl_expr *expr)
 {
     fl_shape batch = {0, {0}}, both;

@@ -35,7 +35,7 @@ void fl_linalg_sbp(fl_sigs *sigs);
 
 /* A job on the operands of a kernel: matrices of in[0], k columns of another operand. */
 fl_matrices fl_linalg_job(const fl_kernel *kernel, const char *name, int64_t k);
-/* Runs it; `trouble`: what is wrong with a matrix that LAPACK reports, as "is singular (pivot %d is 0)". */
+/* Runs it; `trouble`: the text for a matrix that LAPACK refuses, as "is singular (pivot %d is 0)". */
 fl_status fl_linalg_run(fl_kernel *kernel, fl_matrices *job, const fl_matrix_routine *routine, const char *trouble);
 
 /* Attributes: of linalg_solve_square; of linalg_triangles. */

@@ -35,7 +35,7 @@ enum { OF_INPUT, OF_MATRIX, OF_BIAS, GRADIENTS };
 static const int operand_of[GRADIENTS] = {LINEAR_CE_INPUT, LINEAR_CE_MATRIX, LINEAR_CE_BIAS};
 
 /* Attributes of the hidden ops, after those that all losses of rows have: the rows of a chunk; a bit for each operand
-** that wants a gradient. */
+** that needs a gradient. */
 enum { CHUNKS_ROWS = FL_LOSS_SMOOTHING + 1, CHUNKS_GRADIENTS };
 
 static bool wants(const fl_attrs *attrs, int operand) { return attrs->at[CHUNKS_GRADIENTS].integer >> operand & 1; }

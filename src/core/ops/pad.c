@@ -92,7 +92,7 @@ static fl_status fill_beside(const fl_view *out, const int64_t *begin, const int
     return part.numel ? mover->fill(&part, value) : FL_OK;
 }
 
-/* Nothing is written twice: what is left of `out` shrinks axis by axis to the place of x. */
+/* Nothing is written twice: the rest of `out` shrinks axis by axis to the place of x. */
 fl_status fl_move_pad(fl_kernel *kernel, const fl_mover *mover)
 {
     const fl_view *in = &kernel->in[0], *out = &kernel->out[0];
@@ -307,7 +307,7 @@ static fl_tensor *expr_padded_axes(fl_expr *expr, fl_tensor *x, const fl_attr *p
 
 /* ---- pad ---- */
 
-/* Cuts x where padding is negative. sizes: what is left to be added; returned in *any: whether that is anything. */
+/* Cuts x where padding is negative. sizes: the padding left to be added; *any: true if that is not 0. */
 static fl_tensor *expr_cut_axes(fl_expr *expr, int64_t *sizes, bool *any, fl_tensor *x, const fl_attr *pad)
 {
     *any = false;

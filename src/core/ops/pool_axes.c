@@ -13,7 +13,7 @@
 
 enum { MOST_AXES = 3, PLANE = 2, LONG_WINDOW = 12 };
 
-/* x [n, channels, size] or [channels, size]; what the attributes say of each axis. */
+/* x [n, channels, size] or [channels, size]; the window of each axis, from the attributes. */
 struct window {
     const char *who;
     int axes, first; /* pooled ones: the last `axes` from `first` on */

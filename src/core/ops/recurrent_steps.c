@@ -112,7 +112,7 @@ static fl_tensor *where_running(fl_expr *expr, fl_tensor *rows, fl_tensor *x, fl
 
 /* ---- forward ---- */
 
-/* h (and c) after a step; what recurrent_rows calls cells into *cell. */
+/* h (and c) after a step; *cell: the cells, as of recurrent_rows. */
 static fl_tensor *cell(fl_expr *expr, const struct steps *steps, fl_tensor *x, fl_tensor **cell)
 {
     fl_tensor *h = steps->state[0], *c = steps->state[1],

@@ -120,7 +120,7 @@ static void sbp_roll_axes(fl_sigs *sigs)
     fl_sbp_moves(sigs, false);
 }
 
-/* The part of which bit a says whether it wraps round the end of axis a. */
+/* The part that `wraps` names: bit a is set if it wraps round the end of axis a. */
 static fl_status move_part(const fl_view *out, const fl_view *in, const int64_t *shifts, uint32_t wraps,
                            const fl_mover *mover)
 {

@@ -1,6 +1,6 @@
 /*
-** resample.c -- lines along an axis in another size: what interpolate, adaptive averages and padding by elements of x
-** are made of. Linear: the op and its adjoint are each other's gradients.
+** resample.c -- lines along an axis in another size: the base of interpolate, adaptive averages and padding by elements
+** of x are made of. Linear: the op and its adjoint are each other's gradients.
 */
 #include "resample.h"
 #include "cpu/resample.h"

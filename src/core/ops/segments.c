@@ -26,7 +26,7 @@ struct segments {
 
 /* ---- arguments ---- */
 
-/* The operand that says where segments are has the axes of the data before the reduced one, and then this one. */
+/* The operand with the places of segments has the axes of the data before the reduced one, and then this one. */
 static fl_status check_bounds(const char *name, const fl_tensor *bounds, const fl_tensor *data, int axis)
 {
     char tb[FL_SHAPE_TEXT], td[FL_SHAPE_TEXT];

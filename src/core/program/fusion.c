@@ -117,7 +117,7 @@ static fl_status set_report(const struct pass *pass, const struct group *group, 
     return FL_OK;
 }
 
-/* The step that the group becomes; operands: what it reads, what it stores, and the results of `fold` (or NULL). */
+/* The step that the group becomes; operands: those it reads, those it stores, and the results of `fold` (or NULL). */
 static fl_status put_fused(struct pass *pass, struct group *group, const fl_step *fold)
 {
     fl_program *p = pass->program;
@@ -157,7 +157,7 @@ static fl_status put_fused(struct pass *pass, struct group *group, const fl_step
     return put(pass, &step);
 }
 
-/* A member is not run by itself: what it held stays with the program. */
+/* A member is not run by itself: its references stay with the program. */
 static fl_status retire(struct pass *pass, const fl_step *step)
 {
     fl_program *p = pass->program;

@@ -10,7 +10,7 @@
 **
 ** Kernels that report errors in their data (an index out of range) are part of a graph: its launch makes their checks
 ** later, all at once, and each slot that it writes depends on the checks of the steps that its value comes from, no
-** others (engine/late_check.c). So errors name op, line and data, and spoil results, as those of eager code do.
+** others (engine/late_check.c). So errors name op, line and data, and poison results, as those of eager code do.
 **
 ** A step that changes tensors from outside must not run on a wrong value (dispatch/run.c). If a step before it may
 ** report that its operand is missing, a graph begins with it, which is launched when that has been found out: a step of

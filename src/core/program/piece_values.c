@@ -1,7 +1,7 @@
 /*
-** piece_values.c -- values of a call that is answered: put off, given, let go.
+** piece_values.c -- values of a call that is answered: deferred, given, released.
 **
-** A result that is put off is a tensor whose storage has a deferred write (var.h): who touches its data has the piece
+** A result that is put off is a tensor whose storage has a deferred write (var.h): an access to its data has the piece
 ** run first. When it has run, the tensor gets the storage of the value.
 */
 #include "piece_run.h"

@@ -1,6 +1,6 @@
 /*
-** pieces.c -- a call of a function that is captured in pieces: what the script asks for is compared with an earlier
-** call, put off, and done as one program where a value is read.
+** pieces.c -- a call of a function that is captured in pieces: requests of the script are compared with those of an
+** earlier call, put off, and done as one program where a value is read.
 */
 #include "dispatch/autocast.h"
 #include "piece_run.h"

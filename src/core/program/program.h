@@ -23,12 +23,12 @@ typedef struct fl_program fl_program;
 fl_status fl_program_copy_argument(fl_tensor **out, fl_tensor *tensor);
 
 /* From now on all that runs is recorded. args: tensors whose memory nothing else uses. An error if a program is
-** recorded already. strict: what cannot be recorded is an error there; else fl_program_end has it. */
+** recorded already. strict: an op that cannot be recorded is an error there; else fl_program_end has it. */
 fl_status fl_program_begin(fl_tensor *const *args, int count, bool strict);
 
 bool fl_program_is_recording(void);
 
-/* No program will come of the recording: what cannot be recorded was met. */
+/* The recording has failed: something that cannot be recorded was met. */
 bool fl_program_has_failed(void);
 
 /* For what cannot be recorded ("a file is read"): the error with that text; FL_OK where nothing is recorded. */

@@ -17,7 +17,7 @@ static int leaf_find(const fl_tensor *leaf)
 }
 
 /* The first time that a leaf's gradient is looked at. One that steps make is new in every run and has no gradient from
-** before; what it gets is a value like any other. */
+** before; its new value is one like any other. */
 static fl_status leaf_add(fl_tensor *leaf, fl_grad_access access)
 {
     fl_program *p = fl_recording_now.program;

@@ -2,7 +2,7 @@
 ** record_slots.c -- memory becomes slots while a program is recorded.
 **
 ** A slot is known by the storage that it stands for while the program is recorded. Storages are held until then, so
-** that an address means one of them; those that nothing else holds any more are let go from time to time.
+** that an address means one of them; those without other references are released from time to time.
 */
 #include "recording.h"
 

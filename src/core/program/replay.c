@@ -1,7 +1,7 @@
 /*
 ** replay.c -- a program runs: pointers are set where memory has changed, then each step does its work.
 **
-** Kernels on the host run on the caller, one after the other: what they share with the engine's lanes is waited for
+** Kernels on the host run on the caller, one after the other: memory shared with the engine's lanes is waited for
 ** first. Kernels on a device are issued as tasks, like those of eager code, one by one or as graphs (graphs.h).
 */
 #include "autograd/autograd.h"
@@ -182,7 +182,7 @@ static fl_status issue_run(void *payload)
     return fl_step_launch(step);
 }
 
-/* As dispatch has it: what changes its operands is not issued on a wrong value (engine.h). */
+/* As in dispatch: a step that changes its operands is not issued on a wrong value (engine.h). */
 static unsigned flags_of(const fl_step *step)
 {
     unsigned flags = 0;

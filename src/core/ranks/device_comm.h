@@ -35,7 +35,7 @@ typedef struct fl_device_comm {
     /* Ends what is under way and gives the handle up, without the others. NULL is fine. */
     void (*leave)(void *handle);
     /* From here on calls issue to the queue that was entered, and return; the members have met, and all make the same
-    ** ones. Around those of one collective: what is under way, for messages and time-outs. `end` follows where begin
+    ** ones. Around those of one collective: its name, for messages and time-outs. `end` follows where begin
     ** went well, with what has become of them; an error breaks the group. */
     fl_status (*begin)(void *handle, const fl_collective *collective);
     fl_status (*end)(void *handle, fl_status status);

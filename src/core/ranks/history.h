@@ -90,7 +90,7 @@ static inline void fl_history_note(fl_history *history, uint64_t content, uint64
     if (FL_UNLIKELY(fl_history_lines[fl_history_line(context)] != context)) fl_history_remember(context, words, what);
 }
 
-/* A point of the program that is no op: what happens there, in words that are kept, and a number, both the same on all
+/* A point of the program that is no op: its description, in words that are kept, and a number, both the same on all
 ** ranks. Inside flow.on_rank nothing is noted. Errors: FL_ERR_MEMORY. */
 fl_status fl_history_point(const int *ranks, int count, const char *what, uint64_t number);
 

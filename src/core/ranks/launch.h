@@ -36,8 +36,8 @@ int fl_launcher(void);
 fl_status fl_launch_join(void);
 
 /* The same in a host's process, whose cores, streams and signals are left alone. comm: the host's MPI_Comm, whose
-** processes are the ranks; NULL: all that the launcher started. chose_threads: the team has the size that the host
-** wants; else it gets as many threads as the rank has cores. Error: a launcher started several processes that cannot be
+** processes are the ranks; NULL: all that the launcher started. chose_threads: the team keeps the size that the host
+** chose; else it gets as many threads as the rank has cores. Error: a launcher started several processes that cannot be
 ** joined; Open MPI is not what the host uses. May be called again after fl_launch_leave_host, for the same ranks. */
 fl_status fl_launch_join_host(const void *comm, bool chose_threads);
 

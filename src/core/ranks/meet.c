@@ -44,7 +44,7 @@ static const char *rank_at(char *buffer, size_t size, int rank, const fl_collect
     return buffer;
 }
 
-/* The error of member i, which does not run the program of the first one. Out of line: what words it is no part of a
+/* The error of member i, which does not run the program of the first one. Out of line: its text is no part of a
 ** meeting that goes well. */
 static __attribute__((noinline)) fl_status fail_different(fl_group *group, int i, const fl_entry *mine)
 {
@@ -114,7 +114,7 @@ static void note_end_in_journal(void)
     __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
-/* First meeting of a group: what its members need to meet at all. */
+/* First meeting of a group: opens its channel, or allocates its entries. */
 static fl_status prepare(fl_group *group)
 {
     if (group->local && !group->channel) return fl_channel_open(&group->channel, group);

@@ -1,7 +1,7 @@
 /*
 ** message.h -- messages from one rank to another, outside of collectives.
 **
-** A message is a head, a few bytes that say what it is about, and a body, the bytes of a contiguous tensor on the CPU,
+** A message is a head, a few bytes that describe it, and a body, the bytes of a contiguous tensor on the CPU,
 ** or nothing. Messages between two ranks arrive in the order in which they were sent. An answer is a message too, and
 ** its head may be the text of an error. All of them travel on the communication lane. A wait for one rank ends with an
 ** error when that rank has died or ended, or after the time-out (wait.h).

@@ -31,7 +31,7 @@ void fl_added_free(fl_added *added);
 fl_status fl_added_put(fl_added *added, const fl_added_token *token, const unsigned char *content, size_t size);
 
 /* The first token in the text from `from` on, the longest of those that begin there; the bytes it takes are [begin,
-** end), *next: where the search goes on. NULL: none. low: what lies before it is taken. */
+** end), *next: the start of the next search. NULL: none. low: the text before it is taken. */
 const fl_added_token *fl_added_find(size_t *begin, size_t *end, size_t *next, const fl_added *added,
                                     const unsigned char *text, size_t size, size_t from, size_t low);
 

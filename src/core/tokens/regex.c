@@ -244,7 +244,7 @@ static struct matcher *matcher(void)
     return m;
 }
 
-/* Steps of backtracking in a match: what an honest pattern takes is a few per byte. */
+/* Most steps of backtracking in a match: usual patterns take a few per byte. */
 static uint32_t match_limit(size_t size) { return 1000000 + (size < 100000000 ? 8 * (uint32_t)size : 800000000); }
 
 fl_status fl_regex_find(size_t *begin, size_t *end, const fl_regex *regex, const unsigned char *text, size_t size,

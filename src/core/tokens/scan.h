@@ -18,7 +18,7 @@ bool fl_scan_known(fl_scan *scan, const char *pattern, size_t size);
 
 extern const char fl_scan_gpt2[];
 
-/* End of the piece that begins at `at` < size: what the pattern matches there. The text is UTF-8. */
+/* End of the piece that begins at `at` < size: the pattern's match there. The text is UTF-8. */
 size_t fl_scan_next(const fl_scan *scan, const unsigned char *text, size_t size, size_t at);
 
 #endif

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(P::THREADS) forward(const __grid_constant__ at
 
 /* ---- launching ---- */
 
-/* 16 rows more per warp where registers allow it: what is read of the keys serves twice as many queries. Wide rows
+/* 16 rows more per warp if registers allow it: keys that were read serve twice as many queries. Wide rows
 ** have shorter tiles, so that three blocks share a multiprocessor of 164 KiB. */
 template<typename T, int WIDTH>
 struct forward_plan {

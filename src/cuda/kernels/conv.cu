@@ -499,7 +499,7 @@ struct operands {
     fl_cuda_operand a, b, bias, out;
 };
 
-/* A view that begins where cuDNN wants it, or is copied. */
+/* A view aligned as cuDNN requires, or a copy. */
 static fl_view aligned(const fl_view *view)
 {
     fl_view v = *view;

@@ -1,9 +1,10 @@
 /*
 ** cublas.cu -- matrix products by cuBLASLt, which is opened when the first product is made.
 **
-** C^T = B^T A^T: what is row-major for us is column-major for cuBLASLt, so B is its first operand and nothing is moved.
-** The library chooses its kernel for a problem once; it is kept with the descriptors. Sums of 16-bit floats are
-** never rounded between parts of k (no reduction in the type of the result), so results do not depend on the schedule.
+** C^T = B^T A^T: a row-major matrix of ours is the transposed one for cuBLASLt, so B is its first operand and nothing
+** is moved. The library chooses its kernel for a problem once; it is kept with the descriptors. Sums of 16-bit floats
+** are never rounded between parts of k (no reduction in the type of the result), so results do not depend on the
+** schedule.
 **
 ** An activation is an epilogue where the library has that function: relu, max(x, 0), and gelu in its tanh form. How
 ** exactly it computes tanh is not documented, so products of float32 that may not be rounded to TF32 do without it:

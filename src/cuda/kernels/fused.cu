@@ -18,7 +18,7 @@ extern "C" {
 #include "core/base/hash.h"
 }
 
-/* Compiling takes as long as thousands of ops. A shape is compiled when it is met again: what is computed once in a
+/* Compiling takes as long as thousands of ops. A shape is compiled when it is met again: a list computed once in a
 ** session is not worth it. */
 #ifdef FL_EMULATED
 enum { COMPILE_AT = 1 };

@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(THREADS)
     y[i] = from < 0 ? fl_store<T>(0) : x[from];
 }
 
-/* share(y's element, tap, row, column): what x's element gets of the window at (row, column) with it at this tap. */
+/* share(y's element, tap, row, column): the share of x's element in the window at (row, column) with it at this tap. */
 template<typename T, typename I, typename F>
 __device__ static inline void collect(T *x, int64_t i, const pooling<I> &pooling, const F &share)
 {

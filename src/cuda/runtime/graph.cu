@@ -43,7 +43,7 @@ struct graph {
     uint64_t *renewed; /* device memory for WORDS; NULL: there are no cells */
     bool is_full;      /* there are more numbers than cells or words: the recording has failed */
     fl_cuda_reports reports;
-    int address; /* the word that says where a launch's reports go; -1: there are none */
+    int address; /* the index of the word with the address of a launch's reports; -1: there are none */
 };
 
 static graph *recording; /* the script's thread records */

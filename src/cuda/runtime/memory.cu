@@ -366,7 +366,7 @@ void fl_cuda_host_release(void *data, size_t bytes)
 
 /* ---- trimming, figures ---- */
 
-/* Every queue is waited for: what has been released there counts as free only when the queue has come to it. */
+/* Every queue is waited for: memory released there counts as free only when the queue has come to it. */
 void fl_cuda_trim(int device)
 {
     fl_cuda_queue *q;

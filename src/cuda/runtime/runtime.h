@@ -134,7 +134,7 @@ fl_cuda_fault *fl_cuda_reports_add(fl_cuda_reports *reports, fl_cuda_word *word,
 /* Issues, at the end of the graph, what moves a launch's reports to where `address` (device memory) says. */
 fl_status fl_cuda_reports_move(const fl_cuda_reports *reports, const void *address);
 
-/* The checks of a launch, which the task that is issued makes later; *address: what `address` above is to say. */
+/* The checks of a launch, which the task that is issued makes later; *address: the value for `address` above. */
 fl_status fl_cuda_reports_launch(uint64_t *address, const fl_cuda_reports *reports, const fl_graph_report *whose);
 
 /* ---- other ranks ---- */

@@ -428,7 +428,7 @@ static void close_lists(lua_State *L)
     }
 }
 
-/* Puts a function in the place of the modules at index that tells if they are as they are now; nil where none is. The
+/* Replaces the modules at index by a function that returns true while they are unchanged; nil if there is none. The
 ** script's functions that are their fields, and their forwards, are looked at like those that are variables. */
 static void watch_modules(lua_State *L, int modules, int upvalues)
 {

@@ -3,7 +3,7 @@
 **
 ** Looked at are upvalues of the function and of the script's functions among them: numbers by their bits, all else by
 ** identity. Variables that the function itself has assigned while it was recorded are not looked at. Globals and fields
-** of tables are not looked at either: those that the function reads cannot be told from others.
+** of tables are not looked at either: it is unknown which of them the function reads.
 **
 ** The list has, one function after the other: the function, the number of its upvalues, the value of each. Its length
 ** is at 0.

@@ -12,7 +12,7 @@
 
 /* ---- the flow table (flow.c) ---- */
 
-/* Pushes the module itself; what require calls in flow.so. */
+/* Pushes the module itself; called by require in flow.so. */
 FL_EXPORT int luaopen_flow(lua_State *L);
 /* Pushes the flow table; false, and nothing pushed: it is not there yet. */
 bool fl_lua_push_flow(lua_State *L);

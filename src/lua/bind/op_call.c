@@ -11,7 +11,7 @@
 
 /* ---- calling ---- */
 
-/* The calls of one state, freed with its instance. Not in Lua's heap, whose size says how often tensors are
+/* The calls of one state, freed with its instance. Not in Lua's heap, whose size decides how often tensors are
 ** collected. */
 struct fl_lua_calls {
     struct fl_lua_calls *next;

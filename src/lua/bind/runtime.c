@@ -201,7 +201,7 @@ static int flow_barrier(lua_State *L)
     return 0;
 }
 
-/* flow.on_rank(r, f, ...): what f returns on that rank, nothing on the others; f may not communicate, and its random
+/* flow.on_rank(r, f, ...): the results of f on that rank, nothing on the others; f may not communicate, and its random
 ** numbers are not missing in the ranks' common sequence. */
 static int flow_on_rank(lua_State *L)
 {

@@ -81,8 +81,8 @@ static fl_lua_settings *push_settings(lua_State *L)
 
 /* ---- scopes ---- */
 
-/* Its user values: the settings, unless they are the main program's, which stay; what keeps the value alive; the scope
-** with such a value around this one. */
+/* Its user values: the settings, unless they are the main program's, which stay; the object that keeps the value alive;
+** the scope with such a value around this one. */
 enum { OF = 1, ANCHOR, AROUND };
 
 struct scope {
@@ -265,8 +265,8 @@ static lua_State *check_coroutine(lua_State *L)
     return co;
 }
 
-/* Resumes the coroutine at index with the `given` values on top: how many values it gives, on top instead; -1: an error
-** message. */
+/* Resumes the coroutine at index with the `given` values on top; returns the number of its values, on top instead; -1:
+** an error message. */
 static int resume(lua_State *L, int index, int given)
 {
     lua_State *co = lua_tothread(L, index);

@@ -22,7 +22,7 @@ char **fl_lua_new_text(lua_State *L);
 
 /* ---- Ctrl-C, and ranks that query the line of the script (interrupt.c) ---- */
 
-/* A protected call begins: Ctrl-C stops it with "interrupted!"; what the call before met is forgotten. */
+/* A protected call begins: Ctrl-C stops it with "interrupted!"; the state of the call before is dropped. */
 void fl_lua_interrupt_begin(lua_State *L);
 /* From now on Ctrl-C stops the running Lua code (NULL: of the state of the last call). */
 void fl_lua_interrupt_arm(lua_State *L);

@@ -84,8 +84,8 @@ static int testing_ops(lua_State *L)
     return 1;
 }
 
-/* set_world(size, rank, pretend): a dry world; set_world(1, 0) leaves it. pretend: what needs a peer is no error but
-** gives numbers of no meaning, so that explain gets through whole programs */
+/* set_world(size, rank, pretend): a dry world; set_world(1, 0) leaves it. pretend: an op that needs a peer is no error
+** but gives numbers of no meaning, so that explain gets through whole programs */
 static int testing_set_world(lua_State *L)
 {
     fl_boxing_pretend = lua_toboolean(L, 3);

@@ -1,5 +1,6 @@
 /*
-** worker.h -- Lua states beside the script's, in which functions run on other threads: what goes there and comes back.
+** worker.h -- Lua states beside the script's, in which functions run on other threads: the values passed to them and
+** back.
 **
 ** Numbers, strings and booleans are copied as a pack, a function as its bytecode, tensors are seen as arrays (array.h).
 */
@@ -41,10 +42,10 @@ void fl_pack_fill(fl_pack *pack, lua_State *L, int first, int count);
 void fl_pack_push(lua_State *L, const fl_pack *pack);
 
 /* Pushes the bytecode of the function at index, or the text of the chunk that is there. The argument is called `name`
-** in messages, `advice` says what to do with a local variable of the code around the function. */
+** in messages, `advice`: for a local variable of the code around the function. */
 void fl_lua_push_code(lua_State *L, int index, const char *who, const char *name, const char *advice);
 
-/* Pushes package.path and the plain values of the list at index (nil: none); how many they are. `advice` ends the
+/* Pushes package.path and the plain values of the list at index (nil: none); returns their number. `advice` ends the
 ** message about another value. */
 int fl_lua_push_arguments(lua_State *L, int index, const char *who, const char *advice);
 

@@ -515,7 +515,7 @@ local function checked(f, name, usage, who)
     end, f, usage, who)
 end
 
--- For callers in a hurry: what stands in for a method that can do with one tensor -> the method itself, which may be
+-- For fast calls: the wrapper of a method that needs one tensor only -> the method itself, which may be
 -- called on an object of its class with a tensor, and nothing else, without more checks.
 M.takes_tensor = setmetatable({}, {__mode = "k"})
 

@@ -196,7 +196,7 @@ function M.ask(loader, positions, real, pass)
         batch.fields = M.whole(loader, own, pass)
         return batch
     end
-    batch.none = own:size(0) == 0                       -- an item tells the dtypes and shapes
+    batch.none = own:size(0) == 0                       -- an item for the dtypes and shapes
     if batch.none then own = positions:narrow(0, 0, 1) end
     if loader.crew then
         make(loader, batch, own, pass)

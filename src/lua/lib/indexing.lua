@@ -1,6 +1,6 @@
 -- indexing.lua -- x[key] and x[key] = value where the key holds several tensors: positions (integers) or masks (bool).
 --
--- index.c has made views of the numbers and ranges of the key; what is left is x and pairs (axis, tensor). Masks become
+-- index.c has made views of the numbers and ranges of the key; the rest is x and pairs (axis, tensor). Masks become
 -- positions of their true elements; all positions are broadcast together and become positions on one axis that
 -- stands for theirs. Axes that do not stand side by side are moved to the front, as in PyTorch.
 

@@ -1,7 +1,7 @@
 -- kvstore_server.lua -- a rank that keeps values for the workers of a dist_async store.
 --
 -- A server has a store of its own, with the keys, or the rows of big keys, that are its part. It takes one message
--- after the other, from any worker: the first byte of a head is what it asks for, the second tells whether an answer is
+-- after the other, from any worker: the first byte of a head is the request, the second is "a" if an answer is
 -- expected. An answer can be late: at a barrier, or while a worker is too far ahead of the slowest. A worker that has
 -- ended holds nobody up; those who wait for it at a barrier get an error that names it.
 

@@ -117,7 +117,7 @@ function M.vector_norm(x, ord, axis, keepdim)
     return ops.norm(x, ord, axis, keepdim)
 end
 
--- The last two axes of a matrix norm, and the way back for what keepdim wants.
+-- x with the axes of a matrix norm last, and those axes, for keepdim.
 local function as_matrices(who, x, axis)
     if type(axis) ~= "table" or #axis ~= 2 then check.fail("%s: axis must be a list of two axes", who) end
     local first, second = axis[1] % x.ndim, axis[2] % x.ndim

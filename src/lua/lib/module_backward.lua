@@ -7,7 +7,7 @@ local check = require "flow.check"
 local M = {}
 
 -- A function that gives tensors back as they are, and in backward calls `seen` with the list of their gradients (nil
--- where there is none); what it returns takes their place.
+-- where there is none); its result replaces them.
 local function watched(seen)
     return flow.autograd_function(function(_, ...)
         local out = table.pack(...)

@@ -518,7 +518,7 @@ function walk(module, visit, again, prefix, seen, above)
     above[module] = nil
 end
 
--- A function that tells whether the modules among the keys, and those in them, have the fields and hooks that they have
+-- A function that returns true while the modules among the keys, and those in them, have the fields and hooks they have
 -- now; and a list of the functions that are their fields, and of their forwards.
 function program.watch(modules)
     local list, kept, seen, hooks, functions = {}, {}, {}, {}, {}

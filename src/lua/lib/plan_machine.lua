@@ -1,4 +1,4 @@
--- plan_machine.lua -- the ranks that a plan is made for: what one of them computes, reads and sends in a second, and
+-- plan_machine.lua -- the ranks that a plan is made for: the rates at which one of them computes, reads and sends, and
 -- what it holds.
 --
 -- A file of --machine is Lua that returns such a table; missing fields are the default's. Its only global is math.

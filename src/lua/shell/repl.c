@@ -1,7 +1,7 @@
 /*
 ** repl.c -- the interactive session: history, completion, input over several lines, values printed at once.
 **
-** Lines come from the line editor (editor.c) or, where input is no terminal, are read plainly. Ctrl-C clears what is
+** Lines come from the line editor (editor.c), or are read without one if input is no terminal. Ctrl-C clears what is
 ** typed or stops what runs; Ctrl-D and quit end. Over several ranks rank 0 reads, and all evaluate what it has read
 ** (repl_ranks.c).
 */

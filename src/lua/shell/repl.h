@@ -48,7 +48,8 @@ void fl_style_print_error(FILE *to, const char *text, size_t size);
 
 /* ---- the line editor (editor.c) ---- */
 
-/* False: there is none, for input or output is no terminal or libedit is missing; lines are then read plainly. */
+/* False: there is none, for input or output is no terminal or libedit is missing; lines are then read without an
+** editor. */
 bool fl_editor_open(lua_State *L);
 void fl_editor_close(void);
 

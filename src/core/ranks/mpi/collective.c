@@ -73,7 +73,7 @@ static void op_prod(void *in, void *in_out, int *count, MPI_Datatype *type)
     combine(in, in_out, *count, *type, FL_REDUCE_PROD);
 }
 
-/* Our own, because MPI's do otherwise than the kernels: whether a NaN wins is not defined there, and Open MPI's sums of
+/* Our own, because MPI's differ from the kernels: the result for a NaN is not defined there, and Open MPI's sums of
 ** 8-bit numbers stop at the highest where they should wrap. */
 static fl_status operation(MPI_Op *out, fl_reduce reduce)
 {
