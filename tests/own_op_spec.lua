@@ -411,3 +411,27 @@ describe("an error that is no text", function()
         fails("error in the backward of autograd_function: an error without a text", function() empty(x):sum():backward() end)
     end)
 end)
+
+describe("a definition that cannot work", function()
+    it("has no dtype to give where no tensor has one", function()
+        flow.op {name = "own_count", sig = "own_count(xs...)", infer = function(xs) return {shape = {#xs}} end,
+            forward = function(xs) return flow.ones(#xs) end}
+        assert.are.same({1}, flow.own_count {flow.ones(2)}.shape)
+        fails("own_count: infer must return a dtype where no tensor has one, result 1 has none", flow.own_count, {})
+    end)
+
+    it("has a default that is no whole number of 64 bits", function()
+        fails("a default that does not fit the type at '99999999999999999999'", flow.op,
+            {name = "own_far", sig = "own_far(x, k: int = 99999999999999999999)", forward = print})
+    end)
+
+    it("does not reach the functions below flow.op", function()
+        assert.is_false((pcall(flow._own.define, {})))
+        assert.is_false((pcall(flow._own.define, {sig = "own_none(x)"})))
+        assert.is_false((pcall(flow._own.set_gradients, 1)))
+        assert.is_false((pcall(flow._own.set_gradients, flow.own_count, {})))
+        assert.is_false((pcall(flow._function.reaches_others, "x", {})))
+        local x = flow.ones(1)
+        fails("function: at most 4 results, got 5", flow._function.record, "f", {x}, {x, x, x, x, x}, {}, print)
+    end)
+end)

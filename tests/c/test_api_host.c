@@ -322,6 +322,15 @@ static void refuses_what_ops_may_not(void)
           "without");
     flow_unref(c);
     flow_unref(h);
+    c = make(&vector, six);
+    OK(flow_map(&data, c, FLOW_WRITE));
+    FAILS(flow_save("/nowhere", (const char *const[]){"c"}, &c, 1), FLOW_ERR_STATE,
+          "flow_save: a tensor of tensors is mapped for writing by the host; call flow_unmap first");
+    OK(flow_unmap(c, FLOW_WRITE));
+    flow_unref(c);
+    OK(flow_copy_in(&c, &(flow_spec){.ndim = 1, .shape = three, .device = "meta"}, six));
+    CHECK(flow_numel(c) == 3);
+    flow_unref(c);
 }
 
 static void test_tasks(void)
@@ -389,6 +398,7 @@ static void test_tasks(void)
     FAILS(flow_push(&(flow_task){.name = "none"}), FLOW_ERR_VALUE,
           "flow_push: a task has either run or start; 'none' has none");
     FAILS(flow_push(&(flow_task){.run = add_up}), FLOW_ERR_VALUE, "flow_push: name is NULL");
+    FAILS(flow_push(&(flow_task){.name = "", .run = add_up}), FLOW_ERR_VALUE, "flow_push: name is empty");
     flow_tensor *nothing = NULL;
     FAILS(flow_push(&(flow_task){.name = "x", .run = add_up, .reads = &nothing, .read_count = 1}), FLOW_ERR_VALUE,
           "flow_push: tensor 0 of reads is NULL");

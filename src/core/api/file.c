@@ -2,6 +2,7 @@
 ** file.c -- tensors by name in safetensors files, for hosts.
 */
 #include "api.h"
+#include "dispatch/mapped.h"
 
 #include <stdlib.h>
 
@@ -16,6 +17,7 @@ static fl_status check_names(const char *const *names, flow_tensor *const *tenso
     for (int i = 0; i < count; i++) {
         if (!names[i] || !*names[i]) return fl_fail(FL_ERR_VALUE, "flow_save: tensor %d has no name", i);
         if (!tensors[i]) return fl_fail(FL_ERR_VALUE, "flow_save: tensor '%s' is NULL", fl_text_name(shown, names[i]));
+        FL_TRY(fl_mapped_check_task("flow_save", "tensors", fl_api_in(tensors[i]), false));
         for (int j = 0; j < i; j++)
             if (strcmp(names[i], names[j]) == 0)
                 return fl_fail(FL_ERR_VALUE, "flow_save: two tensors are called '%s'", fl_text_name(shown, names[i]));

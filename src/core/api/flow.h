@@ -112,7 +112,8 @@ typedef struct flow_spec {
 
 /* Without values yet. */
 FLOW_API flow_status flow_empty(flow_tensor **out, const flow_spec *spec);
-/* A copy of data in host memory, row-major; of a global tensor this rank's part (flow_local_shape). */
+/* A copy of data in host memory, row-major; of a global tensor this rank's part (flow_local_shape). On "meta" nothing
+** is kept of it. */
 FLOW_API flow_status flow_copy_in(flow_tensor **out, const flow_spec *spec, const void *data);
 /* The host's memory itself, of a tensor on the CPU; of a global one this rank's part. strides: in elements, not
 ** negative, NULL: row-major; where positions share elements, no op writes in place. It must stay until release(context)

@@ -137,6 +137,7 @@ static fl_status check_task(const flow_task *task)
 {
     FL_TRY(fl_api_need(task, "flow_push", "task"));
     FL_TRY(fl_api_need(task->name, "flow_push", "name"));
+    if (!*task->name) return fl_fail(FL_ERR_VALUE, "flow_push: name is empty");
     if (!task->run == !task->start)
         return fl_fail(FL_ERR_VALUE, "flow_push: a task has either run or start; '%s' has %s", task->name,
                        task->run ? "both" : "none");

@@ -60,6 +60,7 @@ static fl_status copy_in(fl_tensor **out, const fl_meta *meta, const void *data)
     const fl_meta *host;
     fl_tensor *part;
     if (meta->local_numel) FL_TRY(fl_api_need(data, "flow_copy_in", "data"));
+    if (meta->placement->type == FL_META) return fl_tensor_empty(out, meta); /* as in scripts: no values */
     FL_TRY(part_meta(&host, meta));
     fl_status status = fl_tensor_empty(&part, host);
     fl_meta_unref(host);

@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -199,8 +200,9 @@ static bool read_number(fl_attr *attr, const fl_param *param, const char *text)
         attr->number = fl_plain_number(text, &end);
         return end != text && !*end && (param->type == FL_ATTR_FLOAT || param->type == FL_ATTR_SCALAR);
     }
+    errno = 0;
     attr->list[0] = strtoll(text, &end, 10);
-    return end != text && !*end;
+    return end != text && !*end && errno == 0;
 }
 
 /* Reads the default after "=" up to , or ). */

@@ -134,6 +134,7 @@ static int record(lua_State *L)
     fl_tensor **in = tensors_at(L, INPUTS, &nin), **results = tensors_at(L, RESULTS, &nout),
               **saved = tensors_at(L, SAVED, &saved_count);
     fl_tensor *out[FL_MAX_OUT];
+    if (nout > FL_MAX_OUT) FL_RAISE(L, "function: at most %d results, got %d", FL_MAX_OUT, nout);
     luaL_checkstack(L, FL_MAX_OUT + 4, "function");
     for (int i = 0; i < nout; i++) {
         fl_box *box = fl_lua_new_box(L);
@@ -166,6 +167,8 @@ static int version(lua_State *L)
 static int reaches_others(lua_State *L)
 {
     bool found;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TTABLE);
     int count = (int)luaL_len(L, 1), xcount = (int)luaL_len(L, 2);
     fl_tensor **list = lua_newuserdatauv(L, sizeof *list * (size_t)(count + xcount + 1), 0);
     for (int i = 0; i < count + xcount; i++) {

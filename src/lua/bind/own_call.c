@@ -113,6 +113,9 @@ static void take_spec(lua_State *L, fl_infer *infer, int result, int index)
     FL_CHECK(L, fl_shape_make(&out->shape, infer->name, dims, ndim));
     if (lua_getfield(L, index, "dtype") != LUA_TNIL) out->dtype = fl_lua_check_dtype(L, lua_gettop(L), infer->name);
     else out->dtype = fl_infer_promote(infer);
+    if ((unsigned)out->dtype >= FL_DTYPE_COUNT)
+        FL_RAISE(L, "%s: infer must return a dtype where no tensor has one, result %d has none", infer->name,
+                 result + 1);
     lua_pop(L, 2);
 }
 

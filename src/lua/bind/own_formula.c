@@ -154,9 +154,12 @@ static void make_saving(lua_State *L, fl_formula *formula, const fl_op *op, int 
 ** {nodes = {positions of values that are kept}, saves_out = bits of results, list = the gradients from them} */
 int fl_own_set_gradients(lua_State *L)
 {
-    const fl_op *op = fl_lua_call_of(L, 1)->op;
+    const fl_lua_call *call = fl_lua_call_of(L, 1);
+    const fl_op *op = call ? call->op : NULL;
+    if (!op || !op->formula) FL_RAISE(L, "op: an op of a formula is expected, got %s", fl_lua_type_name(L, 1));
     fl_formula *formula = (fl_formula *)op->formula; /* allocated by own_op.c */
     lua_settop(L, 3);
+    luaL_checktype(L, 2, LUA_TTABLE);
     fl_own_drop_gradients(formula);
     formula->gradients = read_gradients(L, 2);
     if (lua_isnil(L, 3)) return 0;

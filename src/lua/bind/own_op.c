@@ -61,6 +61,7 @@ static char *copy_text(lua_State *L, const char *what)
 {
     size_t n;
     const char *text = lua_tolstring(L, -1, &n);
+    if (!text) FL_RAISE(L, "op: %s must be text, got %s", what, fl_lua_type_name(L, -1));
     if (strlen(text) != n) FL_RAISE(L, "op: %s must not contain a zero byte", what);
     char *copy = fl_own_allocate(L, n + 1);
     memcpy(copy, text, n);
