@@ -80,7 +80,7 @@ FLOW_API flow_status flow_open(const flow_config *config);
 FLOW_API flow_status flow_join(const void *comm);
 
 /* Waits for all that runs, stops threads, leaves the ranks. Tensors that the host still holds may be given back
-** afterwards, and nothing else. Returns an error that nobody has asked for. flow_open may follow. */
+** afterwards, and nothing else. Returns an error that was not reported yet. flow_open may follow. */
 FLOW_API flow_status flow_close(void);
 
 /* The calling thread, one of the host's, may call from now on. The other one must not be inside a call. */

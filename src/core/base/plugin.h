@@ -24,7 +24,7 @@ fl_status fl_plugin_folder(const char *folder);
 ** FL_ERR_STATE: another copy of the core has it. */
 fl_status fl_plugin_open(void **entry, const char *name, const char *symbol, const char *package);
 
-/* The same for a file of somebody else, which stays open; library: its handle, the same for the same file. */
+/* The same for a file that is no plug-in of ours, which stays open; library: its handle, the same for the same file. */
 fl_status fl_plugin_open_file(void **library, void **entry, const char *path, const char *symbol);
 
 /* Once in a plug-in: shows to which copy of the core its symbols are bound. */

@@ -2,7 +2,7 @@
 ** status.h -- how the core reports failure.
 **
 ** A core function that can fail returns fl_status. The function that first decides an error words
-** it with fl_fail; everybody above passes it on with FL_TRY and adds nothing. Outputs are set only
+** it with fl_fail; its callers pass it on with FL_TRY and add nothing. Outputs are set only
 ** on success. The message lives in the calling thread until its next fl_fail.
 */
 #ifndef FL_STATUS_H

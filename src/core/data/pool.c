@@ -22,7 +22,7 @@
 struct job {
     fl_pool_body body;
     void *context;              /* borrowed */
-    int64_t next;               /* atomic: first item nobody has begun */
+    int64_t next;               /* atomic: first item that is not begun */
     int64_t limit;              /* atomic: no item from here on is begun; written with the lock held */
     int workers, seats, inside; /* with the lock held, as what follows: seats that were given, threads at work */
     fl_status status;

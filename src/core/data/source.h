@@ -32,7 +32,7 @@ typedef struct fl_item_source fl_item_source;
 typedef struct fl_item_source_kind {
     /* Reads item `index`, 0 to count - 1, of which `name` is set first. Errors name it. Called on any thread. */
     fl_status (*read)(const fl_item_source *source, fl_item *item, int64_t index);
-    /* Frees the source, nobody uses it any more. Called on any thread. */
+    /* Frees the source when it is not used any more. Called on any thread. */
     void (*free)(fl_item_source *source);
 } fl_item_source_kind;
 

@@ -20,7 +20,7 @@ typedef struct fl_answerer {
     fl_status (*stop)(void);
 } fl_answerer;
 
-/* NULL: nobody answers, also while the answerer itself runs ops. */
+/* NULL: none, also while the answerer itself runs ops. */
 extern const fl_answerer *fl_answerer_now;
 
 /* Set by who calls a script's function in the middle of a backward. */

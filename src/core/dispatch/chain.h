@@ -45,9 +45,9 @@ fl_status fl_chain_fold(fl_tensor *tensor, fl_kernel *kernel, fl_kernel_fn run);
 /* The value is wanted once it is computed for another: it is stored then. Only a hint. */
 void fl_chain_keep(fl_tensor *tensor);
 
-/* Set by the host program: a collection of garbage, so that results nobody holds are not computed. bytes: 0, a quick
-** one; else those of the results that a quick one left: a thorough one is made if that costs little beside computing
-** them. */
+/* Set by the host program: a collection of garbage, so that results without references are not computed. bytes: 0, a
+** quick one; else those of the results that a quick one left: a thorough one is made if that costs little beside
+** computing them. */
 FL_OWN extern void (*fl_chain_collect)(int64_t bytes);
 
 #endif

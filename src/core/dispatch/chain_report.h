@@ -23,7 +23,7 @@ typedef struct fl_chain_pass {
     int64_t numel;     /* of each step, on this rank */
 } fl_chain_pass;
 
-/* Set by who explains; NULL: nobody. */
+/* Set by an observer (flow.explain); NULL: none. */
 FL_OWN extern void (*fl_chain_observer)(const fl_chain_pass *pass);
 
 /* An op of a replay (program/replay.c). metas: of inputs, NULL where it is the number in `numbers`, then of results. */

@@ -41,7 +41,7 @@ void fl_recorder_set(const fl_recorder *recorder);
 FL_OWN extern bool fl_grad_enabled;
 
 /* The observers of ops before they run, a bit each: FLOW_FAULT, mapped.h, the tracer, the answerer, a recomputation
-** (`ahead`), autocast.h, planned.h and alone.h. 0: nobody. */
+** (`ahead`), autocast.h, planned.h and alone.h. 0: none. */
 enum {
     FL_WATCH_FAULT = 1,
     FL_WATCH_MAPPED = 2,

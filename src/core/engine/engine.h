@@ -50,8 +50,8 @@ enum {
     FL_TASK_OVERWRITES = 8,
     /* with UPDATES: its target has no value that could stay as it was, so it is missing where the task is not run */
     FL_TASK_UNSET = 64,
-    /* its error matters to who needs what it writes, and to nobody else: it is not filed (batches made ahead, which
-    ** perhaps nobody takes) */
+    /* its error matters only where its results are read: it is not filed (batches made ahead, which may never
+    ** be taken) */
     FL_TASK_QUIET = 32
 };
 

@@ -1,7 +1,7 @@
 /*
 ** lane.c -- lanes: bounded rings of queued ops, run by a thread each or by the pusher.
 **
-** The pusher publishes slots by advancing `tail`; whoever runs the lane advances `done`. A slot belongs to
+** The pusher publishes slots by advancing `tail`; the thread that runs the lane advances `done`. A slot belongs to
 ** the pusher before its number is published and after it is done, so nothing is locked. Sleepers announce
 ** themselves, look once more and then sleep; wakers publish and then look for sleepers: with sequentially
 ** consistent operations at least one of the two finds the other.

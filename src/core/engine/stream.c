@@ -49,7 +49,7 @@ bool fl_stream_reached(fl_lane *lane, uint64_t seq)
 {
     fl_stream *s = lane->stream;
     int event;
-    if (fl_stream_event(&event, lane, seq) != FL_OK) return true; /* the device has failed: nobody shall wait for it */
+    if (fl_stream_event(&event, lane, seq) != FL_OK) return true; /* the device has failed: no wait for it */
     if (!s->ops->reached(s->handle, event)) return false;
     lane->seen = lane->done = s->covers[event];
     while (s->count && s->covers[s->first] <= lane->done) {

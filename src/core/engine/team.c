@@ -38,7 +38,7 @@ static struct {
     int threads;
 } job;
 
-/* First index of a thread's share that nobody has taken. */
+/* First index of a thread's share that is not taken. */
 static struct {
     _Alignas(64) int64_t next;
 } shares[MAX_THREADS];

@@ -9,7 +9,7 @@
 
 enum {
     PIECE = 1 << 20,
-    MAX_RECORD = 1 << 28, /* bytes: a quote that nobody closes must not take all memory */
+    MAX_RECORD = 1 << 28, /* bytes: a quote that is not closed must not take all memory */
     SAMPLE = 200          /* records from which types are guessed */
 };
 

@@ -19,7 +19,7 @@ struct fl_mapped_range { /* all but `next` is atomic */
     uintptr_t start;     /* 0: free */
     size_t size;         /* whole pages */
     bool broken, writable;
-    fl_var *var;       /* borrowed: is lost with the file; NULL: nobody's */
+    fl_var *var;       /* borrowed: is lost with the file; NULL: none */
     fl_poison *poison; /* borrowed; set before var */
     struct fl_mapped_range *next;
 };

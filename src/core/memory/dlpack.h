@@ -17,7 +17,7 @@ fl_status fl_dlpack_take(fl_tensor **out, void *managed);
 ** thread. Errors have no name in front. */
 fl_status fl_dlpack_give(void **out, fl_tensor *tensor);
 
-/* Has the deleter called, of what nobody has taken. NULL is fine. */
+/* Calls the deleter of a tensor that was not taken. NULL is fine. */
 void fl_dlpack_drop(void *managed);
 
 /* The same in the layout before version 1 (a DLManagedTensor), which cannot say that memory is read-only: it is taken

@@ -69,7 +69,7 @@ void fl_values_lose(fl_piece *piece);
 bool fl_value_is_made(fl_piece *piece, int base);
 bool fl_value_is_held(fl_piece *piece, int base, int others);
 
-/* Values that nobody holds any more go, with their memory. */
+/* Frees values without references, with their memory. */
 void fl_values_release(fl_piece *piece);
 
 /* ---- recording ---- */

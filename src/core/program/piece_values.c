@@ -138,7 +138,7 @@ void fl_values_lose(fl_piece *piece)
 }
 /* ---- holders of values ---- */
 
-/* Views of the value that nobody but the path holds, each of which holds it. */
+/* Views of the value that only the path holds, each of which holds it. */
 static int own_views(int id)
 {
     int count = 0;

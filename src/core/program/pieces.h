@@ -19,7 +19,7 @@ typedef struct fl_pieces fl_pieces;
 
 /* The functions of the host, called for a call. */
 typedef struct fl_pieces_host {
-    void (*collect)(void *context, bool all); /* garbage, young or all: tensors nobody holds are gone */
+    void (*collect)(void *context, bool all); /* garbage, young or all: tensors without references are freed */
     void (*stopped)(void *context);           /* nothing is answered any more */
     void *context;
 } fl_pieces_host;

@@ -38,7 +38,7 @@ typedef struct fl_slot {
     fl_tensor *tensor;   /* INPUT, GRADIENT, OWN: during a run; BOUND: held */
     const fl_meta *meta; /* owned; of the tensor that it was made as */
     const char *data;    /* that the places of `uses` were set for */
-    fl_tensor *kept;     /* OWN, on a device: of the last run, memory of this one where nobody else has it; or NULL */
+    fl_tensor *kept; /* OWN, on a device: of the last run, memory of this one if it has no other reference; or NULL */
     /* of graphs.c */
     const char *data_before; /* after the last run */
     int64_t moves;           /* runs after which it was another one */

@@ -303,7 +303,8 @@ static fl_status box(fl_program *program, const fl_step *step)
 
 static bool is_unused(const fl_tensor *tensor) { return tensor->refs == 1 && tensor->storage->refs == 1; }
 
-/* Graphs are recorded with addresses: a slot stays where it was, unless somebody else has what the last run left. */
+/* Graphs are recorded with addresses: a slot stays where it was, unless its memory from the last run has other
+** references. */
 static fl_status make(const fl_program *program, fl_slot *slot)
 {
     bool keeps = program->has_graphs && !is_on_host(slot) && !slot->moves_often;

@@ -1,5 +1,5 @@
 /*
-** shared.c -- memory that all ranks of a host map: finding each other's arenas, the lock, who is dead.
+** shared.c -- memory that all ranks of a host map: finding each other's arenas, the lock, dead ranks.
 **
 ** Peers find an arena as /proc/<pid>/fd/<fd> and identify it by a random cookie.
 */

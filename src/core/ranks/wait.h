@@ -24,7 +24,7 @@ typedef struct fl_wait {
     uint64_t started, looked, interrupted, progress;
 } fl_wait;
 
-/* To be called between looks. An error ends the wait: time-out (worded with who is missing and where they are),
+/* To be called between looks. An error ends the wait: time-out (with the missing members and their places),
 ** a missing member that has ended, died or failed, Ctrl-C. */
 FL_EXPORT fl_status fl_wait_step(fl_wait *wait);
 

@@ -187,7 +187,7 @@ static fl_status mark_special(fl_tokenizer *tokenizer, int32_t id)
     return FL_OK;
 }
 
-/* The token gets its id, which agrees with the model's vocabulary and is nobody else's. */
+/* The token gets its id, which agrees with the model's vocabulary and belongs to no other token. */
 static fl_status name_token(fl_tokenizer *tokenizer, int32_t id, const char *content, size_t size)
 {
     const char *other;

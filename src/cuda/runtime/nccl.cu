@@ -94,7 +94,7 @@ static void nccl_describe(char *text, size_t size)
 struct member {
     fl_group *group;
     fl_nccl_comm *comm; /* NULL: aborted */
-    bool given_up;      /* by the ranks together: nobody misses anything */
+    bool given_up;      /* by the ranks together: none waits for another */
     uint64_t begun;     /* group->begun when it was made */
     char error[1024];   /* why it was aborted */
     struct member *next;

@@ -4,9 +4,9 @@
 ** A batch is one task on the lane of the data pool (data/pool.h): it reads the tensors whose rows the items are, so it
 ** begins when they have their values, and the pool's threads share its items. Its results are bytes; the script's
 ** thread makes tensors of them, without a copy. An item's error is kept with its number and raised by who takes the
-** batch. A batch that nobody will take makes no further item.
+** batch. A batch that was dropped makes no further item.
 **
-** A job is the memory of a tensor, which the engine keeps until the task is over, whoever has dropped it.
+** A job is the memory of a tensor, which the engine keeps until the task is over, even if the script drops it.
 */
 #include "core/process.h"
 #include "core/tasks.h"
@@ -40,7 +40,7 @@ struct job {
     bool stacks;
     bool in_place; /* the columns are those of the dataset, of which items have the rows at their positions */
     bool waited;   /* the script's thread works on it, and Ctrl-C ends it */
-    bool dropped;  /* atomic: nobody will take it */
+    bool dropped;  /* atomic: it will not be taken */
     bool scratch;  /* the token's memory may be overwritten */
     int column_count;
     fl_crew_column columns[];

@@ -132,7 +132,7 @@ __attribute__((noreturn)) int fl_lua_error(lua_State *L, fl_status status)
     fl_lua_enter(L);
     if (status == FL_ERR_INTERRUPTED) fl_lua_interrupt_raised();
     if (status == FL_ERR_VALUE) word_colon(L);
-    if (fl_recompute_complete()) { /* ends a function that runs again: an error without a text, which nobody words */
+    if (fl_recompute_complete()) { /* ends a function that runs again: an error without a text, never shown */
         lua_pushlightuserdata(L, NULL);
         lua_error(L);
     }

@@ -55,7 +55,7 @@ void fl_lua_calls_free(fl_lua_calls *calls);
 
 typedef struct fl_lua_instance {
     lua_State *main;                 /* NULL: the state is closed */
-    int owners;                      /* the state, and whoever keeps references to values in its registry */
+    int owners;                      /* the state, and owners of references to values in its registry */
     bool own_heap;                   /* its memory is from fl_heap_alloc */
     uintptr_t settings[FL_SETTINGS]; /* in force in it, while code of another state runs */
     fl_lua_turn now;

@@ -5,7 +5,7 @@
 ** wait for it. The core may not be called there, so it sees memory: flat arrays that it reads and writes by position or
 ** as strings. Arguments and results are copied: the function as its bytecode, numbers, strings, booleans.
 **
-** A job lies in the bytes of a tensor, which the engine keeps until the task is over, whoever has dropped it.
+** A job lies in the bytes of a tensor, which the engine keeps until the task is over, even if the script drops it.
 */
 #include "core/process.h"
 #include "core/tasks.h"
@@ -31,7 +31,7 @@ struct part {
 };
 
 struct job {
-    fl_pack *result; /* atomic; owned by the handle; NULL: none yet, &dropped: nobody will ask */
+    fl_pack *result; /* atomic; owned by the handle; NULL: none yet, &dropped: not wanted any more */
     int read_count, write_count;
     size_t code_size; /* the code follows the pack */
     struct part arrays[2 * MOST_TENSORS];

@@ -190,7 +190,7 @@ static int flow_world_size(lua_State *L)
 static int flow_barrier(lua_State *L)
 {
     fl_lua_check_count(L, 0, "barrier", "barrier()");
-    if (fl_world_get()->planned) return 0; /* nobody else is there */
+    if (fl_world_get()->planned) return 0; /* there are no other ranks */
     if (fl_world_get()->size == 1) return 0;
     fl_group *world;
     fl_lua_enter(L);

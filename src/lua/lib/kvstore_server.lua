@@ -3,7 +3,7 @@
 -- A server has a store of its own, with the keys, or the rows of big keys, that are its part. It takes one message
 -- after the other, from any worker: the first byte of a head is the request, the second is "a" if an answer is
 -- expected. An answer can be late: at a barrier, or while a worker is too far ahead of the slowest. A worker that has
--- ended holds nobody up; those who wait for it at a barrier get an error that names it.
+-- ended blocks no other; workers that wait for it at a barrier get an error that names it.
 
 local flow = require "flow"
 local check = require "flow.check"

@@ -144,7 +144,7 @@ function T.lu_solve(B, LU_data, LU_pivots) return M.lu_solve(LU_data, LU_pivots,
 
 -- ---- reflections ----
 
--- There are factors whose gradient nobody has.
+-- Some factors have no known gradient.
 local function refuse_gradient(who, A, instead, name)
     if A.requires_grad and flow.is_grad_enabled() then
         name = name or "A"
