@@ -5,6 +5,9 @@
 ** failure made of it is raised, and reaches the script's pcall unchanged.
 */
 #include "errors.h"
+#include "instance.h"
+
+#include <string.h>
 
 static const char kept_key; /* registry: the value */
 
@@ -79,4 +82,33 @@ bool fl_lua_push_caught(lua_State *L)
     lua_pushnil(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &kept_key);
     return same;
+}
+
+/* ---- calls ---- */
+
+/* The text of the error without the line that it will be raised at once more. */
+static const char *bare_text(lua_State *L)
+{
+    char line[256];
+    const char *text = fl_lua_error_text(L);
+    fl_lua_where(L, line, sizeof line);
+    size_t n = strlen(line);
+    return n && strncmp(text, line, n) == 0 && text[n] == ':' && text[n + 1] == ' ' ? text + n + 2 : text;
+}
+
+fl_status fl_lua_call_below(fl_lua_instance *instance, const char *who, lua_CFunction f, void *context)
+{
+    lua_State *caller = fl_lua_current, *L = fl_lua_thread_of(instance);
+    if (!L) return fl_fail(FL_ERR_STATE, "%s: the lua_State that defined it is closed", who);
+    if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", who);
+    int top = lua_gettop(L);
+    lua_pushcfunction(L, f);
+    lua_pushlightuserdata(L, context);
+    fl_status status = FL_OK;
+    if (lua_pcall(L, 1, 0, 0) != LUA_OK)
+        status = lua_type(L, -1) == LUA_TSTRING ? fl_fail(FL_ERR_VALUE, "%s", bare_text(L))
+                                                : fl_lua_caught(L, FL_ERR_VALUE);
+    lua_settop(L, top);
+    fl_lua_enter(caller ? caller : L);
+    return status;
 }

@@ -48,12 +48,24 @@ void fl_lua_take_gradient(lua_State *L, int index, fl_tensor **out, const fl_met
     *out = fl_tensor_ref(t);
 }
 
-/* Called with the Lua function and the fl_function_grad. */
+struct backward {
+    fl_lua_instance *instance; /* a reference */
+    int function;              /* in its registry */
+    char name[32];
+};
+
+/* A call of backward. */
+struct call {
+    const struct backward *backward;
+    fl_function_grad *g;
+};
+
 static int call_backward(lua_State *L)
 {
-    fl_function_grad *g = lua_touserdata(L, 2);
-    lua_settop(L, 1);
+    const struct call *call = lua_touserdata(L, 1);
+    fl_function_grad *g = call->g;
     luaL_checkstack(L, 8, "backward");
+    lua_rawgeti(L, LUA_REGISTRYINDEX, call->backward->function);
     push_tensors(L, g->gout, g->nout);
     push_tensors(L, g->saved, g->saved_count);
     lua_createtable(L, g->nin, 0);
@@ -70,28 +82,12 @@ static int call_backward(lua_State *L)
     return 0;
 }
 
-struct backward {
-    fl_lua_instance *instance; /* a reference */
-    int function;              /* in its registry */
-    char name[32];
-};
-
 static fl_status run_backward(fl_function_grad *g, void *context)
 {
-    struct backward *b = context;
-    lua_State *L = fl_lua_thread_of(b->instance);
-    if (!L) return fl_fail(FL_ERR_STATE, "%s: the lua_State of its backward is closed", b->name);
-    if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", b->name);
-    int top = lua_gettop(L);
-    fl_status status = FL_OK;
-    lua_pushcfunction(L, call_backward);
-    lua_rawgeti(L, LUA_REGISTRYINDEX, b->function);
-    lua_pushlightuserdata(L, g);
-    if (lua_pcall(L, 2, 0, 0) != LUA_OK)
-        status = fl_fail_prefix(fl_lua_caught(L, FL_ERR_STATE), "error in the backward of %s: ", b->name);
-    lua_settop(L, top);
-    fl_lua_enter(L);
-    return status;
+    const struct backward *b = context;
+    struct call call = {b, g};
+    fl_status status = fl_lua_call_below(b->instance, b->name, call_backward, &call);
+    return status == FL_OK ? FL_OK : fl_fail_prefix(status, "error in the backward of %s: ", b->name);
 }
 
 static void release_backward(void *context)

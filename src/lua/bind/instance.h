@@ -90,6 +90,10 @@ lua_State *fl_lua_thread_of(fl_lua_instance *instance);
 fl_lua_instance *fl_lua_instance_ref(fl_lua_instance *instance);
 void fl_lua_instance_unref(fl_lua_instance *instance);
 
+/* For hooks of the core: calls f(context) in the instance's state, where an error of Lua's becomes one of the core
+** (fl_lua_caught), FL_ERR_VALUE. The state that ran before runs again afterwards. who: for messages. */
+fl_status fl_lua_call_below(fl_lua_instance *instance, const char *who, lua_CFunction f, void *context);
+
 /* Unrefs a value of the instance's registry later, at a moment when Lua may be called (inside a collection it may
 ** not), and gives the reference to the instance back. */
 void fl_lua_unref_later(fl_lua_instance *instance, int ref);

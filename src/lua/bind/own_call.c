@@ -15,32 +15,10 @@
 
 /* ---- calling Lua from the core ---- */
 
-/* The error on top of the stack as one of the core, its text without the line that it will be raised at once more. */
-static fl_status caught(lua_State *L)
-{
-    char line[256];
-    if (lua_type(L, -1) != LUA_TSTRING) return fl_lua_caught(L, FL_ERR_VALUE);
-    const char *text = fl_lua_error_text(L);
-    fl_lua_where(L, line, sizeof line);
-    size_t n = strlen(line);
-    bool repeats = n && strncmp(text, line, n) == 0 && text[n] == ':' && text[n + 1] == ' ';
-    return fl_fail(FL_ERR_VALUE, "%s", repeats ? text + n + 2 : text);
-}
-
 /* Calls f(job) in the op's state, where an error of Lua's becomes one of the core. */
-static fl_status enter(const fl_op *op, lua_CFunction function, void *job)
+static fl_status enter(const fl_op *op, lua_CFunction f, void *job)
 {
-    lua_State *caller = fl_lua_current, *L = fl_lua_thread_of(fl_own(op)->instance);
-    if (!L) return fl_fail(FL_ERR_STATE, "%s: the lua_State that defined this op is closed", op->name);
-    if (!lua_checkstack(L, 8)) return fl_fail(FL_ERR_MEMORY, "%s: the Lua stack is full", op->name);
-    int top = lua_gettop(L);
-    fl_status status = FL_OK;
-    lua_pushcfunction(L, function);
-    lua_pushlightuserdata(L, job);
-    if (lua_pcall(L, 1, 0, 0) != LUA_OK) status = caught(L);
-    lua_settop(L, top);
-    fl_lua_enter(caller ? caller : L);
-    return status;
+    return fl_lua_call_below(fl_own(op)->instance, op->name, f, job);
 }
 
 /* Pushes a function of the op by its name; false: it has none. */
