@@ -86,6 +86,11 @@ end
 
 local function is_class(x) return type(x) == "table" and type(rawget(x, "__name")) == "string" and rawget(x, "__call") ~= nil end
 
+-- A class that optim.Optimizer:extend made.
+local function is_optimizer_class(x)
+    return type(x) == "table" and type(rawget(x, "name")) == "string" and type(rawget(x, "defaults")) == "table"
+end
+
 local function sorted_keys(t)
     local list = {}
     for key in next, t do if type(key) == "string" then list[#list + 1] = key end end
@@ -482,7 +487,8 @@ local function check_result(i, entry, value)
     for i_class = 1, #kinds do
         if debug.getmetatable(kinds[i_class].make()) == meta then return end
     end
-    if not is_class(meta) and not is_class(value) then complain(i, entry.path .. " made an object of a kind that nothing here makes: " .. tostring(value)) end
+    if is_class(meta) or is_class(value) or is_optimizer_class(value) then return end
+    complain(i, entry.path .. " made an object of a kind that nothing here makes: " .. tostring(value))
 end
 
 -- A setting that holds until it is closed would hold in the calls that follow.
