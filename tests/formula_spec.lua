@@ -31,6 +31,7 @@ describe("a formula", function()
         "exp(-x^2) * y", "maximum(x, y)", "leaky_relu(x - 1, 0.2)", "x * y * x / (1 + y)", "log(x) * k", "masked_fill(x, x > 1, 3)",
         "softplus(x * k) + erf(y)", "x ^ y", "2 ^ x", "tanh(x) * tanh(x)", "lerp(x, y, 0.3)", "x * (k * 2 + exp(k))", "relu(x - k) * pi",
         "where(logical_and(x > 0.7, y <= 1), x, 0)", "abs(x - y) + floor(x)", "x * (y > 1)", "1 / (1 + exp(-k * (x - y)))",
+        "x > 0.5", "(x > 0) * (y < 1)",
     } do
         it("passes the tests of built-in ops: " .. text, function()
             local _, name = define(text, text:find "%f[%w]k%f[%W]" and {attrs = "k: float = 1.5"})

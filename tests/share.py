@@ -1,6 +1,7 @@
 """share.py -- examples/python/flow.py with NumPy, and with PyTorch and JAX where they are there: one memory, gradients, errors."""
 import gc
 import sys
+import weakref
 
 sys.path.insert(0, "examples/python")
 import numpy as np
@@ -71,6 +72,17 @@ flow.mul_(x, 3).wait()
 assert array[2] == 3 and np.from_dlpack(Old(x))[1] == 3
 del x
 
+for version in None, (1, 0):        # a capsule that nobody uses, dropped before its tensor and after it
+    for first in "tensor", "capsule":
+        array = np.ones(3, np.float32)
+        alive, held = weakref.ref(array), {"tensor": flow.from_dlpack(array)}
+        held["capsule"] = held["tensor"].__dlpack__(max_version=version)
+        del array
+        del held[first]
+        assert alive() is not None
+        held.clear()
+        flow.sum(flow.full([1], 0))
+        assert alive() is None, "its memory is given back"
 reverse = flow.from_dlpack(np.arange(4.0)[::-1])                # copied
 assert flow.select(reverse, 0, 0).item() == 3
 frozen = np.arange(4.0)

@@ -18,7 +18,6 @@ int main(int argc, char **argv)
     MPI_Comm_dup(MPI_COMM_WORLD, &ranks);
     MPI_Comm_rank(ranks, &rank);
     MPI_Comm_size(ranks, &size);
-
     /* rank r owns 8 + r rows of x and of y = x * (1, 2) */
     const int64_t rows = 8 + rank, first = 8 * rank + rank * (rank - 1) / 2;
     float *x = malloc(sizeof *x * (size_t)rows * 2), *y = malloc(sizeof *y * (size_t)rows);
@@ -30,8 +29,6 @@ int main(int argc, char **argv)
     flow_spec pairs = {.ndim = 2, .shape = (int64_t[]){rows, 2}}, column = {.ndim = 2, .shape = (int64_t[]){rows, 1}};
     flow_tensor *own_x, *own_y, *in, *want, *w, *out, *loss;
     flow_optimizer *adam;
-    float found[2];
-
     TRY(flow_open(NULL));
     TRY(flow_join(&ranks));
     TRY(flow_borrow(&own_x, &pairs, x, NULL, free, x));
@@ -51,6 +48,7 @@ int main(int argc, char **argv)
         flow_unref(out);
         flow_unref(loss);
     }
+    float found[2];
     TRY(flow_read(w, found, sizeof found));
     if (rank == 0) printf("%d ranks, %d rows: w = %.2f %.2f\n", size, (int)flow_shape(in)[0], found[0], found[1]);
     flow_optimizer_free(adam);

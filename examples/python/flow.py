@@ -12,6 +12,7 @@ the library.
 import ctypes as c
 import operator
 import os
+import sys
 
 lib = c.CDLL(os.environ.get("FLOW_LIBRARY", "libflow.so.1"))
 NONE, TENSOR, TENSORS, INT, INTS, FLOAT, BOOL, TEXT = range(8)
@@ -57,6 +58,31 @@ def _check(status):
 _check(lib.flow_open(None))
 
 
+_given = []  # capsules that __dlpack__ made and nobody has used yet, with their layout
+
+
+def _references(given):
+    capsule = given[0]
+    return sys.getrefcount(capsule)
+
+
+_ALONE = _references((object(), None))  # of an object that only such a tuple has
+
+
+def _take_back():
+    """Frees what capsules share that nobody has used and nobody can use any more: they have no destructor."""
+    for given in _given[:]:
+        capsule, (fresh, _, take, _) = given
+        unused = _api.PyCapsule_IsValid(capsule, fresh)
+        del capsule
+        if unused and _references(given) > _ALONE:
+            continue
+        _given.remove(given)
+        out = c.c_void_p()
+        if unused and not take(c.byref(out), c.c_void_p(_api.PyCapsule_GetPointer(given[0], fresh))):
+            lib.flow_unref(out)
+
+
 class Tensor:
     """A reference to a tensor of flow."""
 
@@ -65,6 +91,8 @@ class Tensor:
 
     def __del__(self):
         lib.flow_unref(self._as_parameter_)
+        if _given:
+            _take_back()
 
     @property
     def shape(self):
@@ -102,12 +130,15 @@ class Tensor:
         return (1, 0)  # the CPU
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        fresh, _, _, give = _VERSIONED if max_version and max_version[0] >= 1 else _UNVERSIONED
+        layout = _VERSIONED if max_version and max_version[0] >= 1 else _UNVERSIONED
         if dl_device not in (None, self.__dlpack_device__()):
             raise BufferError(f"flow gives memory of device {self.__dlpack_device__()}, not of {dl_device}")
+        _take_back()
         managed = c.c_void_p()
-        _check(give(c.byref(managed), call("clone", self) if copy else self))
-        return _api.PyCapsule_New(managed, fresh, None)
+        _check(layout[3](c.byref(managed), call("clone", self) if copy else self))
+        capsule = _api.PyCapsule_New(managed, layout[0], None)
+        _given.append((capsule, layout))
+        return capsule
 
 
 def from_dlpack(array):

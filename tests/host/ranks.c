@@ -34,6 +34,23 @@ static double sum_of(float each)
     return value;
 }
 
+/* The ranks take the mean and the sum of a global tensor. */
+static void differ(int rank)
+{
+    const int64_t one[] = {1};
+    float each = 1;
+    double value;
+    flow_tensor *mine, *all, *result = NULL;
+    OK(flow_copy_in(&mine, &(flow_spec){.ndim = 1, .shape = one}, &each));
+    OK(flow_from_local(&all, mine, "cpu", "S(0)"));
+    OK(flow_call(&result, 1, rank == 0 ? "mean" : "sum", FLOW_ARGS(flow_of(all))));
+    CHECK(flow_item(&value, result) == FLOW_ERR_COMM && strstr(flow_error(), "run different programs: rank 0 mean"));
+    CHECK(strstr(flow_error(), "P -> B); is one of them")); /* there is no line of a script to name */
+    flow_unref(mine);
+    flow_unref(all);
+    flow_unref(result);
+}
+
 static char reported[512];
 static bool keep(void *context, const char *message)
 {
@@ -47,6 +64,7 @@ int main(int argc, char **argv)
     MPI_Comm some, all = MPI_COMM_WORLD;
     const char *mode = argc > 1 ? argv[1] : "single";
     bool ends = strcmp(mode, "ends") == 0;
+    bool differs = strcmp(mode, "differ") == 0;
     int wanted = strcmp(mode, "multiple") == 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
     flow_config config = {.context = &ends, .on_failure = keep};
 
@@ -71,11 +89,12 @@ int main(int argc, char **argv)
         if (size > 2) CHECK(flow_join(&all) == FLOW_ERR_COMM && strstr(flow_error(), "stays one of them"));
         OK(flow_join(&some));
         CHECK(sum_of(1) == size - 1);
+        if (differs) differ(flow_rank());
     }
     MPI_Barrier(MPI_COMM_WORLD);
 
     /* one rank leaves, the others meet without it */
-    if (rank < size - 1 && size > 2) {
+    if (rank < size - 1 && size > 2 && !differs) {
         if (flow_rank() == 0) OK(flow_close());
         else {
             const int64_t one[] = {1};

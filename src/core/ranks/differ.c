@@ -58,6 +58,12 @@ static void word_op(char *out, int rank, const words *op_words, bool is_there)
 /* True if the two members carried out the same op, by its text. */
 static bool is_worded_alike(const words said[2]) { return said[0].what[0] && strcmp(said[0].what, said[1].what) == 0; }
 
+/* A program that is no script has no lines. */
+static const char *place_of(const fl_collective *collective)
+{
+    return collective->where[0] ? collective->where : "this collective";
+}
+
 fl_status fl_group_differs(fl_group *group, int i, const fl_entry *mine)
 {
     const fl_collective first = fl_group_entry(group, 0)->collective, other = fl_group_entry(group, i)->collective;
@@ -80,11 +86,11 @@ fl_status fl_group_differs(fl_group *group, int i, const fl_entry *mine)
             FL_ERR_COMM,
             "the ranks run different programs: different ops led rank %d to %s and rank %d to %s (%s); is one of "
             "them inside `if rank == 0`?",
-            group->ranks[0], first.where, group->ranks[i], other.where, text);
+            group->ranks[0], place_of(&first), group->ranks[i], place_of(&other), text);
     word_op(op_a, group->ranks[0], &said[0], index <= a.total);
     word_op(op_b, group->ranks[i], &said[1], index <= b.total);
     return fl_fail(
         FL_ERR_COMM,
-        "the ranks run different programs: %s, %s%s (before the %s, %s); is one of them inside `if rank == 0`?", op_a,
-        op_b, is_worded_alike(said) ? " with other arguments" : "", text, first.where);
+        "the ranks run different programs: %s, %s%s (before the %s%s%s); is one of them inside `if rank == 0`?", op_a,
+        op_b, is_worded_alike(said) ? " with other arguments" : "", text, first.where[0] ? ", " : "", first.where);
 }
