@@ -174,6 +174,12 @@ describe("flow.autograd_function", function()
         fails("it must return tensors or nil as gradients, got boolean", try, twice, function() return true end)
         fails("it must return a gradient for each of the 1 argument of forward, got 2", try, twice, function(_, g) return g, g end)
         fails("it returned nothing; it must return a gradient for each argument of forward, nil for none", try, twice, function() end)
+        local product = flow.autograd_function {forward = function(_, a, b) return a * b end, backward = function(_, g) return g end}
+        local a, b = flow.ones(2, {requires_grad = true}), flow.ones(2, {requires_grad = true})
+        fails("it must return a gradient for each argument of forward, nil for none; it returned 1, argument 2 needs one",
+            function() product(a, b):sum():backward() end)
+        product(a, 2):sum():backward()                  -- a number needs none
+        assert.are.same({1, 1}, a.grad:totable())
         fails("save: forward saves; backward finds it in ctx.saved", try, twice, function(ctx, g) ctx:save(g) end)
     end)
 end)

@@ -261,6 +261,12 @@ describe("flow.op", function()
             function() try({forward = same, backward = function(_, g) return g, g end}, leaf):sum():backward() end)
         fails("it returned nothing; it must return a gradient for each of the 1 operand, nil for none",
             function() try({forward = same, backward = function() end}, leaf):sum():backward() end)
+        local function one_of_two(a, b)
+            try({sig = "(x, y)", forward = function(t, u) return t * u end, backward = function(_, g) return g end}, a, b):sum():backward()
+        end
+        fails("it must return a gradient for each operand, nil for none; it returned 1, 'y' needs one",
+            function() one_of_two(leaf, flow.ones(2, {requires_grad = true})) end)
+        one_of_two(leaf, flow.ones(2))                  -- y needs none
         assert.is_false(try({forward = same, backward = false}, leaf).requires_grad)
         local shared = try({forward = function(t) return t end}, x)
         shared:add_(1)

@@ -320,6 +320,12 @@ static void refuses_what_ops_may_not(void)
     FAILS(flow_push(&task), FLOW_ERR_STATE,
           "flow_push: tensor 0 of writes requires grad, which a task has none for; flow_call \"detach\" gives one "
           "without");
+    flow_unref(h);
+    OK(flow_require_grad(c, false));
+    OK(flow_call(&h, 1, "expand", FLOW_ARGS(flow_of(c), flow_ints((int64_t[]){3, 2}, 2))));
+    FAILS(flow_push(&task), FLOW_ERR_STATE,
+          "flow_push: tensor 0 of writes is expanded (several positions share one element); flow_call \"clone\" gives "
+          "one that can be written");
     flow_unref(c);
     flow_unref(h);
     c = make(&vector, six);

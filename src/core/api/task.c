@@ -8,6 +8,7 @@
 #include "core/process.h"
 #include "core/tasks.h"
 #include "dispatch/mapped.h"
+#include "dispatch/target.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -124,6 +125,11 @@ static fl_status check_tensors(flow_tensor *const *tensors, int count, const cha
             return fl_fail(FL_ERR_STATE, "flow_push: tensor %d of %s, %s, is not on the CPU", i, name,
                            fl_meta_placed_text(text, t->meta));
         FL_TRY(fl_mapped_check_task("flow_push", name, t, writes));
+        if (writes && !fl_is_nested(t))
+            return fl_fail(FL_ERR_STATE,
+                           "flow_push: tensor %d of writes %s (several positions share one element); flow_call "
+                           "\"clone\" gives one that can be written",
+                           i, fl_is_expanded(t) ? "is expanded" : "has strides that overlap");
         if (writes && fl_requires_grad(t))
             return fl_fail(FL_ERR_STATE,
                            "flow_push: tensor %d of writes requires grad, which a task has none for; flow_call "

@@ -478,7 +478,7 @@ fl_status fl_tape_unpack(fl_grad *g, fl_node *node)
     if (node->freed)
         return fl_fail(FL_ERR_STATE,
                        "backward: the graph of %s has been freed by an earlier backward; "
-                       "use {retain_graph = true} in the earlier one",
+                       "use {retain_graph = true} in the earlier one (FLOW_RETAIN_GRAPH in C)",
                        fl_tape_node_name(node));
     if (FL_UNLIKELY(node->member != NULL)) FL_TRY(fl_recompute_fill(node));
     for (int i = 0; i < node->nin; i++) FL_TRY(check_version(node, &node->in[i], "input", i));

@@ -129,7 +129,6 @@ static void run_infer(lua_State *L, fl_infer *infer)
     for (int i = 0; i < infer->nout; i++) take_spec(L, infer, i, first + i);
 }
 
-/* ---- SBP ---- */
 static int infer_in_lua(lua_State *L)
 {
     fl_infer *infer = lua_touserdata(L, 1);
@@ -315,17 +314,32 @@ static void push_context(lua_State *L, const fl_grad *g)
     lua_settop(L, first);
 }
 
-/* The gradients at first.., one for each tensor parameter, of a list a list. */
-static void take_gradients(lua_State *L, fl_grad *g, int first)
+/* Operands after the last of `given` gradients must not need one: a gradient that is forgotten is no nil. */
+static void check_gradient_count(lua_State *L, const fl_grad *g, int given)
 {
     const fl_signature *s = fl_op_signature(g->op);
-    int given = lua_gettop(L) - first + 1, at = 0;
     if (given == 0)
         FL_RAISE(L, "it returned nothing; it must return a gradient for each of the %d operand%s, nil for none",
                  s->tensor_count, fl_own_plural(s->tensor_count));
     if (given > s->tensor_count)
         FL_RAISE(L, "it must return a gradient for each of the %d operand%s, got %d", s->tensor_count,
                  fl_own_plural(s->tensor_count), given);
+    for (int i = 0, at = 0; i < s->param_count; i++) {
+        const fl_param *p = &s->params[i];
+        if (!p->is_tensor || at++ < given) continue;
+        for (int k = p->slot; k < g->nin && (p->is_list || k == p->slot); k++)
+            if (g->need[k])
+                FL_RAISE(L, "it must return a gradient for each operand, nil for none; it returned %d, '%s' needs one",
+                         given, p->name);
+    }
+}
+
+/* The gradients at first.., one for each tensor parameter, of a list a list. */
+static void take_gradients(lua_State *L, fl_grad *g, int first)
+{
+    const fl_signature *s = fl_op_signature(g->op);
+    int at = 0;
+    check_gradient_count(L, g, lua_gettop(L) - first + 1);
     lua_settop(L, first + s->tensor_count - 1);
     for (int i = 0; i < s->param_count; i++) {
         const fl_param *p = &s->params[i];

@@ -81,6 +81,23 @@ local function check_inputs(who, inputs, places, versions)
     end
 end
 
+-- Arguments after the last gradient that backward returned must not need one: a gradient that is forgotten is no nil.
+local function check_count(given, wanted)
+    local count = #wanted
+    if given == 0 then
+        check.fail("it returned nothing; it must return a gradient for each argument of forward, nil for none")
+    elseif given > count then
+        check.fail("it must return a gradient for each of the %d argument%s of forward, got %d", count,
+            count == 1 and "" or "s", given)
+    end
+    for i = given + 1, count do
+        if wanted[i] then
+            check.fail("it must return a gradient for each argument of forward, nil for none; it returned %d, argument "
+                .. "%d needs one", given, i)
+        end
+    end
+end
+
 -- The function that the tape calls with the gradients of the results; it returns those of the tensor arguments.
 local function backward_of(def, ctx, count, places)
     return function(gradients, saved, needs)
@@ -91,12 +108,7 @@ local function backward_of(def, ctx, count, places)
         rawset(ctx, "needs", wanted)
         local given = table.pack(def.backward(ctx, table.unpack(gradients)))
         ctx.saved = nil
-        if given.n == 0 then
-            check.fail("it returned nothing; it must return a gradient for each argument of forward, nil for none")
-        elseif given.n > count then
-            check.fail("it must return a gradient for each of the %d argument%s of forward, got %d", count,
-                count == 1 and "" or "s", given.n)
-        end
+        check_count(given.n, wanted)
         local list = {}
         for i, place in ipairs(places) do list[i] = given[place] end
         return list
