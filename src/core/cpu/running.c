@@ -1,12 +1,13 @@
 /*
-** running.c -- see running.h: lines side by side are gone through row by row, a tile of them at once.
+** running.c -- see running.h: lines side by side are gone through row by row, a tile of them at once, and lines that lie
+** one after the other four at once.
 */
 #include "running.h"
 #include "engine/team.h"
 
 #include <math.h>
 
-enum { TILE = 256, BATCH = 4096 };
+enum { TILE = 256, FOUR = 4 };
 
 static inline double log_of_sum(double a, double b)
 {
@@ -33,29 +34,45 @@ static inline double log_of_sum(double a, double b)
 #define IS_INTEGER
 #include "running.inc"
 
-/* A task is a tile of neighbouring lines, or a batch of lines that lie one after the other. */
+/* A task is a tile of lines that lie beside each other, of one outer position; where inner is 1, it is FOUR lines that lie
+** one after the other. */
 struct tasks {
     const fl_running_job *job;
-    int64_t tiles, lines; /* of one outer position; lines of a tile */
+    int64_t tiles; /* of one outer position */
 };
 
-static void run_tasks(void *context, int64_t begin, int64_t end)
+static void run_task(const fl_running_job *job, int64_t first, int64_t count)
+{
+    if (job->dtype == FL_FLOAT32) piece_f32(job, first, count);
+    else if (job->dtype == FL_FLOAT64) piece_f64(job, first, count);
+    else piece_i64(job, first, count);
+}
+
+static inline int64_t at_most(int64_t limit, int64_t value) { return value < limit ? value : limit; }
+
+static void run_tiles(void *context, int64_t begin, int64_t end)
 {
     const struct tasks *t = context;
     const fl_running_job *job = t->job;
     for (int64_t i = begin; i < end; i++) {
-        int64_t outer = i / t->tiles, first = i % t->tiles * t->lines, left = job->inner - first;
-        int64_t count = left < t->lines ? left : t->lines, at = outer * job->n * job->inner + first;
-        if (job->dtype == FL_FLOAT32) piece_f32(job, at, count);
-        else if (job->dtype == FL_FLOAT64) piece_f64(job, at, count);
-        else piece_i64(job, at, count);
+        int64_t outer = i / t->tiles, first = i % t->tiles * TILE;
+        run_task(job, outer * job->n * job->inner + first, at_most(TILE, job->inner - first));
     }
+}
+
+static void run_rows(void *context, int64_t begin, int64_t end)
+{
+    const struct tasks *t = context;
+    for (int64_t i = begin; i < end; i++)
+        run_task(t->job, i * FOUR * t->job->n, at_most(FOUR, t->job->outer - i * FOUR));
 }
 
 void fl_cpu_running(const fl_running_job *job)
 {
-    struct tasks t = {job, (job->inner + TILE - 1) / TILE, job->inner < TILE ? job->inner : TILE};
-    double cost = job->kind == FL_RUNNING_LOGSUMEXP ? 30 : 1.5;
+    struct tasks t = {job, (job->inner + TILE - 1) / TILE};
+    double cost = (job->kind == FL_RUNNING_LOGSUMEXP ? 30 : 1.5) * (double)job->n;
     if (job->outer * job->n * job->inner == 0) return;
-    fl_team_for(job->outer * t.tiles, cost * (double)(job->n * t.lines), run_tasks, &t);
+    if (job->inner > 1)
+        fl_team_for(job->outer * t.tiles, cost * (double)at_most(TILE, job->inner), run_tiles, &t);
+    else fl_team_for((job->outer + FOUR - 1) / FOUR, cost * FOUR, run_rows, &t);
 }
