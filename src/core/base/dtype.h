@@ -83,8 +83,9 @@ static inline fl_bfloat16 fl_bfloat16_from_float(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return (fl_bfloat16)((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+    uint32_t nan = value != value ? 0xffffffffu : 0; /* a mask: gcc narrows a choice to 16 bits before it is made */
+    uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u), quiet = bits | 0x400000u;
+    return (fl_bfloat16)(((quiet & nan) | (rounded & ~nan)) >> 16);
 }
 
 static inline float fl_float16_to_float(fl_float16 value)
