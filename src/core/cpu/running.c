@@ -72,7 +72,6 @@ void fl_cpu_running(const fl_running_job *job)
     struct tasks t = {job, (job->inner + TILE - 1) / TILE};
     double cost = (job->kind == FL_RUNNING_LOGSUMEXP ? 30 : 1.5) * (double)job->n;
     if (job->outer * job->n * job->inner == 0) return;
-    if (job->inner > 1)
-        fl_team_for(job->outer * t.tiles, cost * (double)at_most(TILE, job->inner), run_tiles, &t);
+    if (job->inner > 1) fl_team_for(job->outer * t.tiles, cost * (double)at_most(TILE, job->inner), run_tiles, &t);
     else fl_team_for((job->outer + FOUR - 1) / FOUR, cost * FOUR, run_rows, &t);
 }
