@@ -1,6 +1,6 @@
 /*
-** running.c -- see running.h: lines side by side are gone through row by row, a tile of them at once, and lines that lie
-** one after the other four at once.
+** running.c -- see running.h: lines side by side are gone through row by row, a tile of them at once, and lines that
+** lie one after the other four at once.
 */
 #include "running.h"
 #include "engine/team.h"
@@ -34,8 +34,8 @@ static inline double log_of_sum(double a, double b)
 #define IS_INTEGER
 #include "running.inc"
 
-/* A task is a tile of lines that lie beside each other, of one outer position; where inner is 1, it is FOUR lines that lie
-** one after the other. */
+/* A task is a tile of lines that lie beside each other, of one outer position; where inner is 1, it is FOUR lines that
+** lie one after the other. */
 struct tasks {
     const fl_running_job *job;
     int64_t tiles; /* of one outer position */
