@@ -136,6 +136,8 @@ refuses("data", {
     {"tensor: data[2] must be a number, a boolean or a list, got string", function() flow.tensor {1, "2"} end},
     {"tensor: data[2] must be a number, a boolean or a list, got nil", function() flow.tensor {1, nil, 3} end},
     {"tensor: data is a table without a list part", function() flow.tensor {a = 1} end},
+    {"tensor: data[2] is no plain list (its metatable has __len); copy its values into one",
+        function() flow.tensor {{}, setmetatable({}, {__len = function() return 3 end})} end},
     {"tensor: data must be a number, a boolean or a list, got nil", function() flow.tensor(nil) end},
     {"tensor: data must be a number, a boolean or a list, got function", function() flow.tensor(print) end},
     {"tensor: data is missing: flow.tensor(number, boolean or nested list, options)", function() flow.tensor() end},

@@ -204,3 +204,25 @@ describe("unique_consecutive", function()
         assert.are.same({2, 1}, counts:totable())
     end)
 end)
+
+describe("index_select", function()
+    local layouts = {
+        whole = function(x) return x end,
+        transposed = function(x) return x:transpose(0, -1) end,
+        expanded = function(x) return x:unsqueeze(1):expand(x:size(0), 5, x:size(1), x:size(2)) end,
+        spread = function(x) return flow.stack({x, x}, -1):select(-1, 0) end,
+        narrowed = function(x) return x:narrow(1, 1, 2) end,
+    }
+    for name, layout in pairs(layouts) do
+        it("gives the slices of a tensor that is " .. name .. " along each axis", function()
+            for _, dtype in ipairs {"float32", "float64", "bfloat16", "uint8"} do
+                local x = layout(flow.arange(60):view(4, 3, 5):to(dtype))
+                for axis = 0, x.ndim - 1 do
+                    local index = flow.tensor {0, x:size(axis) - 1, 0}
+                    local picked = x:index_select(axis, index)
+                    for j = 0, 2 do assert.are.equal(x:select(axis, index[j]:item()), picked:select(axis, j)) end
+                end
+            end
+        end)
+    end
+end)

@@ -12,13 +12,24 @@ static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.1;
 
 /* ---- picking slices ---- */
 
-/* out[o, j, :] = x[o, index[j] - first, :], zeros outside [0, n). All in bytes: a slice is `slice` of them. */
+/* out[o, j, :] = x[o, index[j] - first, :], zeros outside [0, n). A slice is `slice` bytes without gaps; neighbours along
+** the axis are `step` bytes apart. */
 struct pick {
     char *out;
-    const char *x;
+    const fl_view *x;
+    int axis;
     const int64_t *index;
-    int64_t count, n, first, slice;
+    int64_t count, n, first, slice, step;
 };
+
+/* Where outer position `outer` begins in x. */
+static const char *outer_position(const struct pick *pick, int64_t outer)
+{
+    const fl_view *x = pick->x;
+    int64_t at = 0;
+    for (int i = pick->axis - 1; i >= 0; outer /= x->size[i], i--) at += outer % x->size[i] * x->stride[i];
+    return (const char *)x->data + at * (int64_t)fl_dtype_size(x->dtype);
+}
 
 /* Slices from `begin` to `end`; `slice` is a constant where it is called, but for long ones. */
 static inline __attribute__((always_inline)) void pick_each(const struct pick *pick, int64_t begin, int64_t end,
@@ -27,12 +38,12 @@ static inline __attribute__((always_inline)) void pick_each(const struct pick *p
     int64_t outer = begin / pick->count, j = begin % pick->count;
     char *to = pick->out + begin * (int64_t)slice;
     for (int64_t i = begin; i < end; outer++, j = 0) {
-        const char *x = pick->x + outer * pick->n * (int64_t)slice;
+        const char *x = outer_position(pick, outer);
         int64_t stop = pick->count - j < end - i ? pick->count : j + end - i;
         i += stop - j;
         for (; j < stop; j++, to += slice) {
             int64_t at = pick->index[j] - pick->first;
-            if (FL_LIKELY((uint64_t)at < (uint64_t)pick->n)) memcpy(to, x + at * (int64_t)slice, slice);
+            if (FL_LIKELY((uint64_t)at < (uint64_t)pick->n)) memcpy(to, x + at * pick->step, slice);
             else memset(to, 0, slice);
         }
     }
@@ -79,11 +90,12 @@ static fl_status pick_strided(const fl_view *out, const fl_view *x, int axis, co
 fl_status fl_cpu_pick_along(const fl_view *out, const fl_view *x, int axis, const int64_t *index, int64_t count)
 {
     if (out->numel == 0) return FL_OK;
-    if (!x->contiguous && x->numel) return pick_strided(out, x, axis, index);
+    int64_t item = (int64_t)fl_dtype_size(out->dtype), outer = 1, slice = 1;
+    bool has_gaps = false;
+    for (int i = x->ndim - 1; i > axis; slice *= x->size[i], i--) has_gaps |= x->stride[i] != slice && x->size[i] > 1;
+    if (has_gaps && x->numel) return pick_strided(out, x, axis, index);
     struct pick p = {
-        out->data, x->data, index, count, x->size[axis], x->start[axis], (int64_t)fl_dtype_size(out->dtype)};
-    int64_t outer = 1;
-    for (int i = axis + 1; i < x->ndim; i++) p.slice *= x->size[i];
+        out->data, x, axis, index, count, x->size[axis], x->start[axis], slice * item, x->stride[axis] * item};
     for (int i = 0; i < axis; i++) outer *= x->size[i];
     fl_team_for(outer * count, 5 + (double)p.slice * NS_PER_BYTE, pick_slices, &p);
     return FL_OK;

@@ -225,7 +225,7 @@ static fl_tensor *grad_norm_power(fl_expr *expr, fl_grad *g, uint32_t mask, doub
     return expr_mul(expr, expr_mul(expr, sign, power), expr_unreduce(expr, scale, &x->meta->shape, mask));
 }
 
-/* p = 2: x / norm; 0 where the norm is 0. */
+/* p = 1: sign(x). p = 2: x / norm; 0 where the norm is 0. */
 static fl_status grad_norm(fl_grad *g)
 {
     uint32_t mask;
@@ -235,6 +235,9 @@ static fl_status grad_norm(fl_grad *g)
     FL_TRY(fl_reduce_grad_axes(&mask, g, after_p));
     if (p == 0) return FL_OK; /* constant almost everywhere */
     if (isinf(p)) result = grad_norm_infinite(&c, g, mask);
+    else if (p == 1)
+        result = expr_mul(&c, EXPR_CALL(&c, NULL, sign, fl_of(x)),
+                          expr_unreduce(&c, g->gout[0], &x->meta->shape, mask));
     else if (p != 2) result = grad_norm_power(&c, g, mask, p);
     else {
         fl_tensor *scale = expr_zero_where(&c, g->out[0], expr_div(&c, g->gout[0], g->out[0]));

@@ -248,6 +248,9 @@ static void scan_value(lua_State *L, struct list_scan *scan, int depth)
     int64_t n = (int64_t)lua_rawlen(L, -1);
     if (n == 0 && lua_next(L, (lua_pushnil(L), -2)))
         FL_RAISE(L, "tensor: data%s is a table without a list part", path_text(path, sizeof path, scan, depth));
+    if (n == 0 && luaL_getmetafield(L, -1, "__len") != LUA_TNIL)
+        FL_RAISE(L, "tensor: data%s is no plain list (its metatable has __len); copy its values into one",
+                 path_text(path, sizeof path, scan, depth));
     const char *stray = fl_lua_stray_key(L, -1);
     if (stray) FL_RAISE(L, "tensor: data%s " FL_STRAY_KEY, path_text(path, sizeof path, scan, depth), stray);
     if (depth == scan->shape.ndim) scan->shape.dims[scan->shape.ndim++] = n;
