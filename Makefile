@@ -74,8 +74,9 @@ MPI_CFLAGS := $(shell pkg-config --cflags ompi-c 2>/dev/null)
 MPI_LIBS := $(shell pkg-config --libs ompi-c 2>/dev/null)
 MPI_O := $(patsubst %.c,$(OUT)/%.o,$(sort $(wildcard src/core/ranks/mpi/*.c)))
 # The CUDA device: a plug-in, built where nvcc is found. CUDA_ARCHS: present (code for the GPU that is here, and PTX that any
-# GPU from compute 8.0 on can load; the default) or all (what a release carries: code for 7.5, 8.0, 8.6 and 8.9, 9.0, that PTX,
-# all of it compressed and without the lines it comes from).
+# GPU from compute 8.0 on can load; the default), all (what a release carries: code for 7.5, 8.0, 8.6 and 8.9, 9.0, that PTX,
+# all of it compressed and without the lines it comes from) or hasty (that PTX without most optimizations, in less than half
+# of the time: for tests without a GPU).
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
 NVCC := $(NVCC)
 CUDA_HOME := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
@@ -88,6 +89,8 @@ CUDA_FLAGS_all = $(eval CUDA_FLAGS_all := $(shell $(NVCC) --help 2>/dev/null | g
 CUDA_PRESENT = $(eval CUDA_PRESENT := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u))$(CUDA_PRESENT)
 CUDA_CODE_present = $(foreach a,$(CUDA_PRESENT),$(call CUDA_CODE_FOR,$(a))) $(CUDA_PTX)
 CUDA_FLAGS_present = -lineinfo
+CUDA_CODE_hasty = $(CUDA_PTX)
+CUDA_FLAGS_hasty = $(eval CUDA_FLAGS_hasty := $(shell $(NVCC) --help 2>/dev/null | grep -q Ofast-compile && echo --Ofast-compile=max))$(CUDA_FLAGS_hasty)
 CUDA_CU := $(sort $(wildcard src/cuda/*.cu src/cuda/*/*.cu))
 # Headers that kernels compiled at run time include, as text.
 CUDA_TEXTS := $(addprefix src/,cuda/parts/values.h cuda/parts/divide.h core/op/special.h cuda/kernels/elementwise_math.h core/op/elementwise_formulas.inc cuda/kernels/fused.cuh)
