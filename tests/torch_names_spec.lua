@@ -67,6 +67,29 @@ describe("special functions", function()
 end)
 
 describe("other names", function()
+    it("fill_diagonal_ fills masks, gradient reads the neighbours alone", function()
+        local mask = flow.zeros({2, 2}, {dtype = "bool"})
+        assert.same({{true, false}, {false, true}}, mask:clone():fill_diagonal_(true):totable())
+        assert.same({{true, false}, {false, true}}, mask:clone():fill_diagonal_(1):totable())
+        local slopes = flow.gradient(flow.tensor {0, math.huge, 4, 5, 6}):totable()
+        assert.same({math.huge, 2, -math.huge, 1, 1}, slopes)
+    end)
+
+    it("isin finds numbers beside NaN, and no NaN", function()
+        local nan, inf = 0 / 0, math.huge
+        for _, case in ipairs {
+            {{3.0}, {3, nan}, {true}}, {{1, 2, 5.0}, {nan, 5}, {false, false, true}}, {{1, nan, -inf}, {nan, nan}, {false, false, false}},
+            {{inf, -inf, nan, 2}, {nan, inf, -inf, nan}, {true, true, false, false}},
+        } do
+            local x, test, want = flow.tensor(case[1]), flow.tensor(case[2], {dtype = "float32"}), flow.tensor(case[3])
+            assert.equal(want, flow.isin(x, test))
+            assert.equal(want:logical_not(), flow.isin(x, test, {invert = true}))
+        end
+        local numbers = flow.arange(50000):to "float32"
+        numbers[7] = nan
+        assert.equal(49999, flow.isin(flow.arange(100000):to "float32", numbers):sum():item())
+    end)
+
     it("methods that work in place are functions too", function()
         for _, name in ipairs {"abs_", "relu_", "clamp_", "absolute_", "requires_grad_"} do
             assert.is_true(rawequal(flow[name], flow.ones(1)[name]), name)

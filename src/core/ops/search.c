@@ -11,6 +11,8 @@
 #include "op/reduce.h"
 #include "expr.h"
 
+#include <math.h>
+
 /* ---- the kernel ---- */
 
 static fl_status infer_search(fl_infer *infer)
@@ -179,6 +181,22 @@ FL_OP(bucketize) = {
 
 enum { ISIN_UNIQUE, ISIN_INVERT };
 
+/* The line with its largest number in place of each NaN: nothing equals NaN, and a search needs a line that is sorted. */
+static fl_tensor *without_nan(fl_expr *expr, fl_tensor *line)
+{
+    fl_tensor *nan = EXPR_CALL(expr, NULL, ne, fl_of(line), fl_of(line));
+    fl_tensor *numbers = EXPR_CALL(expr, NULL, where, fl_of(nan), fl_of_number(-INFINITY), fl_of(line));
+    fl_tensor *largest = expr_reduce(expr, FL_OP_REF(amax), numbers, 1, true);
+    return EXPR_CALL(expr, NULL, where, fl_of(nan), fl_of(largest), fl_of(line));
+}
+
+/* `is`, but false everywhere if the line has no number. */
+static fl_tensor *unless_all_nan(fl_expr *expr, fl_tensor *is, fl_tensor *line)
+{
+    fl_tensor *some = expr_reduce(expr, FL_OP_REF(any), EXPR_CALL(expr, NULL, eq, fl_of(line), fl_of(line)), 1, true);
+    return EXPR_CALL(expr, NULL, logical_and, fl_of(is), fl_of(some));
+}
+
 /* The element at the place where a value would be put is the value, or it is none of them. */
 static fl_status body_isin(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
@@ -195,13 +213,15 @@ static fl_status body_isin(fl_tensor **out, const fl_operand *in, int nin, const
     fl_dtype dtype = searched_dtype(x->meta->dtype, test->meta->dtype);
     fl_tensor *flat = expr_reshape(&c, expr_cast(&c, x, dtype), &(fl_shape){1, {x->meta->numel}});
     fl_tensor *line = expr_reshape(&c, expr_cast(&c, test, dtype), &(fl_shape){1, {n}});
-    fl_tensor *sorted = EXPR_CALL(&c, NULL, sort, fl_of(line));
+    bool has_nan = fl_dtype_is_float(dtype); /* perhaps */
+    fl_tensor *sorted = EXPR_CALL(&c, NULL, sort, fl_of(has_nan ? without_nan(&c, line) : line));
     fl_tensor *at = EXPR_CALL(&c, NULL, minimum, fl_of(expr_search(&c, sorted, flat, false)), fl_of_integer(n - 1));
     fl_attrs_init(&a, FL_OP_REF(gather));
     fl_attr_set(&a, FL_INDEXED_AXIS, 0);
     fl_tensor *there = EXPR_CALL(&c, &a, gather, fl_of(sorted), fl_of(at));
-    fl_tensor *is = invert ? EXPR_CALL(&c, NULL, ne, fl_of(there), fl_of(flat))
-                           : EXPR_CALL(&c, NULL, eq, fl_of(there), fl_of(flat));
+    fl_tensor *is = EXPR_CALL(&c, NULL, eq, fl_of(there), fl_of(flat));
+    if (has_nan) is = unless_all_nan(&c, is, line);
+    if (invert) is = EXPR_CALL(&c, NULL, logical_not, fl_of(is));
     *out = fl_expr_take(&c, expr_reshape(&c, is, &x->meta->shape));
     return fl_expr_end(&c);
 }

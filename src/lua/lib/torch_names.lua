@@ -65,7 +65,7 @@ end
 
 ---Writes a value on the diagonal of x, in place; wrap: of a tall matrix it begins anew below.
 ---@param x table tensor
----@param value number
+---@param value number|boolean
 ---@param wrap boolean?
 function M.fill_diagonal_(x, value, wrap)
     if x.ndim < 2 then check.fail("fill_diagonal_: x must have at least 2 axes, got %s", check.shape(x)) end
@@ -77,6 +77,7 @@ function M.fill_diagonal_(x, value, wrap)
         local equal = first_positions(x, axis, wrap):eq(positions_along(x, axis))
         at = at and at:logical_and(equal) or equal
     end
+    if x.dtype == "bool" and type(value) == "number" then value = value ~= 0 end
     return x:masked_fill_(at, value)
 end
 
@@ -317,7 +318,9 @@ local function gradient_along(x, axis, spacing, edge_order)
     end
     local step = steps_of(x, axis, spacing)
     local parts = {slope_at_end(x, axis, step, true, edge_order)}
-    if n > 2 then
+    if n > 2 and type(spacing) == "number" then     -- the middle one has no part in it
+        parts[2] = (x:narrow(axis, 2, n - 2) - x:narrow(axis, 0, n - 2)) / (2 * spacing)
+    elseif n > 2 then
         local one, two = step(0, n - 2), step(1, n - 2)
         local both = one + two
         parts[2] = three_points(x, axis, n - 2, -two / (one * both), (two - one) / (one * two), one / (two * both))
@@ -400,7 +403,7 @@ function M.set_rng_state(state) flow.default_generator():load_state(state) end
 
 check.takes(M, {
     "conj_physical(x: tensor)", "isreal(x: tensor)", "frexp(x: tensor)", "chain_matmul(...: tensor)",
-    "fill_diagonal_(x: tensor, value: number, wrap: boolean = false)",
+    "fill_diagonal_(x: tensor, value: number or boolean, wrap: boolean = false)",
     "clamp_min(x: tensor, min: tensor or number)", "clamp_max(x: tensor, max: tensor or number)",
     "clamp_min_(x: tensor, min: tensor or number)", "clamp_max_(x: tensor, max: tensor or number)",
     "dist(x: tensor, y: tensor, p: number = 2)",
