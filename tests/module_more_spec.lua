@@ -237,11 +237,15 @@ describe("containers", function()
         local dict = nn.ModuleDict {{"b", nn.Linear(1, 1)}, {"a", nn.ReLU()}}
         assert.are.same({"b", "a"}, dict:keys())
         assert.is_true(dict:has "a" and not dict:has "c")
+        local names = {}
+        for name, part in pairs(dict) do names[#names + 1] = name .. tostring(part):match "%a+" end
+        assert.are.same({2, {"bLinear", "aReLU"}}, {#dict, names})
+        assert.are.equal(1, #nn.ModuleDict:extend("Named") {a = nn.ReLU()})
         assert.is_true(rawequal(dict.b, dict:get "b"))
         dict:set("c", nn.Tanh()):pop "b"
         assert.are.same({"a", "c"}, dict:keys())
         local weights = nn.ParameterDict {x = flow.ones(2), y = flow.zeros(3)}
-        assert.are.equal(2, #weights:parameters())
+        assert.are.same({2, 2}, {#weights, #weights:parameters()})
         local list = nn.ParameterList {flow.ones(2), flow.zeros(3)}
         list:append(flow.ones(1))
         assert.are.equal(3, #list)

@@ -446,7 +446,7 @@ end
 ---@param name string
 function Module:extend(name)
     local class = {
-        __name = name, __newindex = set, __len = length,
+        __name = name, __newindex = set, __len = rawget(self, "__len") or length, __pairs = rawget(self, "__pairs"),
         __tostring = function(module)
             walk(module, function() end, true)      -- one that contains itself has no end
             return module:describe()

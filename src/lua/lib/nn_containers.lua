@@ -40,8 +40,12 @@ end
 
 -- Gives a class the methods that read its parts of `kind`.
 local function add_readers(Dict, kind)
-    ---Names and values in order: `for name, value in dict:items() do`.
+    ---Names and values in order: `for name, value in dict:items() do`; pairs(dict) walks the same, #dict counts them.
     function Dict:items() return parts(self, kind) end
+
+    function Dict:__len() return #parts(self, kind) end
+
+    function Dict:__pairs() return pairs(parts(self, kind)) end
 
     function Dict:keys()
         local list = {}
