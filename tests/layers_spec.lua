@@ -143,7 +143,21 @@ describe("layers", function()
 
     it("Softmax and Flatten", function()
         support.close(flow.ones(2), nn.Softmax()(flow.randn(2, 5)):sum(-1), 1e-6, "softmax")
-        assert.are.equal("[2, 12]", shape(nn.Flatten()(flow.ones(2, 3, 4))))
+        local x = flow.ones(2, 3, 4, 5)
+        for _, case in ipairs {
+            {nn.Flatten(), "[2, 60]", "Flatten()"},
+            {nn.Flatten(0), "[120]", "Flatten(start_axis=0, end_axis=-1)"},
+            {nn.Flatten(1, 2), "[2, 12, 5]", "Flatten(start_axis=1, end_axis=2)"},
+            {nn.Flatten {end_axis = -2}, "[2, 12, 5]", "Flatten(start_axis=1, end_axis=-2)"},
+            {nn.Unflatten(1, {3, 1}), "[2, 3, 1, 4, 5]", "Unflatten(axis=1, sizes=[3, 1])"},
+            {nn.Unflatten {axis = -1, sizes = {5, -1}}, "[2, 3, 4, 5, 1]", "Unflatten(axis=-1, sizes=[5, -1])"},
+        } do assert.are.same({case[2], case[3]}, {shape(case[1](x)), tostring(case[1])}) end
+        for _, case in ipairs {
+            {function() nn.Flatten {start_dim = 0} end, "Flatten: unknown option 'start_dim'; it is called 'start_axis' here"},
+            {function() nn.Flatten {end_dim = 0} end, "Flatten: unknown option 'end_dim'; it is called 'end_axis' here"},
+            {function() x:flatten {start_dim = 0} end, "flatten: unknown option 'start_dim'; it is called 'start_axis' here"},
+            {function() nn.Unflatten {dim = 1} end, "Unflatten: unknown option 'dim'; it is called 'axis' here"},
+        } do assert.are.equal(case[2], support.message_of(case[1])) end
     end)
 
     it("losses are the functions of their name", function()
@@ -151,6 +165,22 @@ describe("layers", function()
         assert.are.equal(flow.cross_entropy(x, y):item(), nn.CrossEntropyLoss()(x, y):item())
         assert.are.equal("[4]", shape(nn.CrossEntropyLoss({reduction = "none"})(x, y)))
         assert.are.equal(flow.mse_loss(x, x + 1):item(), nn.MSELoss()(x, x + 1):item())
+    end)
+
+    it("losses keep the weights of classes as a buffer, which moves with them", function()
+        local x, y, w = flow.randn(4, 3), flow.tensor({0, 2, 1, 1}), flow.tensor({1.0, 2, 3})
+        for _, name in ipairs {"CrossEntropyLoss", "NLLLoss", "MultiMarginLoss", "MultiLabelSoftMarginLoss", "BCELoss"} do
+            local loss = nn[name] {weight = w}
+            assert.are.equal("weight", names(loss:state_dict()), name)
+            assert.are.equal("float64", loss:to("float64").weight.dtype, name)
+            assert.is_nil(nn[name]().weight, name)
+            assert.are.equal("", names(nn[name]():state_dict()), name)
+        end
+        assert.are.equal("weight pos_weight", names(nn.BCEWithLogitsLoss {weight = w, pos_weight = w}:state_dict()))
+        local loss = nn.CrossEntropyLoss {weight = w, label_smoothing = 0.1}
+        assert.are.equal(flow.cross_entropy(x, y, w, {label_smoothing = 0.1}):item(), loss(x, y):item())
+        loss:load_state_dict {weight = flow.ones(3)}
+        assert.are.equal(flow.cross_entropy(x, y, {label_smoothing = 0.1}):item(), loss(x, y):item())
     end)
 end)
 

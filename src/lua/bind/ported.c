@@ -21,7 +21,8 @@ static const struct { const char *word, *name; } renamed[] = {
     {"kernel_size", "kernel"}, {"in_channels", "inputs"}, {"out_channels", "outputs"}, {"in_features", "inputs"},
     {"out_features", "outputs"}, {"num_features", "channels"}, {"num_channels", "channels"}, {"num_groups", "groups"},
     {"num_embeddings", "count"}, {"embedding_dim", "width"}, {"normalized_shape", "sizes"}, {"output_size", "size"},
-    {"elementwise_affine", "affine"},
+    {"elementwise_affine", "affine"}, {"start_dim", "start_axis"}, {"end_dim", "end_axis"},
+    {"unflattened_size", "sizes"},
     /* dtypes and devices */
     {"float", "float32"}, {"double", "float64"}, {"half", "float16"}, {"long", "int64"}, {"int", "int32"},
     {"byte", "uint8"},

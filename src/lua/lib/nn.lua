@@ -253,18 +253,28 @@ function Softmax:extra()
     return "axis=" .. self.axis
 end
 
----Joins all axes from the second one on.
+---Joins the axes from start_axis to end_axis into one: all but the first, unless others are given.
 ---@class flow.nn.Flatten: flow.nn.Module
 local Flatten = Module:extend("Flatten")
 nn.Flatten = Flatten
 
-function Flatten:init() end  -- luacheck: ignore self
-
-function Flatten:forward(x)  -- luacheck: ignore self
-    return x:flatten(1)
+---@param start_axis integer? default 1
+---@param end_axis integer? default -1
+function Flatten:init(start_axis, end_axis)
+    self.start_axis, self.end_axis = start_axis, end_axis
 end
 
-signatures(Flatten, "Flatten()", "forward(x: tensor)")
+function Flatten:forward(x)
+    local fields = self[FIELDS]
+    return x:flatten(fields.start_axis, fields.end_axis)
+end
+
+function Flatten:extra()
+    if self.start_axis == 1 and self.end_axis == -1 then return "" end
+    return ("start_axis=%d, end_axis=%d"):format(self.start_axis, self.end_axis)
+end
+
+signatures(Flatten, "Flatten(start_axis: integer = 1, end_axis: integer = -1)", "forward(x: tensor)")
 
 -- ---- containers ----
 
@@ -448,11 +458,15 @@ nn.CrossEntropyLoss = CrossEntropyLoss
 
 ---@param opts {weight: any, reduction: string, ignore_index: integer, label_smoothing: number}?
 function CrossEntropyLoss:init(opts)
+    self:register_buffer("weight", opts.weight)
+    opts.weight = nil
     self.options = opts
 end
 
 function CrossEntropyLoss:forward(input, target)
-    return flow.cross_entropy(input, target, self.options)
+    local fields = self[FIELDS]
+    if not fields.weight then return flow.cross_entropy(input, target, fields.options) end
+    return flow.cross_entropy(input, target, fields.weight, fields.options)
 end
 
 signatures(CrossEntropyLoss, "CrossEntropyLoss({weight: tensor?, reduction: mean|sum|none = mean, " ..
