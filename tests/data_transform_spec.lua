@@ -163,7 +163,7 @@ describe("a transform", function()
         {"a table in a table", function() return {x = {1}} end, "field 'x' is a table; an item holds arrays, numbers, strings " ..
             "and booleans (require \"flow.array\".new(list) makes an array)"},
         {"another key", function() return {[1.5] = 1} end, "a field of an item must have a name or a number, got a key of type number"},
-        {"an error that is no text", function() error {} end, "table: "},
+        {"an error that is no text", function() error {} end, "an error that is a table"},
         {"too much memory", function() return {require "flow.array".zeros(1 << 50)} end, "not enough memory"},
     } do
         it("that gives " .. case[1] .. " is reported", function()
