@@ -10,6 +10,18 @@ end
 
 describe("autocast", function()
     local x, y = flow.randn(3, 3), flow.randn(3, 3)
+
+    it("is off with {enabled = false}", function()
+        local function inside(...) return flow.autocast("bfloat16", ...) end
+        assert.are.equal("float32", inside({enabled = false}, flow.matmul, x, y).dtype)
+        assert.are.equal("bfloat16", inside({enabled = true}, flow.matmul, x, y).dtype)
+        do
+            local _ <close> = inside {enabled = false}
+            assert.are.equal("float32", flow.matmul(x, y).dtype)
+        end
+        assert.are.equal("float32", flow.autocast(false, {enabled = true}, flow.matmul, x, y).dtype)
+    end)
+
     local low = x:to("bfloat16")
 
     for _, case in ipairs {

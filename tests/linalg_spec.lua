@@ -275,6 +275,24 @@ describe("products", function()
     end)
 end)
 
+describe("names in the place of a list", function()
+    it("are the options", function()
+        local m, y = flow.tensor {{3.0, 4}, {0, 5}}, flow.tensor {{1.0, 2}, {3, 4}}
+        assert.are.same({{5}, {5}}, linalg.vector_norm(m, 2, {axis = -1, keepdim = true}):totable())
+        assert.are.same({{5}, {5}}, linalg.norm(m, 2, {axis = -1, keepdim = true}):totable())
+        assert.are.equal("[1, 1]", shape(linalg.matrix_norm(m, "fro", {keepdim = true})))
+        close(linalg.norm(m, "fro", {0, 1}), linalg.norm(m, "fro", {axis = {0, 1}}))
+        close(m:matmul(y), flow.tensordot(m, y, {dims = 1}))
+        close(m:t():matmul(y), flow.tensordot(m, y, {dims = {{0}, {0}}}))
+        assert.are.same({{3}, {0}}, (flow.tensor_split(m, {into = 2, axis = 1})):totable())
+        assert.are.same({{3, 4}}, (flow.vsplit(m, {into = 2})):totable())
+        assert.are.same({2, 2}, (flow.histogram(m, {bins = 2, range = {0, 8}})):totable())
+        assert.are.same({{5, 0}, {4, 3}}, flow.fft.fftshift(m, {axes = {0, 1}}):totable())
+        assert.are.equal("linalg.vector_norm: unknown option 'keepdims'; it is called 'keepdim' here",
+            message_of(function() linalg.vector_norm(m, 2, {keepdims = true}) end))
+    end)
+end)
+
 describe("flow.linalg", function()
     local bad = {
         {"linalg.inv: takes float32 or float64, A is bfloat16[2, 2]; write A:to(\"float32\")",

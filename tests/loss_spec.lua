@@ -247,6 +247,17 @@ describe("other losses", function()
 end)
 
 describe("softmax", function()
+    it("of nn.functional takes a dtype, to which x is cast before", function()
+        local F, x = flow.nn.functional, flow.tensor {{1, 2, 4}, {0, 0, 0}}
+        for _, name in ipairs {"softmax", "log_softmax", "softmin"} do
+            local want = flow[name](x:to "float64", -1)
+            assert.are.same(want:totable(), F[name](x, {axis = -1, dtype = "float64"}):totable())
+            assert.are.equal("float64", F[name](x, -1, {dtype = "float64"}).dtype)
+            assert.are.same(flow[name](x:to "float32", 0):totable(), F[name](x:to "float32", 0):totable())
+            assert.is_true(rawequal(flow[name], (require("flow.check").original(F[name]))))
+        end
+    end)
+
     it("adds up to 1 along any axis, whatever the length of a row", function()
         flow.manual_seed(5)
         for _, shape in ipairs {{3, 1}, {2, 15}, {2, 16}, {1, 17}, {2, 100}, {3, 4, 33}, {2, 70, 3}} do

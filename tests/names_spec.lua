@@ -101,7 +101,16 @@ describe("names from PyTorch", function()
     local holders = {tensor = flow._methods, flow = flow, nn = nn, optim = optim, data = flow.data, ["nn.utils"] = nn.utils,
         ["nn.init"] = nn.init, ["nn.functional"] = nn.functional, ["nn.attention"] = nn.attention, cuda = flow.cuda,
         autograd = flow.autograd, linalg = flow.linalg, special = flow.special,
-        loader = {}}        -- the options of that function
+        loader = {}, option = {}, ["linalg.diagonal"] = {offset = 0, axis0 = 0, axis1 = 1}}      -- the options of that function, of any op
+
+    for _, op in ipairs(flow._testing.ops()) do
+        for _, entry in ipairs(advice) do
+            if entry[1] == op.name then
+                holders[op.name] = {}
+                for name in op.sig:gmatch "([%w_]+):" do holders[op.name][name] = true end
+            end
+        end
+    end
 
     it("that exist are not explained", function()
         for _, entry in ipairs(advice) do
@@ -155,6 +164,45 @@ describe("names from PyTorch", function()
             assert.are.equal(("loader: unknown option '%s'%s"):format(option, want),
                 message_of(function() flow.data.loader(dataset, {[option] = true}) end))
         end
+    end)
+
+    it("are explained where they are options of ops", function()
+        local g = flow.generator(1)
+        local cast = "; write x:to(\"float32\"):"
+        for want, f in pairs {
+            ["div: unknown option 'rounding_mode'; write x // y, which is flow.floor_divide, or flow.trunc(x / y)"] = function()
+                flow.div(x, x, {rounding_mode = "floor"})
+            end,
+            ["softmax: unknown option 'dtype'" .. cast .. "softmax(-1)"] = function() x:softmax(-1, {dtype = "float32"}) end,
+            ["log_softmax: unknown option 'dtype'" .. cast .. "log_softmax(-1)"] = function() x:log_softmax {axis = -1, dtype = "float32"} end,
+            ["flip: unknown option 'dims'; it is called 'axes' here"] = function() x:flip {dims = {0}} end,
+            ["roll: unknown option 'dims'; it is called 'axes' here"] = function() x:roll {shifts = 1, dims = 0} end,
+            ["permute: unknown option 'dims'; it is called 'axes' here"] = function() x:permute {dims = {1, 0}} end,
+            ["rot90: unknown option 'dims'; it is called 'axes' here"] = function() x:rot90 {dims = {1, 0}} end,
+            ["scaled_dot_product_attention: unknown option 'attn_mask'; it is called 'mask' here"] = function()
+                flow.scaled_dot_product_attention(x, x, x, {attn_mask = x})
+            end,
+            ["var: unknown option 'unbiased'; write correction = 0 for unbiased = false"] = function() x:var {unbiased = false} end,
+            ["std: unknown option 'unbiased'; write correction = 0 for unbiased = false"] = function() x:std {axis = 0, unbiased = false} end,
+            ["diagonal: unknown option 'dim1'; axes are numbered from 0: dim1 and dim2 are axis0 and axis1 here"] = function()
+                x:diagonal {dim1 = 0}
+            end,
+            ["linalg.diagonal: unknown option 'dim1'; axes are numbered from 0: dim1 and dim2 are axis0 and axis1 here"] = function()
+                flow.linalg.diagonal(x, {dim1 = 0, dim2 = 1})
+            end,
+            ["diag_embed: unknown option 'axis2'; NumPy's axis1 and axis2 are axis0 and axis1 here"] = function() x:diag_embed {axis2 = 1} end,
+            ["transpose: unknown option 'dim0'; it is called 'axis0' here"] = function() x:transpose {dim0 = 0, axis1 = 1} end,
+            ["rand: unknown option 'generator'; write flow.with_generator(g, f), or local _ <close> = flow.with_generator(g)"] = function()
+                flow.rand({2}, {generator = g})
+            end,
+            ["bernoulli: unknown option 'generator'; write flow.with_generator(g, f), or local _ <close> = flow.with_generator(g)"] = function()
+                x:bernoulli {generator = g}
+            end,
+            ["checkpoint: has no options; leave out use_reentrant"] = function()
+                flow.checkpoint(function(y) return y end, x, {use_reentrant = false})
+            end,
+            ["autocast: the options are {enabled = true} or {enabled = false}"] = function() flow.autocast("bfloat16", {cache_enabled = true}) end,
+        } do assert.are.equal(want, message_of(f)) end
     end)
 
     it("and what is meant are told apart from what merely looks alike", function()

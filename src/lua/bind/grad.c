@@ -240,7 +240,19 @@ static int flow_no_sync(lua_State *L) { return with_setting(L, FL_SETTING_SYNCIN
 
 static int flow_detect_anomaly(lua_State *L) { return with_setting(L, FL_SETTING_ANOMALY, true, "detect_anomaly"); }
 
-/* autocast(dtype [, f, ...]), autocast(false [, f, ...]) */
+/* Takes {enabled = flag} at index 2 off the arguments -> flag, or true. */
+static bool take_enabled(lua_State *L)
+{
+    if (!lua_istable(L, 2) || fl_lua_is_callable(L, 2)) return true;
+    if (lua_getfield(L, 2, "enabled") != LUA_TBOOLEAN)
+        FL_RAISE(L, "autocast: the options are {enabled = true} or {enabled = false}");
+    bool enabled = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    lua_remove(L, 2);
+    return enabled;
+}
+
+/* autocast(dtype [, {enabled = flag}] [, f, ...]), autocast(false [, f, ...]) */
 static int flow_autocast(lua_State *L)
 {
     const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : NULL;
@@ -249,6 +261,7 @@ static int flow_autocast(lua_State *L)
     if (!off && dtype != FL_FLOAT16 && dtype != FL_BFLOAT16)
         FL_RAISE(L, "autocast: takes 'bfloat16', 'float16', or false for a region without casts; got %s",
                  name ? name : fl_lua_type_name(L, 1));
+    off = !take_enabled(L) || off;
     lua_remove(L, 1);
     return with_setting(L, FL_SETTING_AUTOCAST, off ? FL_AUTOCAST_OFF : fl_autocast_to(dtype), "autocast");
 }

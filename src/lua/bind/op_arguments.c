@@ -197,7 +197,8 @@ static void read_param(lua_State *L, fl_lua_binding *binding, int i, int index, 
 
 static void unknown_option(lua_State *L, const fl_lua_binding *binding, const char *key)
 {
-    fl_suggestion s = {.word = key};
+    const char *name = binding->call->name;
+    fl_suggestion s = {.word = key, .place = fl_lua_advice(name, key) ? name : "option"};
     for (int i = 0; i < binding->signature->param_count; i++)
         if (binding->signature->params[i].type != FL_ATTR_OPTIONS || binding->signature->params[i].is_tensor)
             fl_suggest_offer(&s, binding->signature->params[i].name);

@@ -3,15 +3,16 @@
 **
 ** Consulted only when a name is unknown. A word of `renamed` has the same meaning under another name, offered wherever
 ** that name exists. `advice` answers for one place with a sentence; an empty one says that there is nothing like it, so
-** that nothing that merely looks alike is offered. tests/names_spec.lua checks that no word here exists and that
-** every new name does.
+** that nothing that merely looks alike is offered. A place is a module, or an op for its options. tests/names_spec.lua
+** checks that no word here exists and that every new name does.
 */
 #include "errors.h"
 
 /* clang-format off */
 static const struct { const char *word, *name; } renamed[] = {
     /* options and parameters */
-    {"dim", "axis"}, {"dims", "axis"}, {"axis", "axes"}, {"keepdims", "keepdim"}, {"keep_dims", "keepdim"},
+    {"dim", "axis"}, {"dims", "axis"}, {"dim", "axes"}, {"dims", "axes"}, {"axis", "axes"}, {"dim0", "axis0"},
+    {"dim1", "axis1"}, {"attn_mask", "mask"}, {"keepdims", "keepdim"}, {"keep_dims", "keepdim"},
     {"learning_rate", "lr"}, {"unbiased", "correction"}, {"param_groups", "groups"}, {"reduce", "reduction"},
     {"minimum", "min"}, {"maximum", "max"},
     {"sep", "delimiter"}, {"usecols", "columns"}, {"na_values", "missing"}, {"missing_values", "missing"},
@@ -50,6 +51,12 @@ static const struct { const char *word, *name; } renamed[] = {
     {"LRScheduler", "Scheduler"},
 };
 
+#define AXES_OF_DIAGONAL "axes are numbered from 0: dim1 and dim2 are axis0 and axis1 here"
+#define NUMPY_AXES "NumPy's axis1 and axis2 are axis0 and axis1 here"
+#define DIAGONAL(op) \
+    {op, "dim1", AXES_OF_DIAGONAL}, {op, "dim2", AXES_OF_DIAGONAL}, {op, "axis2", NUMPY_AXES}
+#define UNBIASED(op) {op, "unbiased", "write correction = 0 for unbiased = false"}
+#define CAST_FIRST(op) {op, "dtype", "write x:to(\"float32\"):" op "(-1)"}
 #define DTYPE(word, dtype) {"flow", word, "a dtype is a string: \"" dtype "\""}
 #define IN_FLOW(word, text) {"nn", word, "write " text}
 
@@ -202,6 +209,12 @@ static const struct { const char *place, *word, *text; } advice[] = {
     {"cuda", "amp", "write flow.autocast(\"float16\", f) and flow.GradScaler()"},
     {"cuda", "Stream", "a GPU's ops and copies run beside the script and each other as they are; leave it out"},
     {"cuda", "Event", "write flow.sync() before a clock is read, or flowlua --trace trace.json script.lua"},
+    /* options of ops; "option": of any op */
+    {"option", "generator", "write flow.with_generator(g, f), or local _ <close> = flow.with_generator(g)"},
+    {"div", "rounding_mode", "write x // y, which is flow.floor_divide, or flow.trunc(x / y)"},
+    DIAGONAL("diagonal"), DIAGONAL("diag_embed"), DIAGONAL("linalg.diagonal"),
+    UNBIASED("var"), UNBIASED("std"), UNBIASED("var_mean"), UNBIASED("std_mean"),
+    CAST_FIRST("softmax"), CAST_FIRST("log_softmax"), CAST_FIRST("softmin"),
     {"linalg", "LinAlgError", "errors are messages; pcall returns them"},
 };
 /* clang-format on */

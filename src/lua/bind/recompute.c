@@ -190,6 +190,16 @@ static void call_first(lua_State *L, struct call *call)
     FL_CHECK(L, ended);
 }
 
+/* PyTorch's options of checkpoint, which f would get as an argument. */
+static void refuse_options(lua_State *L)
+{
+    int last = lua_gettop(L);
+    if (last < 2 || !lua_istable(L, last) || lua_getmetatable(L, last)) return;
+    lua_pushstring(L, "use_reentrant");
+    if (lua_rawget(L, last) != LUA_TNIL) FL_RAISE(L, "checkpoint: has no options; leave out use_reentrant");
+    lua_settop(L, last);
+}
+
 /* flow.checkpoint(f, ...): the results of f */
 static int flow_checkpoint(lua_State *L)
 {
@@ -198,6 +208,7 @@ static int flow_checkpoint(lua_State *L)
     fl_lua_refuse_colon(L);
     if (count < 0 || !fl_lua_is_callable(L, 1))
         FL_RAISE(L, "checkpoint: f must be a function or a module, got %s", fl_lua_type_name(L, 1));
+    refuse_options(L);
     luaL_checkstack(L, count + 16, "checkpoint");
     if (!fl_recompute_wanted() || fl_tracer_now || fl_answerer_now) {
         lua_call(L, count, LUA_MULTRET);

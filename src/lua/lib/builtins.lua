@@ -84,7 +84,8 @@ local list = {
         "and does not yield."},
     {"autocast(dtype, f, ...)", "Calls f with products, convolutions and attention computed in 'bfloat16' or " ..
         "'float16', and sums, norms, losses and exponentials in float32: operands are cast, parameters once. " ..
-        "autocast(false, f) casts nothing in f. Without f: `local _ <close> = flow.autocast('bfloat16')`."},
+        "autocast(false, f) and autocast(dtype, {enabled = false}, f) cast nothing in f. Without f: " ..
+        "`local _ <close> = flow.autocast('bfloat16')`."},
     {"autocast_dtype()", "The dtype of flow.autocast here, or nothing."},
     {"set_detect_anomaly(mode, f, ...)", "Switches on or off what detect_anomaly does: for f, or from here on."},
     {"detect_anomaly(f, ...)", "Calls f; backward inside f reads every gradient, and the first NaN or infinity is " ..

@@ -11,7 +11,8 @@
 -- called without its object says to use a colon. A signature is parsed at the first call.
 --
 --     name: type            any, tensor, weight (a tensor of floats), number, integer, boolean, string, function,
---                           table, list (a table that is no object), placement, sbp, or one that define_type made
+--                           table, list (a table that is no object), value (any, but for a table that names
+--                           arguments), placement, sbp, or one that define_type made
 --     integer >= 1          a bound; number 0..1: both
 --     none|tanh             one of these words
 --     integer or table      either
@@ -232,6 +233,7 @@ local function always() return true end
 -- Types by name: the expected value in messages, and the test.
 local types = {
     any = {"anything", always},
+    value = {"anything", always},
     tensor = {"a tensor", M.is_tensor},
     number = {"a number", function(value) return type(value) == "number" and value == value end},
     integer = {"a whole number", function(value) return math.type(value) and math.tointeger(value) ~= nil end},
@@ -376,12 +378,26 @@ local function position_of(list, name)
     end
 end
 
--- Types of lists, also those of sizes of kernels (nn_sizes.lua). For a constructor a table with names is none of them.
-local LISTS = {list = true, single = true, pair = true, triple = true}
+-- Types of lists, also those of sizes of kernels (nn_sizes.lua). A table that names arguments is none of them.
+local LISTS = {list = true, single = true, pair = true, triple = true, value = true}
+
+-- True if a key of the table is one of the signature's names, or one that scripts write in place of it. A constructor's
+-- lists have no names at all.
+local function names_argument(signature, value)
+    if not is_named(value) or next(value) == nil then return false end
+    if signature.in_order then return true end
+    for key in pairs(value) do
+        for _, name in ipairs(signature.names) do
+            if key == name then return true end
+        end
+        if type(key) == "string" and M.suggest(key, signature.names, signature.who) ~= "" then return true end
+    end
+    return false
+end
 
 -- True if the value is one of the parameter's own, and no table that names arguments.
 local function is_own(signature, parameter, value)
-    local named = signature.in_order and is_named(value) and next(value) ~= nil
+    local named = names_argument(signature, value)
     for i = 1, #parameter do
         if parameter[i][2](value) and not (named and LISTS[parameter[i].kind]) then return true end
     end
@@ -480,7 +496,7 @@ end
 ---@param like function
 ---@return function f
 function M.stands_for(f, like)
-    originals[f] = originals[like]
+    originals[f] = originals[like] or {like}
     return f
 end
 

@@ -82,7 +82,7 @@ end
 
 -- A function of flow's; false when it is none.
 local function print_known_function(f)
-    local op, entry = flow._describe(f), describe_builtin(f)
+    local op, entry = flow._describe((check.original(f))), describe_builtin(f)
     if op then
         print_op(op)
         return true

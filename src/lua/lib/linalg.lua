@@ -214,7 +214,7 @@ check.takes(M, {
     "linalg.matrix_sqrth(A: tensor)", "linalg.polar(A: tensor)",
     "linalg.vander(x: tensor, N: integer >= 0?)",
     "linalg.diagonal(x: tensor, {offset: integer = 0, axis0: integer = -2, axis1: integer = -1})",
-    "tensordot(x: tensor, y: tensor, dims: any = 2)",
+    "tensordot(x: tensor, y: tensor, dims: value = 2)",
     "linalg.multi_dot(tensors: list)",
     "linalg.vector_norm(x: tensor, ord: number = 2, axis: integer or list?, keepdim: boolean = false)",
     "linalg.matrix_norm(A: tensor, ord: number or fro|nuc = fro, axis: list?, keepdim: boolean = false)",

@@ -65,6 +65,22 @@ local function with_flag(name, f, at)
     end
 end
 
+-- ---- softmax and its kin, of x in another dtype ----
+
+-- The op, with PyTorch's option dtype, to which x is cast before.
+local function with_dtype(name, op)
+    local function cast(x, axis, opts) return op(x:to(opts.dtype), axis) end
+    local holder = {[name] = cast}
+    check.takes(holder, {name .. "(x: tensor, axis: integer, {dtype: string})"})
+    local checked = holder[name]
+    return check.stands_for(function(...)
+        local n = select("#", ...)
+        local last = n > 1 and select(n, ...)
+        if type(last) == "table" and last.dtype ~= nil then return checked(...) end
+        return op(...)
+    end, op)
+end
+
 -- ---- functions that are written here ----
 
 -- Rows of weight that are read and longer than max_norm are shortened, in place.
@@ -221,10 +237,13 @@ local LATER = {}        -- in files of their own
 for name in ([[fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
     fractional_max_pool3d_with_indices grouped_mm]]):gmatch "%S+" do LATER[name] = "flow.nn_functional_more" end
 
+local CASTING = {softmax = true, log_softmax = true, softmin = true}
+
 -- The function of a name, or nil.
 local function find(name)
     if LATER[name] then return require(LATER[name])[name] end
     local f = flow.has(name) and flow[name] or name:sub(-1) == "_" and flow._methods[name] or nil
+    if CASTING[name] then return with_dtype(name, f) end
     if f == nil or not IN_PLACE[name] then return f end
     return check.stands_for(with_flag(name, f, IN_PLACE[name]), f)
 end

@@ -338,8 +338,8 @@ check.takes(M, {
     "atleast_1d(...: any)", "atleast_2d(...: any)", "atleast_3d(...: any)", "block_diag(...: any)",
     "broadcast_shapes(...: any)", "broadcast_tensors(...: any)", "meshgrid(...: any)", "cartesian_prod(...: any)",
     "hstack(tensors: list)", "vstack(tensors: list)", "dstack(tensors: list)", "column_stack(tensors: list)",
-    "unbind(x: tensor, axis: integer = 0)", "tensor_split(x: tensor, into: any, axis: integer = 0)",
-    "hsplit(x: tensor, into: any)", "vsplit(x: tensor, into: any)", "dsplit(x: tensor, into: any)",
+    "unbind(x: tensor, axis: integer = 0)", "tensor_split(x: tensor, into: value, axis: integer = 0)",
+    "hsplit(x: tensor, into: value)", "vsplit(x: tensor, into: value)", "dsplit(x: tensor, into: value)",
     "iter(x: tensor)",
     "combinations(x: tensor, r: integer >= 0 = 2, with_replacement: boolean = false)",
     "tril_indices(rows: integer >= 0, columns: integer >= 0, offset: integer = 0, {dtype: string = int64, "
