@@ -68,6 +68,17 @@ describe("averages of a net", function()
         end
     end)
 
+    it("take the net that is averaged, by PyTorch's call, and no other", function()
+        local net = nn.Linear(1, 1)
+        local averaged = optim.AveragedModel(net)
+        averaged:update_parameters(net)
+        assert.are.equal(1, averaged.n_averaged)
+        assert.are.equal("update_parameters: net must be the module that was given to AveragedModel, got another Linear",
+            support.message_of(averaged.update_parameters, averaged, nn.Linear(1, 1)))
+        assert.are.equal("AveragedModel: it has no forward; swap() puts the averages into the net for net(x), and back again",
+            support.message_of(function() averaged(flow.ones(1, 1)) end))
+    end)
+
     for _, case in ipairs {
         {"no net", function() optim.AveragedModel({}) end, "AveragedModel: takes a module, got table"},
         {"a decay above 1", function() optim.AveragedModel(nn.Linear(1, 1), {decay = 2}) end,

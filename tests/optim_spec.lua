@@ -199,6 +199,23 @@ describe("optimizers", function()
         opt:step()
     end)
 
+    it("keep other keys of groups, and refuse misspelt options", function()
+        local p, q = nn.Parameter(flow.ones(1)), nn.Parameter(flow.ones(1))
+        local opt = optim.AdamW({{params = {p}, name = "encoder", lr_scale = 0.5, layer = 3}}, {lr = 0.1})
+        opt:add_param_group {params = {q}, name = "head", decays = false}
+        local one, two = opt.groups[1], opt.groups[2]
+        assert.are.same({"encoder", 0.5, 3, 0.1}, {one.name, one.lr_scale, one.layer, one.lr})
+        assert.are.same({"head", false}, {two.name, two.decays})
+        p.grad, q.grad = flow.ones(1), flow.ones(1)
+        opt:step()
+        opt:load_state_dict(opt:state_dict())
+        assert.are.equal("encoder", opt.groups[1].name)
+        assert.are.equal("AdamW: unknown option 'weight_deca'; did you mean 'weight_decay'?",
+            support.message_of(function() optim.AdamW {{params = {p}, weight_deca = 0.1}} end))
+        assert.are.equal("AdamW: unknown option 'learning_rate'; it is called 'lr' here",
+            support.message_of(function() optim.AdamW {{params = {p}, learning_rate = 0.1}} end))
+    end)
+
     it("take groups with options of their own", function()
         local a, b = nn.Parameter(flow.zeros(1)), nn.Parameter(flow.zeros(1))
         local opt = optim.SGD({{params = {a}}, {params = {b}, lr = 0.01}}, {lr = 1})

@@ -58,7 +58,12 @@ local function update_by_function(self)
 end
 
 ---Call it after the optimizer's step. The first takes the parameters as they are.
-function Averaged:update_parameters()
+---@param net flow.nn.Module? the one that is averaged, and no other
+function Averaged:update_parameters(net)
+    if net and not rawequal(net, self.module) then
+        check.fail("update_parameters: net must be the module that was given to AveragedModel, got another %s",
+            check.got(net))
+    end
     local _ <close> = flow.no_grad()
     local function check_net()
         if self.swapped then
@@ -81,6 +86,11 @@ function Averaged:update_parameters()
     local function count() self.n_averaged = self.n_averaged + 1 end
     count()
     program.again(count)
+end
+
+-- ema(x), PyTorch's way to try the averages.
+function Averaged.__call()
+    check.fail("AveragedModel: it has no forward; swap() puts the averages into the net for net(x), and back again")
 end
 
 local function exchange(mine, theirs)
@@ -129,7 +139,7 @@ function Averaged:load_state_dict(state)
 end
 
 check.methods(Averaged, "averaged", {
-    "update_parameters()", "swap()", "state_dict()", "load_state_dict(state: state)",
+    "update_parameters(net: module?)", "swap()", "state_dict()", "load_state_dict(state: state)",
 })
 check.strict("AveragedModel", Averaged)
 

@@ -126,13 +126,27 @@ local function without_ways(who, options)
     return result
 end
 
----Appends the group that a table {params = ..., lr = ...} describes; missing options are the optimizer's.
+-- Takes the keys that are no options out of a group's own: what a script notes there. One that resembles an option
+-- stays, to be refused.
+local function take_notes(self, own)
+    local notes, names = {}, check.sorted_keys(self.defaults)
+    for key, value in pairs(own) do
+        if type(key) == "string" and self.defaults[key] == nil and check.suggest(key, names) == "" then
+            notes[key], own[key] = value, nil
+        end
+    end
+    return notes
+end
+
+---Appends the group that a table {params = ..., lr = ...} describes; missing options are the optimizer's, and other
+---keys (name = "encoder") are kept.
 function M.append(self, item)
     local own, seen = {}, {}
     for key, value in pairs(item) do
         if key ~= "params" then own[key] = value end
     end
     own = without_ways(self.name, own)
+    local notes = take_notes(self, own)
     own = check.options(self.name, own, self.defaults)
     local group = {params = M.parameter_list(self.name, item.params)}
     for key in pairs(self.defaults) do
@@ -140,6 +154,7 @@ function M.append(self, item)
         if item[key] == nil then value = self._common[key] end
         group[key] = type(value) == "table" and table.move(value, 1, #value, 1, {}) or value    -- betas of its own
     end
+    for key, value in pairs(notes) do group[key] = value end
     M.check_group(self.name, group)
     if self._check then self._check(group, self.groups) end
     for _, one in ipairs(self.groups) do
