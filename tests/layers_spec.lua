@@ -160,6 +160,54 @@ describe("layers", function()
         } do assert.are.equal(case[2], support.message_of(case[1])) end
     end)
 
+    it("embeddings begin with a tensor's rows", function()
+        local w, i = flow.randn(4, 3), flow.tensor({3, 0})
+        for _, case in ipairs {
+            {nn.Embedding.from_pretrained(w), false}, {nn.Embedding.from_pretrained(w, false), true},
+            {nn.Embedding.from_pretrained(w, {freeze = false, padding_idx = 3, max_norm = 100}), true},
+            {nn.Embedding(4, 3, {weight = w}), true},
+        } do
+            support.same(w:index_select(0, i), case[1](i), "rows", 0)
+            assert.are.same({case[2], 1, "weight"}, {case[1].weight.requires_grad, #case[1]:parameters(), names(case[1]:state_dict())})
+        end
+        local bag = nn.EmbeddingBag.from_pretrained(w, {freeze = true, mode = "sum"})
+        support.close(w:index_select(0, i):sum(0, {keepdim = true}), bag(i:reshape(1, 2)), 1e-6, "bag")
+        assert.is_false(bag.weight.requires_grad)
+        for _, case in ipairs {
+            {function() nn.Embedding.from_pretrained(w[0]) end, "Embedding.from_pretrained: embeddings must be [count, width], got [3]"},
+            {function() nn.Embedding.from_pretrained(i) end,
+                "Embedding.from_pretrained: embeddings must be a tensor of floats, got int64 tensor"},
+            {function() nn.EmbeddingBag.from_pretrained(w[0]) end,
+                "EmbeddingBag.from_pretrained: embeddings must be [count, width], got [3]"},
+            {function() nn.Embedding(3, 4, {weight = w}) end, "Embedding: weight must be [3, 4], got [4, 3]"},
+            {function() nn.EmbeddingBag(3, 4, {weight = w}) end, "EmbeddingBag: weight must be [3, 4], got [4, 3]"},
+        } do assert.are.equal(case[2], support.message_of(case[1])) end
+    end)
+
+    it("normalisations may have a weight without a bias", function()
+        local x = flow.randn(2, 4, 5)
+        for _, case in ipairs {
+            {nn.BatchNorm1d(4, {bias = false}), nn.BatchNorm1d(4)}, {nn.GroupNorm(2, 4, {bias = false}), nn.GroupNorm(2, 4)},
+            {nn.InstanceNorm1d(4, {affine = true, bias = false}), nn.InstanceNorm1d(4, {affine = true})},
+        } do
+            local net, like = case[1], case[2]
+            assert.is_nil(net.bias)
+            assert.are.same({1, 2}, {#net:parameters(), #like:parameters()})
+            assert.is_truthy(tostring(net):find(", bias=false)", 1, true))
+            support.same(like(x), net(x), tostring(net), 0)
+            support.same(like:eval()(x), net:eval()(x), tostring(net), 0)
+            net(x):sum():backward()
+        end
+    end)
+
+    it("refuse a dtype and a device by what to write", function()
+        for _, case in ipairs {
+            {function() nn.Linear(2, 2, {dtype = "float64"}) end, 'Linear: unknown option \'dtype\'; write Linear(...):to "float64"'},
+            {function() nn.ReLU {device = "cuda"} end, 'ReLU: unknown option \'device\'; write ReLU(...):to "cuda"'},
+            {function() nn.LSTM(2, 2, {device = "cpu"}) end, 'LSTM: unknown option \'device\'; write LSTM(...):to "cpu"'},
+        } do assert.are.equal(case[2], support.message_of(case[1])) end
+    end)
+
     it("losses are the functions of their name", function()
         local x, y = flow.randn(4, 3), flow.tensor({0, 2, 1, 1})
         assert.are.equal(flow.cross_entropy(x, y):item(), nn.CrossEntropyLoss()(x, y):item())

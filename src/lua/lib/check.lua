@@ -404,6 +404,12 @@ local function is_own(signature, parameter, value)
     return false
 end
 
+-- "; write Linear(...):to "float64"" for an option of PyTorch's modules that those of flow do not have, else nil.
+local function moved_hint(s, key, value)
+    if s.in_order ~= "module" or key ~= "dtype" and key ~= "device" then return nil end
+    return ('; write %s(...):to "%s"'):format(s.who, type(value) == "string" and value or key)
+end
+
 -- Puts what the table names among the arguments and into the options.
 local function spread_named(s, named, args, given, options)
     for _, key in ipairs(M.sorted_keys(named)) do
@@ -415,7 +421,8 @@ local function spread_named(s, named, args, given, options)
         elseif s.options and position_of(s.options, key) then
             options[key] = named[key]
         else
-            M.fail("%s: unknown option %s%s", s.who, M.quote(key), M.suggest(key, s.names, s.who))
+            local hint = moved_hint(s, key, named[key]) or M.suggest(key, s.names, s.who)
+            M.fail("%s: unknown option %s%s", s.who, M.quote(key), hint)
         end
     end
 end
@@ -613,7 +620,7 @@ end
 ---@param is fun(value: any): boolean?
 function M.constructor(class, usage, is)
     class.init = checked_method(rawget(class, "init"), "init", one_line(usage), names_of(usage), "module",
-        is or instance_test(class), true)
+        is or instance_test(class), is and "module" or true)
 end
 
 return M

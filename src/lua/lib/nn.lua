@@ -103,11 +103,13 @@ nn.Embedding = Embedding
 ---@param opts {padding_idx: integer, max_norm: number, norm_type: number}? the row padding_idx is 0 and stays so; rows
 ---longer than max_norm are shortened when they are read
 function Embedding:init(count, width, opts)
-    local weight, pad = flow.randn(count, width), opts.padding_idx
+    local weight, pad = opts.weight or flow.randn(count, width), opts.padding_idx
     if pad and (pad >= count or pad < -count) then
         check.fail("Embedding: padding_idx must be a row of %d, got %d", count, pad)
+    elseif opts.weight and (weight.ndim ~= 2 or weight:size(0) ~= count or weight:size(1) ~= width) then
+        check.fail("Embedding: weight must be [%d, %d], got %s", count, width, check.shape(weight))
     end
-    if pad then weight[pad] = 0 end
+    if pad and not opts.weight then weight[pad] = 0 end
     self.weight = nn.Parameter(weight)
     self.padding_idx, self.max_norm, self.norm_type = pad, opts.max_norm, opts.norm_type
 end
@@ -118,7 +120,25 @@ function Embedding:forward(x)
 end
 
 signatures(Embedding, "Embedding(count: integer >= 1, width: integer >= 1, " ..
-    "{padding_idx: integer?, max_norm: number?, norm_type: number = 2})", "forward(x: tensor)")
+    "{padding_idx: integer?, max_norm: number?, norm_type: number = 2, weight: weight?})", "forward(x: tensor)")
+
+---A layer whose table is a tensor [count, width], with its memory; its values stay unless freeze is false.
+---@param embeddings any
+---@param freeze boolean? default true
+---@param opts {padding_idx: integer, max_norm: number, norm_type: number}?
+---@return flow.nn.Embedding
+function Embedding.from_pretrained(embeddings, freeze, opts)
+    if embeddings.ndim ~= 2 then
+        check.fail("Embedding.from_pretrained: embeddings must be [count, width], got %s", check.shape(embeddings))
+    end
+    opts.weight = embeddings
+    local layer = Embedding(embeddings:size(0), embeddings:size(1), opts)
+    layer.weight.requires_grad = not freeze
+    return layer
+end
+
+check.takes(Embedding, {"Embedding.from_pretrained(embeddings: weight, freeze: boolean = true, " ..
+    "{padding_idx: integer?, max_norm: number?, norm_type: number = 2})"})
 
 function Embedding:extra()
     local text = ("%d, %d"):format(self.weight:size(0), self.weight:size(1))

@@ -15,8 +15,11 @@ local EmbeddingBag = Module:extend("EmbeddingBag")
 ---@param width integer
 ---@param opts {max_norm: number, norm_type: number, mode: string, include_last_offset: boolean, padding_idx: integer}?
 function EmbeddingBag:init(count, width, opts)
-    local weight = flow.randn(count, width)
-    if opts.padding_idx then weight[opts.padding_idx] = 0 end
+    local weight = opts.weight or flow.randn(count, width)
+    if opts.weight and (weight.ndim ~= 2 or weight:size(0) ~= count or weight:size(1) ~= width) then
+        check.fail("EmbeddingBag: weight must be [%d, %d], got %s", count, width, check.shape(weight))
+    end
+    if opts.padding_idx and not opts.weight then weight[opts.padding_idx] = 0 end
     self.weight = module.Parameter(weight)
     self.mode, self.max_norm, self.norm_type = opts.mode, opts.max_norm, opts.norm_type
     self.include_last_offset, self.padding_idx = opts.include_last_offset, opts.padding_idx
@@ -31,8 +34,27 @@ function EmbeddingBag:forward(input, offsets, per_sample_weights)
 end
 
 signatures(EmbeddingBag, "EmbeddingBag(count: integer >= 1, width: integer >= 1, {max_norm: number?, " ..
-    "norm_type: number = 2, mode: mean|sum|max = mean, include_last_offset: boolean = false, padding_idx: integer?})",
-    "forward(input: tensor, offsets: tensor?, per_sample_weights: tensor?)")
+    "norm_type: number = 2, mode: mean|sum|max = mean, include_last_offset: boolean = false, padding_idx: integer?, " ..
+    "weight: weight?})", "forward(input: tensor, offsets: tensor?, per_sample_weights: tensor?)")
+
+---A layer whose table is a tensor [count, width], with its memory; its values stay unless freeze is false.
+---@param embeddings any
+---@param freeze boolean? default true
+---@param opts table? those of EmbeddingBag
+---@return flow.nn.EmbeddingBag
+function EmbeddingBag.from_pretrained(embeddings, freeze, opts)
+    if embeddings.ndim ~= 2 then
+        check.fail("EmbeddingBag.from_pretrained: embeddings must be [count, width], got %s", check.shape(embeddings))
+    end
+    opts.weight = embeddings
+    local layer = EmbeddingBag(embeddings:size(0), embeddings:size(1), opts)
+    layer.weight.requires_grad = not freeze
+    return layer
+end
+
+check.takes(EmbeddingBag, {"EmbeddingBag.from_pretrained(embeddings: weight, freeze: boolean = true, " ..
+    "{max_norm: number?, norm_type: number = 2, mode: mean|sum|max = mean, include_last_offset: boolean = false, " ..
+    "padding_idx: integer?})"})
 
 function EmbeddingBag:extra()
     return ("%d, %d, mode=%s"):format(self.weight:size(0), self.weight:size(1), self.mode)

@@ -18,7 +18,7 @@ local function set_up(self, channels, opts)
     self.bias = nil
     if opts.affine then
         self.weight = module.Parameter(flow.ones(channels))
-        self.bias = module.Parameter(flow.zeros(channels))
+        if opts.bias then self.bias = module.Parameter(flow.zeros(channels)) end
     end
     if opts.track_running_stats then
         self:register_buffer("running_mean", flow.zeros(channels))
@@ -29,9 +29,13 @@ local function set_up(self, channels, opts)
     end
 end
 
+-- ", bias=false" where there is a weight without a bias.
+local function bias_text(self) return self.weight and not self.bias and ", bias=false" or "" end
+
 local function extra(self)
     return ("%d, eps=%g, momentum=%s, affine=%s, track_running_stats=%s"):format(self.channels, self.eps,
-        self.momentum and ("%g"):format(self.momentum) or "false", self.affine, self.track_running_stats)
+        self.momentum and ("%g"):format(self.momentum) or "false", self.affine, self.track_running_stats) ..
+        bias_text(self)
 end
 
 -- x has a number of axes that the layer takes, and its channels.
@@ -64,7 +68,7 @@ local function counted(self, y)
 end
 
 local OPTIONS = "{eps: number >= 0 = 1e-5, momentum: number or boolean = 0.1, affine: boolean = %s, " ..
-    "track_running_stats: boolean = %s}"
+    "track_running_stats: boolean = %s, bias: boolean = true}"
 
 local function batch_norm(name, axes)
     local class = Module:extend(name)
@@ -124,7 +128,7 @@ classes.GroupNorm = GroupNorm
 
 ---@param groups integer
 ---@param channels integer
----@param opts {eps: number, affine: boolean}?
+---@param opts {eps: number, affine: boolean, bias: boolean}?
 function GroupNorm:init(groups, channels, opts)
     if channels % groups ~= 0 then
         check.fail("GroupNorm: %d channels cannot be divided into %d groups", channels, groups)
@@ -134,7 +138,7 @@ function GroupNorm:init(groups, channels, opts)
     self.bias = nil
     if opts.affine then
         self.weight = module.Parameter(flow.ones(channels))
-        self.bias = module.Parameter(flow.zeros(channels))
+        if opts.bias then self.bias = module.Parameter(flow.zeros(channels)) end
     end
 end
 
@@ -143,10 +147,11 @@ function GroupNorm:forward(x)
 end
 
 signatures(GroupNorm, "GroupNorm(groups: integer >= 1, channels: integer >= 1, " ..
-    "{eps: number >= 0 = 1e-5, affine: boolean = true})", "forward(x: tensor)")
+    "{eps: number >= 0 = 1e-5, affine: boolean = true, bias: boolean = true})", "forward(x: tensor)")
 
 function GroupNorm:extra()
-    return ("%d, %d, eps=%g, affine=%s"):format(self.groups, self.channels, self.eps, self.weight ~= nil)
+    return ("%d, %d, eps=%g, affine=%s"):format(self.groups, self.channels, self.eps, self.weight ~= nil) ..
+        bias_text(self)
 end
 
 ---Divides rows by their root mean square.
