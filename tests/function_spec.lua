@@ -211,6 +211,22 @@ describe("forward hooks", function()
         assert.are.equal(2 + 1, #seen)
     end)
 
+    it("come before those there are with prepend", function()
+        local n, order = nn.Linear(1, 1), {}
+        local function note(word) return function() order[#order + 1] = word end end
+        n:register_forward_hook(note "after 2")
+        n:register_forward_hook(note "after 1", {prepend = true})
+        n:register_forward_pre_hook(note "before 2")
+        n:register_forward_pre_hook(note "before 1", {prepend = true})
+        n:register_forward_hook(note "after 3", {prepend = false})
+        n:register_full_backward_hook(note "backward 2")
+        n:register_full_backward_hook(note "backward 1", {prepend = true})
+        n(flow.ones(1, 1)):backward()
+        assert.are.equal("before 1, before 2, after 1, after 2, after 3, backward 1, backward 2", table.concat(order, ", "))
+        assert.are.equal("register_forward_hook: unknown option 'prepnd'; did you mean 'prepend'?",
+            support.message_of(function() n:register_forward_hook(print, {prepnd = true}) end))
+    end)
+
     it("end with the scope that closes their handle", function()
         local n, count = net(), 0
         local x = leaf(1.0, 2.0)

@@ -272,13 +272,41 @@ describe("containers", function()
 
     it("lazy layers become what they stand for", function()
         local net = nn.Sequential(nn.LazyLinear(4), nn.ReLU())
-        assert.are.equal(0, #net:parameters())
+        for _, case in ipairs {
+            {"parameters", net, "parameters: '1' (LazyLinear) has no weights yet; run the net once on a batch first"},
+            {"named_parameters", net[1], "named_parameters: LazyLinear has no weights yet; run the net once on a batch first"},
+            {"requires_grad_", net, "requires_grad_: parameters: '1' (LazyLinear) has no weights yet; run the net once on a batch first"},
+        } do assert.are.equal(case[3], support.message_of(case[2][case[1]], case[2])) end
+        net:zero_grad()
         assert.are.equal("[5, 4]", support.shape_text(net(flow.randn(5, 3)).shape))
         assert.are.equal("Linear(in=3, out=4, bias=true)", tostring(net[1]))
         assert.are.equal(2, #net:parameters())
         local conv = nn.LazyConv2d(4, 3, {padding = 1})
         assert.are.equal("[2, 4, 8, 8]", support.shape_text(conv(flow.randn(2, 3, 8, 8)).shape))
         assert.is_true(conv:is(nn.Conv2d))
+    end)
+
+    it("lazy layers take the weights of a state", function()
+        local function make(lazy)
+            if not lazy then
+                return nn.Sequential(nn.Conv2d(4, 6, 3, {groups = 2}), nn.BatchNorm2d(6), nn.ConvTranspose2d(6, 2, 2),
+                    nn.InstanceNorm2d(2), nn.Linear(5, 3), nn.Linear(3, 2))
+            end
+            return nn.Sequential(nn.LazyConv2d(6, 3, {groups = 2}), nn.LazyBatchNorm2d(), nn.LazyConvTranspose2d(2, 2),
+                nn.LazyInstanceNorm2d(), nn.LazyLinear(3), nn.LazyLinear(2))
+        end
+        local from, x = make(false), flow.randn(2, 4, 6, 6)
+        local state, theirs = from:state_dict(), {}
+        for name, t in state do theirs[name:gsub("^%d+", function(n) return ("%d"):format(n - 1) end)] = t end
+        for _, given in ipairs {state, theirs} do
+            local net = make(true):eval()
+            net[4] = nn.InstanceNorm2d(2):eval()        -- no state has its number of channels
+            net:load_state_dict(given)
+            support.same(from:eval()(x), net(x), "loaded", 0)
+            assert.are.equal(#from:parameters(), #net:parameters())
+        end
+        assert.are.equal("load_state_dict: LazyLinear: 'weight' is unexpected",
+            support.message_of(function() nn.LazyLinear(2):load_state_dict {weight = flow.ones(2)} end))
     end)
 end)
 

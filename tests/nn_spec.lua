@@ -275,7 +275,7 @@ Sequential(
         {"module 0", function() return nn.Sequential(nn.ReLU(), nn.ReLU())[0] end,
             "Sequential has modules 1 to 2; Lua lists count from 1, got [0]"},
         {"the last module as -1", function() return nn.Sequential(nn.ReLU(), nn.ReLU())[-1] end,
-            "Sequential has modules 1 to 2; Lua lists count from 1, got [-1]"},
+            "Sequential has modules 1 to 2; Lua lists count from 1, got [-1]; the last is l[#l]"},
         {"the module after the last", function() return nn.Sequential(nn.ReLU(), nn.ReLU())[3] end,
             "Sequential has modules 1 to 2; Lua lists count from 1, got [3]"},
         {"a module of an empty list", function() return nn.ModuleList()[1] end,

@@ -26,10 +26,11 @@ check.methods(Handle, "handle", {"remove()"}, function(value) return getmetatabl
 ---@param list table[]
 ---@param f function
 ---@param changed function? called when the hook is removed
+---@param first boolean? before the hooks that the list has
 ---@return table handle
-function M.add(list, f, changed)
+function M.add(list, f, changed, first)
     local handle = setmetatable({call = f, list = list, changed = changed or false}, handle_meta)
-    list[#list + 1] = handle
+    table.insert(list, first and 1 or #list + 1, handle)
     return handle
 end
 

@@ -25,14 +25,25 @@ local function values(map)
     return list
 end
 
----Names and tensors in order: `for name, p in net:named_parameters() do`.
-function Module:named_parameters() return collect(self, {parameter = true}) end
-
----@return any[]
-function Module:parameters()
+-- The parameters there are.
+local function present(self)
     local list = {}
     class.walk_tensors(self, {parameter = true}, function(_, _, p) list[#list + 1] = p end)
     return list
+end
+
+---Names and tensors in order: `for name, p in net:named_parameters() do`. An error where a lazy layer has none yet.
+function Module:named_parameters()
+    if class.lazy then class.lazy.refuse(self, "named_parameters") end
+    return collect(self, {parameter = true})
+end
+
+---The same without names, for an optimizer. A lazy layer (LazyLinear) has none before its first call: an error, since
+---an optimizer would not train it.
+---@return any[]
+function Module:parameters()
+    if class.lazy then class.lazy.refuse(self, "parameters") end
+    return present(self)
 end
 
 ---Number of elements of all parameters.
@@ -181,7 +192,7 @@ end
 function Module:to(where)
     flow.empty(0):to(where)     -- an error about `where` comes first, whatever the module holds
     local is_device = where:match("^cpu") or where:match("^cuda") or where == "meta"
-    for name, p in (is_device or where:match("float")) and ordered.new() or self:named_parameters() do
+    for name, p in (is_device or where:match("float")) and ordered.new() or collect(self, {parameter = true}) do
         if p.requires_grad then check.fail("to: '%s' requires grad and cannot become %s", name, where) end
     end
     each_tensor(self, function(_, _, t, name)
@@ -324,7 +335,7 @@ end
 
 ---Gradients are dropped, or else become zeros.
 function Module:zero_grad(set_to_none)
-    for _, p in ipairs(self:parameters()) do
+    for _, p in ipairs(present(self)) do
         if set_to_none then p.grad = nil elseif p.grad then p.grad = flow.zeros_like(p.grad) end
     end
 end
@@ -447,14 +458,19 @@ local function compare_names(own, state)
     return lacking, unexpected
 end
 
--- PyTorch's names count parts from 0: "0.weight". A state that has those of all tensors, and not flow's own, is read by
--- them.
+---PyTorch's name of a tensor, which counts parts from 0: "0.weight" for "1.weight".
+---@param name string
+---@return string
+function M.counted_from_0(name)
+    return (("." .. name):gsub("%f[%w_]%d+%f[.\0]", function(n) return ("%d"):format(n - 1) end):sub(2))
+end
+
+-- A state that has PyTorch's names of all tensors, and not flow's own, is read by them.
 local function counted_from_1(own, state)
     local names, complete = {}, true
     for name in own do
         complete = complete and state[name] ~= nil
-        local shifted = ("." .. name):gsub("%f[%w_]%d+%f[.\0]", function(n) return ("%d"):format(n - 1) end)
-        names[name] = shifted:sub(2)
+        names[name] = M.counted_from_0(name)
         if state[names[name]] == nil then return state end
     end
     if complete then return state end
@@ -529,13 +545,13 @@ end
 
 ---Copies the tensors of a state dict into the parameters and buffers, and calls set_extra_state of the modules that
 ---have one. Names and shapes must agree, else nothing is changed. With {strict = false} names in only one of the two
----are skipped and returned. Of lazy tensors (flow.load) each rank reads only its own part.
+---are skipped and returned. Of lazy tensors (flow.load) each rank reads only its own part. Lazy layers (LazyLinear)
+---become the layers of which the state has the weights.
 ---@param state table<string, any>
 ---@param opts {strict: boolean}?
 ---@return string[] missing names that the state dict lacks
 ---@return string[] unexpected names that the module does not have
 function Module:load_state_dict(state, opts)
-    local own = stateful(self, "set_extra_state")
     local before, after = hooked(self, "load_before"), hooked(self, "load_after")
     if #before > 0 then
         local copy = {}
@@ -543,6 +559,8 @@ function Module:load_state_dict(state, opts)
         state = copy
     end
     for _, entry in ipairs(before) do class.call_hooks(entry[1], "load_before", state, entry[2]) end
+    if class.lazy then class.lazy.make(self, state) end
+    local own = stateful(self, "set_extra_state")
     state = counted_from_1(own, state)
     local lacking, unexpected = compare_names(own, state)
     local problems = state_problems(own, state, opts.strict and lacking or {}, opts.strict and unexpected or {})
@@ -611,8 +629,10 @@ check.methods(Module, "net", {
     "state_dict()", "get_extra_state()", "set_extra_state(extra: any)",
     "load_state_dict(state: state, {strict: boolean = true})", "extra()", "extra_repr()", "describe()",
     "is(class: table)",
-    "register_forward_hook(f: function)", "register_forward_pre_hook(f: function)",
-    "register_full_backward_hook(f: function)", "register_full_backward_pre_hook(f: function)",
+    "register_forward_hook(f: function, {prepend: boolean = false})",
+    "register_forward_pre_hook(f: function, {prepend: boolean = false})",
+    "register_full_backward_hook(f: function, {prepend: boolean = false})",
+    "register_full_backward_pre_hook(f: function, {prepend: boolean = false})",
 }, M.is_module)
 check.constructor(Module, "init()", M.is_module)
 check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)

@@ -92,8 +92,8 @@ local function missing_number(self, key)
         check.fail("%s is not a list of modules, got [%s]; its parts are in %s:children()", check.read_by(name),
             check.got(key), name:lower())
     end
-    check.fail("%s has %s; Lua lists count from 1, got [%s]", check.read_by(name), count == 0 and "no modules" or
-        ("modules 1 to %d"):format(count), check.got(key))
+    check.fail("%s has %s; Lua lists count from 1, got [%s]%s", check.read_by(name), count == 0 and "no modules" or
+        ("modules 1 to %d"):format(count), check.got(key), key == -1 and count > 0 and "; the last is l[#l]" or "")
 end
 
 -- ipairs and table.unpack read a list to its end; a script that reads beyond it has made a mistake.
@@ -187,6 +187,10 @@ local function set_persistent(self, key, persistent)
     self[TRANSIENT][key] = not persistent or nil
 end
 M.set_persistent = set_persistent
+
+---The functions of nn_lazy.lua for modules among which may be lazy ones: refuse(net, who), make(net, state). false: no
+---lazy module was made.
+M.lazy = false
 
 ---The tensors that nn.Buffer gave, with their `persistent`: the fields that they are assigned to become buffers.
 M.buffers = setmetatable({}, {__mode = "k"})
@@ -319,14 +323,14 @@ local function hooks_changed(self)
     set_around(self)
 end
 
-local function add_hook(self, when, f)
+local function add_hook(self, when, f, first)
     local hooks = self[HOOKS]
     if not hooks then
         hooks = {before = {}, after = {}, backward = {}, backward_pre = {}, changes = 0}
         self[HOOKS] = hooks
     end
     hooks[when] = hooks[when] or {}
-    local handle = hook_lists.add(hooks[when], f, function() hooks_changed(self) end)
+    local handle = hook_lists.add(hooks[when], f, function() hooks_changed(self) end, first)
     hooks_changed(self)
     return handle
 end
@@ -344,25 +348,29 @@ function M.has_hooks(self, when) return self[HOOKS] and self[HOOKS][when] and #s
 ---Calls f(module, arguments, results...) after each forward of the module; arguments is a list with its length in n.
 ---The results of f replace those of the module. Returns a handle: handle:remove() ends it.
 ---@param f function
+---@param opts {prepend: boolean}? it is called before the hooks there are
 ---@return table handle
-function Module:register_forward_hook(f) return add_hook(self, "after", f) end
+function Module:register_forward_hook(f, opts) return add_hook(self, "after", f, opts.prepend) end
 
 ---Calls f(module, arguments...) before each forward of the module. The results of f replace the arguments.
 ---Returns a handle: handle:remove() ends it.
 ---@param f function
+---@param opts {prepend: boolean}? it is called before the hooks there are
 ---@return table handle
-function Module:register_forward_pre_hook(f) return add_hook(self, "before", f) end
+function Module:register_forward_pre_hook(f, opts) return add_hook(self, "before", f, opts.prepend) end
 
 ---Calls f(module, gradients of the arguments, gradients of the results) in backward of each call of the module; both
 ---are lists of those of float tensors (four at most). The results of f replace the first. Returns a handle.
 ---@param f function
+---@param opts {prepend: boolean}? it is called before the hooks there are
 ---@return table handle
-function Module:register_full_backward_hook(f) return add_hook(self, "backward", f) end
+function Module:register_full_backward_hook(f, opts) return add_hook(self, "backward", f, opts.prepend) end
 
 ---Calls f(module, gradients of the results) before the backward of each call. The results of f replace them.
 ---@param f function
+---@param opts {prepend: boolean}? it is called before the hooks there are
 ---@return table handle
-function Module:register_full_backward_pre_hook(f) return add_hook(self, "backward_pre", f) end
+function Module:register_full_backward_pre_hook(f, opts) return add_hook(self, "backward_pre", f, opts.prepend) end
 
 -- ---- calls ----
 

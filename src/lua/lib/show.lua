@@ -418,7 +418,7 @@ local function model_rows(model)
         rows[#rows + 1] = {name .. note, check.shape(x), x.dtype, place, sbp, M.bytes(add_load(loads, x))}
         all.bytes = all.bytes + x:numel() * ITEM[x.dtype]
     end
-    for name, x in model:named_parameters() do
+    for name, x in require("flow.module_class").collect(model, {parameter = true}) do
         add(name, x, x.requires_grad and "" or " (frozen)")
         all.count, all.elements = all.count + 1, all.elements + x:numel()
     end
