@@ -160,7 +160,7 @@ describe("distributions", function()
             ["Bernoulli: a value must be 0 or 1"] = function() D.Bernoulli(0.5):log_prob(flow.tensor {0.5}) end,
             ["Bernoulli: takes probs or logits, one of them, got none"] = function() D.Bernoulli() end,
             ["Poisson: has no rsample; sample has no gradients"] = function() D.Poisson(3):rsample() end,
-            ["Gamma: has no cdf"] = function() D.Gamma(3, 1):cdf(flow.ones(1)) end,
+            ["Beta: has no cdf"] = function() D.Beta(3, 1):cdf(flow.ones(1)) end,
             ["Gamma has no 'men'"] = function() return D.Gamma(3, 1).men end,
             ["kl_divergence: there is no rule for distributions.Normal and distributions.Poisson; write "
                 .. "flow.distributions.register_kl(P, Q, f)"] = function() D.kl_divergence(D.Normal(0, 1), D.Poisson(1)) end,
@@ -253,6 +253,64 @@ describe("distributions", function()
         flow.manual_seed(2)
         support.same_bits(want, f(x), "log_prob")
         assert.are.same({-1}, flow.capture(function(t) return D.Normal(0, t).scale end)(flow.tensor {-1}):totable())
+    end)
+
+    -- {p, q, their divergence in PyTorch 2.15}
+    local function t(...) return flow.tensor({...}, {dtype = "float64"}) end
+    local pairs_of = {
+        Beta = D.Beta(t(0.5, 3), t(2, 1.5)), ContinuousBernoulli = D.ContinuousBernoulli(t(0.2, 0.7)), Exponential = D.Exponential(t(1, 3)),
+        Gamma = D.Gamma(t(0.5, 3), t(1, 2)), Gumbel = D.Gumbel(t(0, 1), t(1, 2)), Pareto = D.Pareto(t(0.5, 1), t(1.5, 3)),
+        Low = D.Pareto(t(0.2, 0.6), t(1.5, 3)), Uniform = D.Uniform(t(0.25, 0.5), t(0.75, 0.875)), Wide = D.Uniform(t(-1, 0.5), t(2, 2)),
+        Normal = D.Normal(t(0.5, 1), t(1, 2)), LowRankMultivariateNormal = D.LowRankMultivariateNormal(t(0, 1), t(2, 0.5):reshape(2, 1), t(1, 0.5)),
+        MultivariateNormal = D.MultivariateNormal(t(0.5, 1), t(2, 0.5, 0.5, 1):reshape(2, 2)),
+    }
+    for _, case in ipairs {
+        {"Beta", "ContinuousBernoulli", {0.42822149512869223, 0.16152778239248433}},
+        {"Beta", "Exponential", {0.965278955334776, 1.174395680537033}},
+        {"Beta", "Gamma", {0.20431056492614302, 1.152220123940709}},
+        {"Beta", "Normal", {1.7520746313965916, 1.904033076909155}},
+        {"Beta", "Wide", {1.8638912440028859, math.huge}},
+        {"ContinuousBernoulli", "Exponential", {0.4644286399145073, 0.6401064101325329}},
+        {"ContinuousBernoulli", "Normal", {1.039572297555699, 1.6746614850838277}},
+        {"ContinuousBernoulli", "Wide", {1.1750267414714688, math.huge}},
+        {"ContinuousBernoulli", "Pareto", {math.huge, math.huge}},
+        {"Exponential", "Gumbel", {0.5, 1.8716157964948317}},
+        {"Exponential", "Normal", {0.5439385332046727, 1.780142446877172}},
+        {"Exponential", "ContinuousBernoulli", {math.huge, math.huge}},
+        {"Gamma", "Gumbel", {1.1164968512725588, 0.6328611413553451}},
+        {"Gamma", "Normal", {1.078328603290684, 0.5826543839615521}},
+        {"Gamma", "ContinuousBernoulli", {math.huge, math.huge}},
+        {"Gumbel", "Normal", {0.16717103118034604, 0.3307788636311124}},
+        {"Gumbel", "ContinuousBernoulli", {math.huge, math.huge}},
+        {"Pareto", "Exponential", {0.931945622001443, 3.166666666666667}},
+        {"Pareto", "Gamma", {1.4910703079795038, 0.7123179275482197}},
+        {"Pareto", "Normal", {math.huge, 1.5023646690993941}},
+        {"Pareto", "ContinuousBernoulli", {math.huge, math.huge}},
+        {"Uniform", "Beta", {1.3500172170705893, 0.4897361726085593}},
+        {"Uniform", "ContinuousBernoulli", {0.7719780286898286, 0.851697027441001}},
+        {"Uniform", "Exponential", {1.1931471805599454, 1.9447169643436166}},
+        {"Uniform", "Gamma", {1.3963241594257823, 1.744288909313087}},
+        {"Uniform", "Gumbel", {1.8060156412207258, 2.688558208344376}},
+        {"Uniform", "Low", {0.855899120808616, math.huge}},
+        {"Wide", "Beta", {math.huge, math.huge}},
+        {"Wide", "ContinuousBernoulli", {math.huge, math.huge}},
+        {"Wide", "Exponential", {math.huge, 2.245922603223726}},
+        {"Wide", "Gamma", {math.huge, 0.3977499289054611}},
+        {"LowRankMultivariateNormal", "LowRankMultivariateNormal", {0}},
+        {"LowRankMultivariateNormal", "MultivariateNormal", {0.41686458098561396}},
+        {"MultivariateNormal", "LowRankMultivariateNormal", {0.2600834709624378}},
+        {"Normal", "ContinuousBernoulli", {math.huge, math.huge}},
+    } do
+        it("diverge: " .. case[1] .. " from " .. case[2], function()
+            local got = D.kl_divergence(pairs_of[case[1]], pairs_of[case[2]]):reshape(-1)
+            flow.testing.assert_close(got, t(table.unpack(case[3])), {rtol = 1e-9, atol = 1e-12})
+        end)
+    end
+
+    it("have cumulative distributions, those of PyTorch 2.15", function()
+        close(pairs_of.Gamma:cdf(t(0.3, 2)), t(0.5614219739190003, 0.7618966944464556), 1e-9, "Gamma")
+        close(D.Chi2(t(3)):cdf(t(2)), t(0.4275932955291202), 1e-9, "Chi2")
+        close(D.InverseGamma(t(0.5, 3), t(1, 2)):cdf(t(0.3, 2)), t(0.0098232745075192, 0.9196986029286058), 1e-9, "InverseGamma")
     end)
 
     it("take a rule for another pair", function()

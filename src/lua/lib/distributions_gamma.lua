@@ -49,6 +49,10 @@ function Gamma:entropy()
     local a = self.concentration
     return a - self.rate:log() + a:lgamma() + (1 - a) * a:digamma()
 end
+function Gamma:cdf(value)
+    self:_check_value(value)
+    return flow.igamma(self.concentration, self.rate * value)
+end
 
 local Chi2 = D._class("Chi2", Gamma, {concentration = 0, rate = 0})
 M.Chi2 = Chi2

@@ -125,15 +125,81 @@ rule("ContinuousBernoulli", "ContinuousBernoulli", function(p, q)
         - (-q.probs):log1p()
 end)
 
+-- ---- by moments of p: KL = -entropy(p) - the mean of log q under p ----
+
+-- Means of log x.
+local mean_log = {}
+function mean_log.Beta(p) return p.concentration1:digamma() - (p.concentration1 + p.concentration0):digamma() end
+function mean_log.Pareto(p) return p.scale:log() + 1 / p.alpha end
+function mean_log.Uniform(p) return (flow.xlogy(p.high, p.high) - flow.xlogy(p.low, p.low)) / (p.high - p.low) - 1 end
+
+-- Means of exp(-x / s).
+local mean_exp = {}
+function mean_exp.Exponential(p, s) return p.rate / (p.rate + 1 / s) end
+function mean_exp.Gamma(p, s) return (1 + 1 / (p.rate * s)) ^ -p.concentration end
+function mean_exp.Uniform(p, s) return s / (p.high - p.low) * ((-p.low / s):exp() - (-p.high / s):exp()) end
+
+-- Means of -log q.
+local crossed = {}
+function crossed.Exponential(p, q) return q.rate * p.mean - q.rate:log() end
+function crossed.Normal(p, q)
+    local distance = p.variance + square(p.mean - q.loc)
+    return distance / square(q.scale) * 0.5 + q.scale:log() + 0.5 * math.log(2 * pi)
+end
+function crossed.ContinuousBernoulli(p, q) return -p.mean * q.logits - (-q.probs):log1p() - q:_log_constant() end
+function crossed.Gamma(p, q)
+    return q.concentration:lgamma() - q.concentration * q.rate:log() - (q.concentration - 1) * mean_log[p.name](p)
+        + q.rate * p.mean
+end
+function crossed.Gumbel(p, q)
+    return q.scale:log() + (p.mean - q.loc) / q.scale + (q.loc / q.scale):exp() * mean_exp[p.name](p, q.scale)
+end
+function crossed.Pareto(p, q) return (q.alpha + 1) * mean_log[p.name](p) - q.alpha:log() - q.alpha * q.scale:log() end
+function crossed.Beta(p, q)
+    local a, b, mirrored = q.concentration1, q.concentration0, {low = 1 - p.high, high = 1 - p.low}
+    return a:lgamma() + b:lgamma() - (a + b):lgamma() - (a - 1) * mean_log.Uniform(p)
+        - (b - 1) * mean_log.Uniform(mirrored)
+end
+function crossed.Uniform(_, q) return (q.high - q.low):log() end
+
+-- True where p has values outside of the support of q.
+local function outside_unit(p) return p.low:lt(0):logical_or(p.high:gt(1)) end
+local function unit_outside(_, q) return q.low:gt(0):logical_or(q.high:lt(1)) end
+local function negative(p) return p.low:lt(0) end
+local outside = {
+    Beta = {Uniform = unit_outside}, ContinuousBernoulli = {Uniform = unit_outside},
+    Uniform = {
+        Beta = outside_unit, ContinuousBernoulli = outside_unit, Exponential = negative, Gamma = negative,
+        Pareto = function(p, q) return p.low:lt(q.scale) end,
+    },
+}
+
+for p, list in pairs {
+    Beta = "ContinuousBernoulli Exponential Gamma Normal Uniform", ContinuousBernoulli = "Exponential Normal Uniform",
+    Exponential = "Gumbel Normal", Gamma = "Gumbel Normal", Gumbel = "Normal", Pareto = "Exponential Gamma Normal",
+    Uniform = "Beta ContinuousBernoulli Exponential Gamma Gumbel Pareto",
+} do
+    for q in list:gmatch "%S+" do
+        local away = outside[p] and outside[p][q]
+        rule(p, q, function(a, b)
+            local value = crossed[q](a, b) - a:entropy()
+            return away and flow.where(away(a, b), math.huge, value) or value
+        end)
+    end
+end
+
 -- Pairs without a common support.
 for p, list in pairs {
-    Poisson = "Bernoulli Binomial", Exponential = "Beta Pareto Uniform", Gamma = "Beta Pareto Uniform",
-    Gumbel = "Beta Exponential Gamma Pareto Uniform", Laplace = "Beta Exponential Gamma Pareto Uniform",
-    Normal = "Beta Exponential Gamma Pareto Uniform", Pareto = "Beta Uniform", Beta = "Pareto",
+    Poisson = "Bernoulli Binomial", Exponential = "Beta ContinuousBernoulli Pareto Uniform",
+    Gamma = "Beta ContinuousBernoulli Pareto Uniform", Beta = "Pareto", ContinuousBernoulli = "Pareto",
+    Gumbel = "Beta ContinuousBernoulli Exponential Gamma Pareto Uniform",
+    Laplace = "Beta ContinuousBernoulli Exponential Gamma Pareto Uniform",
+    Normal = "Beta ContinuousBernoulli Exponential Gamma Pareto Uniform", Pareto = "Beta ContinuousBernoulli Uniform",
 } do
     for q in list:gmatch "%S+" do
         rule(p, q, function(a)
-            return infinite(rawget(a, "rate") or rawget(a, "loc") or rawget(a, "alpha") or a.concentration1)
+            return infinite(rawget(a, "rate") or rawget(a, "loc") or rawget(a, "alpha") or rawget(a, "concentration1")
+                or a.probs)
         end)
     end
 end
@@ -141,15 +207,20 @@ rule("Bernoulli", "Poisson", function(p, q) return -p:entropy() - (p.probs * q.r
 
 -- ---- vectors, and distributions made of others ----
 
-rule("MultivariateNormal", "MultivariateNormal", function(p, q)
+local function half_log_det(scale_tril) return scale_tril:diagonal(0, -2, -1):log():sum(-1) end
+local function normal_vectors(p, q)
     local n = p.event_shape[1]
     local batch = shapes.broadcast(p.batch_shape, q.batch_shape, "kl_divergence")
     local function whole(x) return x:expand(shapes.join(batch, {n, n})) end
-    local inner = flow.linalg.solve_triangular(whole(q.scale_tril), whole(p.scale_tril), {upper = false})
+    local mine, other = p.scale_tril, q.scale_tril
+    local inner = flow.linalg.solve_triangular(whole(other), whole(mine), {upper = false})
     local d = (q.loc - p.loc):expand(shapes.join(batch, {n}))
-    local z = flow.linalg.solve_triangular(whole(q.scale_tril), d:unsqueeze(-1), {upper = false})
-    return q:_half_log_det() - p:_half_log_det() + ((inner * inner):sum {-1, -2} + (z * z):sum {-1, -2} - n) * 0.5
-end)
+    local z = flow.linalg.solve_triangular(whole(other), d:unsqueeze(-1), {upper = false})
+    return half_log_det(other) - half_log_det(mine) + ((inner * inner):sum {-1, -2} + (z * z):sum {-1, -2} - n) * 0.5
+end
+for _, p in ipairs {"MultivariateNormal", "LowRankMultivariateNormal"} do
+    for _, q in ipairs {"MultivariateNormal", "LowRankMultivariateNormal"} do rule(p, q, normal_vectors) end
+end
 rule("Independent", "Independent", function(p, q)
     if p.reinterpreted_batch_ndims ~= q.reinterpreted_batch_ndims then
         check.fail("kl_divergence: Independent of %d and of %d axes", p.reinterpreted_batch_ndims,

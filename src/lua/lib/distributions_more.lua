@@ -75,6 +75,10 @@ function Inverse:log_prob(value)
     local a = self.concentration
     return flow.xlogy(a, self.rate) - (a + 1) * value:log() - self.rate / value - a:lgamma()
 end
+function Inverse:cdf(value)
+    self:_check_value(value)
+    return flow.igammac(self.concentration, self.rate / value)
+end
 function Inverse:entropy()
     local a = self.concentration
     return a + self.rate:log() + a:lgamma() - (a + 1) * a:digamma()
