@@ -233,6 +233,32 @@ describe("containers", function()
         assert.are.equal(2, #net)
     end)
 
+    it("take parts with names in a Sequential", function()
+        local net = nn.Sequential {{"up", nn.Linear(2, 3)}, {"act", nn.ReLU()}, {"round", flow.tanh}, {"down", nn.Linear(3, 1)}}
+        local plain = nn.Sequential(net.up, net.act, net.round, net.down)
+        local x = flow.randn(4, 2)
+        support.same(plain(x), net(x), "forward", 0)
+        assert.are.same({4, true, true}, {#net, net[1] == net.up, net[4] == net.down})
+        local keys, walked = {}, 0
+        for name in net:state_dict() do keys[#keys + 1] = name end
+        for _ in ipairs(net) do walked = walked + 1 end
+        assert.are.same({"up.weight", "up.bias", "down.weight", "down.bias"}, keys)
+        assert.are.equal(4, walked)
+        support.same(plain(x), net:clone()(x), "clone", 0)
+        net.act = nn.Tanh()
+        support.same(net.down(net.up(x):tanh():tanh()), net(x), "replaced", 0)
+        for _, case in ipairs {
+            {function() return net[5] end, "Sequential has modules 1 to 4; Lua lists count from 1, got [5]"},
+            {function() net:append(nn.ReLU()) end, "Sequential: [5] cannot be assigned; its parts have names: module.up = ..."},
+            {function() net[2] = nn.ReLU() end, "Sequential: [2] cannot be assigned; its parts have names: module.act = ..."},
+            {function() nn.Sequential {{"a", nn.ReLU()}, {"a", nn.ReLU()}} end, "Sequential: 'a' is the name of two parts"},
+            {function() nn.Sequential {{"a", nn.ReLU()}, nn.ReLU()} end, "Sequential: entry 2 must be {name, module}"},
+            {function() nn.Sequential {{"a", nn.ReLU}} end, "Sequential: 'a' must be a module, got class ReLU; write nn.ReLU()"},
+            {function() nn.Sequential {{"append", nn.ReLU()}} end,
+                "Sequential: 'append' is a method of Sequential; a part needs another name"},
+        } do assert.are.equal(case[2], support.message_of(case[1])) end
+    end)
+
     it("by name keep an order", function()
         local dict = nn.ModuleDict {{"b", nn.Linear(1, 1)}, {"a", nn.ReLU()}}
         assert.are.same({"b", "a"}, dict:keys())

@@ -87,7 +87,7 @@ local function missing_name(self, key)
 end
 
 local function missing_number(self, key)
-    local count, name = #self[FIELDS], class_name(self)
+    local count, name = #(self[FIELDS].part_names or self[FIELDS]), class_name(self)
     if count == 0 and not self.is_list then
         check.fail("%s is not a list of modules, got [%s]; its parts are in %s:children()", check.read_by(name),
             check.got(key), name:lower())
@@ -103,6 +103,8 @@ end
 
 local function missing(self, key)
     if type(key) == "string" then return missing_name(self, key) end
+    local names = self[FIELDS].part_names
+    if names and names[key] then return self[FIELDS][names[key]] end
     if math.type(key) == "integer" and read_by_c() and (#self[FIELDS] > 0 or self.is_list) then return nil end
     return missing_number(self, key)
 end
@@ -113,7 +115,9 @@ local function getter(class)
         local value = self[FIELDS][key]
         if value ~= nil then return value end
         value = class[key]
-        if value == nil and (not self[KINDS][key] or math_type(key) == "integer") then missing(self, key) end
+        if value == nil and (not self[KINDS][key] or math_type(key) == "integer") then
+            value = missing(self, key)
+        end
         return value
     end
 end
@@ -137,7 +141,11 @@ end
 
 -- A list of modules holds modules, and no module has numbered parts with gaps.
 local function check_item(self, key, value)
-    local count = #self[FIELDS]
+    local count, names = #self[FIELDS], self[FIELDS].part_names
+    if names then
+        check.fail("%s: [%d] cannot be assigned; its parts have names: module.%s = ...", class_name(self), key,
+            names[key] or names[1])
+    end
     if key < 1 or key > count + 1 then
         check.fail("%s: [%d] cannot be assigned; it has %d modules, the next one is [%d]", class_name(self), key, count,
             count + 1)

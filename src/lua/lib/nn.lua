@@ -377,7 +377,7 @@ check.methods(ModuleList, "module", {"append(item: module)", "extend_by(list: ta
     "insert(position: integer >= 1, item: module)", "pop(position: integer >= 1?)"}, nn.is_module)
 
 ---Modules applied in turn: nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10)). A Linear and a ReLU or
----GELU after it are computed as one op.
+---GELU after it are computed as one op. Parts may have names: nn.Sequential {{"conv", a}, {"act", b}}.
 ---@class flow.nn.Sequential: flow.nn.ModuleList
 local Sequential = ModuleList:extend("Sequential")
 nn.Sequential = Sequential
@@ -393,6 +393,45 @@ signatures(Function, "Function(f: function)", "forward(...: any)")
 
 function Sequential.item_of(value) return type(value) == "function" and Function(value) or value end
 
+-- True for {{"conv", m}, {"act", m}}: parts with names, in order.
+local function has_names(list)
+    local first = type(list) == "table" and getmetatable(list) == nil and list[1]
+    return type(first) == "table" and getmetatable(first) == nil and type(first[1]) == "string"
+end
+
+-- Registers parts by name; part_names has their order.
+local function take_names(self, list)
+    local names, who = {}, getmetatable(self).__name
+    for i, pair in ipairs(list) do
+        local plain = type(pair) == "table" and getmetatable(pair) == nil
+        local name = plain and pair[1]
+        if type(name) ~= "string" or pair[2] == nil then check.fail("%s: entry %d must be {name, module}", who, i) end
+        if getmetatable(self)[name] ~= nil then
+            check.fail("%s: '%s' is a method of %s; a part needs another name", who, name, who)
+        elseif self[FIELDS][name] ~= nil then
+            check.fail("%s: '%s' is the name of two parts", who, name)
+        end
+        local part = self.item_of(pair[2])
+        if not nn.is_module(part) then
+            check.fail("%s: '%s' must be a module, got %s%s", who, name, check.got(part), module.class_hint(part))
+        end
+        self:register_module(name, part)
+        names[i] = name
+    end
+    self.part_names = names
+end
+
+---@param ... any the modules and functions, a list of them, or a list of {name, module}
+function Sequential:init(...)
+    if select("#", ...) == 1 and has_names((...)) then return take_names(self, (...)) end
+    ModuleList.init(self, ...)
+end
+
+function Sequential:__len()
+    local fields = self[FIELDS]
+    return fields.part_names and #fields.part_names or #fields
+end
+
 local plain_linear = check.original(Linear.forward)
 local GELU_NAMES = {none = "gelu", tanh = "gelu_tanh"}
 
@@ -405,17 +444,18 @@ local function joined(layer, after)
 end
 
 function Sequential:forward(x)
-    local i, count = 1, #self
+    local i, list = 1, self[FIELDS].part_names and self:children() or self[FIELDS]
+    local count = #list
     while i <= count do
-        local layer = self[i]
-        local name = i < count and joined(layer, self[i + 1])
+        local layer = list[i]
+        local name = i < count and joined(layer, list[i + 1])
         if name then x = module.run(layer, plain_linear, x, name) else x = layer(x) end
         i = i + (name and 2 or 1)
     end
     return x
 end
 
-signatures(Sequential, nil, "forward(x: any)")
+signatures(Sequential, "Sequential(...: any)", "forward(x: any)")
 
 -- ---- attention ----
 
