@@ -275,6 +275,33 @@ describe("products", function()
     end)
 end)
 
+describe("normalize", function()
+    it("takes several axes", function()
+        local x = randn(2, 3, 4, 5)
+        close(x / x:norm(2, {2, 3}, true), flow.nn.functional.normalize(x, {axis = {2, 3}}))
+        close(x / x:norm(3, -1, true), flow.normalize(x, 3, -1))
+        close(x / x:norm(2, 1, true), flow.normalize(x))
+    end)
+end)
+
+describe("cond", function()
+    it("is infinite of a singular matrix, and 0 of an empty one", function()
+        local singular, plain = flow.tensor {{1.0, 2}, {2, 4}}, flow.tensor {{1.0, 2}, {3, 4}}
+        assert.is_true(linalg.cond(singular, "nuc"):item() > 1e6)
+        assert.is_true(math.abs(linalg.cond(plain, "nuc"):item() - 17) < 1e-4)
+        for _, p in ipairs {1, -1, math.huge, -math.huge, "fro"} do
+            assert.are.equal(math.huge, linalg.cond(singular, p):item(), p)
+            local both = linalg.cond(flow.stack {plain, singular}, p)
+            assert.are.equal(math.huge, both[1]:item(), p)
+            assert.is_true(math.abs(linalg.cond(plain, p):item() - both[0]:item()) < 1e-5, p)
+        end
+        for _, p in ipairs {1, 2, "fro"} do
+            assert.are.same({0, 0, 0}, linalg.cond(flow.zeros(3, 0, 0), p):totable())
+        end
+        assert.are.equal(0, linalg.cond(flow.zeros(0, 0)):item())
+    end)
+end)
+
 describe("names in the place of a list", function()
     it("are the options", function()
         local m, y = flow.tensor {{3.0, 4}, {0, 5}}, flow.tensor {{1.0, 2}, {3, 4}}

@@ -47,7 +47,8 @@ enum { FL_EW_DIVISION_BY_ZERO = 1, FL_EW_NEGATIVE_POWER = 2 };
 
 static inline const char *fl_ew_complaint(int bad)
 {
-    return bad & FL_EW_DIVISION_BY_ZERO ? "division by zero" : "integers to negative integer powers are not allowed";
+    if (bad & FL_EW_DIVISION_BY_ZERO) return "division by zero";
+    return "integers to negative integer powers are not allowed; write x:to(\"float32\") first";
 }
 
 /* A scalar attribute as float and as integer rows take it. */

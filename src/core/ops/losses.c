@@ -284,6 +284,6 @@ FL_COMPOSITE(multilabel_margin_loss, "multilabel_margin_loss(input, target, " RE
 
 /* ---- distances ---- */
 
-FL_COMPOSITE(normalize, "normalize(x, p: float = 2, axis: axis = 1, ~eps: float = 1e-12)",
+FL_COMPOSITE(normalize, "normalize(x, p: float = 2, axis: axes = 1, ~eps: float = 1e-12)",
              "x / clamp(norm(x, p, axis, true), eps)", WIDE_SAMPLES("flow.randn(3, 4)", "flow.randn(2, 3, 4), 1, -1"),
              "x divided by its p-norm along the axis, which is at least eps.");

@@ -198,11 +198,23 @@ static fl_tensor *unless_all_nan(fl_expr *expr, fl_tensor *is, fl_tensor *line)
 }
 
 /* The element at the place where a value would be put is the value, or it is none of them. */
+/* One of the two is a number: isin(x, 3), and isin(3, test), which has no axes. */
+static fl_status isin_number(fl_tensor **out, const fl_operand *in, bool invert)
+{
+    fl_expr c = {0};
+    fl_tensor *is = EXPR_CALL(&c, NULL, eq, in[0], in[1]);
+    int ndim = in[0].kind != FL_TENSOR && c.status == FL_OK ? is->meta->shape.ndim : 0;
+    if (ndim > 0) is = expr_reduce(&c, FL_OP_REF(any), is, (uint32_t)((1ull << ndim) - 1), false);
+    *out = fl_expr_take(&c, invert ? EXPR_CALL(&c, NULL, logical_not, fl_of(is)) : is);
+    return fl_expr_end(&c);
+}
+
 static fl_status body_isin(fl_tensor **out, const fl_operand *in, int nin, const fl_attrs *attrs)
 {
     fl_expr c = {0};
-    fl_tensor *x = in[0].tensor, *test = in[1].tensor;
     bool invert = attrs->at[ISIN_INVERT].integer != 0;
+    if (in[0].kind != FL_TENSOR || in[1].kind != FL_TENSOR) return isin_number(out, in, invert);
+    fl_tensor *x = in[0].tensor, *test = in[1].tensor;
     int64_t n = test->meta->numel;
     fl_attrs a;
     if (n == 0) {
@@ -228,11 +240,12 @@ static fl_status body_isin(fl_tensor **out, const fl_operand *in, int nin, const
 
 FL_OP(isin) = {
     .name = "isin",
-    .sig = "isin(elements, test_elements, assume_unique: bool = false, invert: bool = false)",
+    .sig = "isin(elements|n, test_elements|n, assume_unique: bool = false, invert: bool = false)",
     .nout = 1,
     .flags = FL_OP_NO_GRAD | FL_OP_FUNCTION_ONLY,
     .doc = "True where an element is one of the test elements; invert: where it is none.",
     .body = body_isin,
     FL_SAMPLES("flow.randint(0, 9, {3, 4}), flow.tensor({1, 5, 7})",
-               "flow.randn(3, 4):round(), flow.tensor({0.0, 1.0})"),
+               "flow.randn(3, 4):round(), flow.tensor({0.0, 1.0})", "flow.randint(0, 9, {3, 4}), 3",
+               "3, flow.randint(0, 9, {3, 4})"),
 };

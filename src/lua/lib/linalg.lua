@@ -172,17 +172,22 @@ function M.norm(x, ord, axis, keepdim)
     return ops.norm(x, ord, axis, keepdim)
 end
 
----The factor by which solving with a matrix can enlarge errors: norm(A, p) * norm(A^-1, p).
+---The factor by which solving with a matrix can enlarge errors: norm(A, p) * norm(A^-1, p); infinite of a singular one.
 ---@param A table tensor
 ---@param p number|string|nil as of matrix_norm; default 2: of the singular values
 ---@return table
 function M.cond(A, p)
-    if p == nil or p == 2 or p == -2 then
+    if A.ndim >= 2 and A:numel() == 0 and A:size(-1) == A:size(-2) then return A:sum {-2, -1} end
+    if p == "nuc" then
+        local values = M.svdvals(A)
+        return values:sum(-1) * (1 / values):sum(-1)
+    elseif p == nil or p == 2 or p == -2 then
         local values = M.svdvals(A)
         local largest, smallest = values:amax(-1), values:amin(-1)
         return p == -2 and smallest / largest or largest / smallest
     end
-    return M.matrix_norm(A, p) * M.matrix_norm(M.inv(A), p)
+    local inverse, info = M.inv_ex(A)
+    return flow.where(info:eq(0), M.matrix_norm(A, p) * M.matrix_norm(inverse, p), math.huge)
 end
 
 ---The powers of the elements of a vector, a row each: 1, x, ..., x^(N-1).
