@@ -118,6 +118,24 @@ local function adaptive_max(x, size, parts)
     return values, places
 end
 
+describe("adaptive pools", function()
+    it("leave an axis of -1 as it is", function()
+        local x = flow.randn(2, 3, 5, 6)
+        for _, kind in ipairs {"avg", "max"} do
+            local op, layer = flow["adaptive_" .. kind .. "_pool2d"], nn[kind == "avg" and "AdaptiveAvgPool2d" or "AdaptiveMaxPool2d"]
+            assert.is_true(op(x, {-1, 2}):eq(op(x, {5, 2})):all():item())
+            assert.is_true(op(x, -1):eq(x):all():item())
+            assert.is_true(layer({3, -1})(x):eq(op(x, {3, 6})):all():item())
+            assert.are.equal("Adaptive" .. (kind == "avg" and "Avg" or "Max") .. "Pool2d: size must be a whole number >= 1, got 0",
+                message(function() layer(0) end))
+        end
+        assert.are.equal("[2, 3, 5, 1, 2]", tostring(flow.adaptive_avg_pool3d(x:unsqueeze(3), {-1, 1, 2}).shape))
+        assert.are.equal("[2, 3, 4]", tostring(flow.adaptive_max_pool1d(flow.randn(2, 3, 4), -1).shape))
+        assert.are.equal("adaptive_max_pool2d: output_size must be 1 or more, or -1 for the size of x, got 0",
+            message(function() flow.adaptive_max_pool2d(x, {2, 0}) end))
+    end)
+end)
+
 describe("adaptive_max_pool2d", function()
     for _, case in ipairs {
         {{24, 36}, {1, 1}}, {{24, 36}, {2, 3}}, {{24, 36}, {4, 9}}, {{24, 36}, {8, 2}}, {{25, 36}, {2, 3}}, {{24, 37}, {3, 5}},

@@ -198,6 +198,11 @@ describe("names from PyTorch", function()
             ["bernoulli: unknown option 'generator'; write flow.with_generator(g, f), or local _ <close> = flow.with_generator(g)"] = function()
                 x:bernoulli {generator = g}
             end,
+            ["norm: p must be a number, got string; write flow.linalg.matrix_norm(x, \"nuc\")"] = function() x:norm "nuc" end,
+            ["norm: p must be a number, got string; write x:norm(), or flow.linalg.matrix_norm(x) for each of many matrices"] = function()
+                flow.norm(x, "fro", {axis = {0, 1}})
+            end,
+            ["norm: p must be a number, got string"] = function() x:norm "f" end,
             ["checkpoint: has no options; leave out use_reentrant"] = function()
                 flow.checkpoint(function(y) return y end, x, {use_reentrant = false})
             end,

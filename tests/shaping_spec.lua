@@ -2,6 +2,7 @@
 -- of errors of what shaping.lua, dtypes.lua and the ops that write by index refuse. Values: tests/peer/cases_indexing.py.
 local flow = require "flow"
 local support = require "tests.support"
+local message = support.message_of
 
 local x = flow.arange(12):reshape(3, 4)
 
@@ -21,6 +22,14 @@ describe("an index", function()
         local y = x:clone()
         y[{0, flow.newaxis, {1, 3}}] = flow.tensor {{7, 8}}
         is({0, 7, 8, 3}, y[0])
+        for key, shape in pairs {[":, newaxis"] = "[3, 1, 4]", [":, None"] = "[3, 1, 4]", ["None, 0:2 , newaxis, ..."] = "[1, 2, 1, 4]",
+            newaxis = "[1, 3, 4]", ["...,None"] = "[3, 4, 1]"} do
+            assert.are.equal(shape, tostring(x[key].shape), key)
+        end
+        y["0, None, 1:3"] = 5
+        is({0, 5, 5, 3}, y[0])
+        assert.are.equal('index: ": None" is not an index; an index is like "0, 1:3, :, -1"', message(function() return x[": None"] end))
+        assert.are.equal("tensor has no method or field 'newaxes'", (message(function() return x.newaxes end):gsub(";.*", "")))
     end)
 
     it("may be a mask without axes", function()

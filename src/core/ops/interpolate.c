@@ -118,6 +118,7 @@ static fl_status adaptive(fl_tensor **out, const fl_op *op, int axes, const fl_o
     uint32_t whole = 0; /* axes of which a mean is left, all of them at once */
     for (int d = 0; d < axes && c.status == FL_OK; d++) {
         int64_t n = m->shape.dims[first + d], to = size->list[size->count > 1 ? d : 0];
+        if (to == -1) to = n;
         if (n < 1 || to < 1 || to > INT32_MAX)
             c.status = fl_fail(FL_ERR_VALUE, "%s: sizes must be between 1 and %d, axis %d goes from %lld to %lld",
                                op->name, INT32_MAX, first + d, (long long)n, (long long)to);
@@ -145,13 +146,17 @@ static fl_status adaptive(fl_tensor **out, const fl_op *op, int axes, const fl_o
         FL_SAMPLES(__VA_ARGS__),                                                                         \
     }
 
-ADAPTIVE(adaptive_avg_pool1d, 1, "Means of x [n, channels, length] over output_size windows of nearly equal length.",
+ADAPTIVE(adaptive_avg_pool1d, 1,
+         "Means of x [n, channels, length] over output_size windows of nearly equal length; -1: as many as x has.",
          "flow.randn(2, 3, 7), 3", "flow.randn(3, 4), 1");
 ADAPTIVE(adaptive_avg_pool2d, 2,
-         "Means of x [n, channels, height, width] over output_size windows of nearly equal size.",
+         "Means of x [n, channels, height, width] over output_size windows of nearly equal size; of an axis with -1 as "
+         "many as x has.",
          "flow.randn(2, 3, 5, 7), {2, 3}", "flow.randn(3, 4, 4), 1");
 ADAPTIVE(adaptive_avg_pool3d, 3,
-         "Means of x [n, channels, depth, height, width] over output_size windows of nearly equal size.",
+         "Means of x [n, channels, depth, height, width] over output_size windows of nearly equal size; of an axis "
+         "with -1 as "
+         "many as x has.",
          "flow.randn(2, 2, 3, 4, 5), {2, 3, 1}");
 
 /* ---- channels as pixels ---- */

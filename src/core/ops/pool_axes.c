@@ -462,6 +462,20 @@ static bool are_windows(struct window *window, const int64_t *parts, const fl_sh
     return true;
 }
 
+/* Numbers of windows, of which -1 leaves an axis as it is. */
+static fl_status read_output_sizes(int64_t *sizes, const struct window *window, const fl_attr *attr,
+                                   const fl_shape *shape)
+{
+    FL_TRY(read_sizes(sizes, window, attr, "output_size", -1));
+    for (int d = 0; d < window->axes; d++) {
+        if (sizes[d] == 0)
+            return fl_fail(FL_ERR_VALUE, "%s: output_size must be 1 or more, or -1 for the size of x, got 0",
+                           window->who);
+        if (sizes[d] < 0) sizes[d] = shape->dims[window->first + d];
+    }
+    return FL_OK;
+}
+
 static fl_status adaptive_max(fl_tensor **out, const fl_op *op, int axes, const fl_operand *in, const fl_attr *sizes)
 {
     fl_expr c = {0};
@@ -469,8 +483,8 @@ static fl_status adaptive_max(fl_tensor **out, const fl_op *op, int axes, const 
     int64_t size[MOST_AXES], step = 1;
     fl_tensor *y = in[0].tensor, *places = NULL, *here = NULL;
     FL_TRY(check_x(&w, y));
-    FL_TRY(read_sizes(size, &w, sizes, "output_size", 1));
     const fl_shape *shape = &in[0].tensor->meta->shape;
+    FL_TRY(read_output_sizes(size, &w, sizes, shape));
     for (int d = 0; d < axes; d++)
         if (shape->dims[w.first + d] == 0)
             return fl_fail(FL_ERR_SHAPE, "%s: axis %d of x has size 0", op->name, w.first + d);
@@ -506,14 +520,17 @@ static fl_status adaptive_max(fl_tensor **out, const fl_op *op, int axes, const 
     }
 
 ADAPTIVE_MAX(adaptive_max_pool1d, 1, 1,
-             "Maxima of x [n, channels, length] over output_size windows of nearly equal length.",
+             "Maxima of x [n, channels, length] over output_size windows of nearly equal length; -1: as many as x has.",
              "flow.randn(2, 3, 7), 3");
 ADAPTIVE_MAX(adaptive_max_pool2d, 2, 1,
-             "Maxima of x [n, channels, height, width] over output_size windows of nearly equal size.",
+             "Maxima of x [n, channels, height, width] over output_size windows of nearly equal size; of an axis with "
+             "-1 as many as x has.",
              "flow.randn(2, 3, 5, 7), {2, 3}");
-ADAPTIVE_MAX(adaptive_max_pool3d, 3, 1,
-             "Maxima of x [n, channels, depth, height, width] over output_size windows of nearly equal size.",
-             "flow.randn(2, 2, 3, 4, 5), {2, 3, 2}");
+ADAPTIVE_MAX(
+    adaptive_max_pool3d, 3, 1,
+    "Maxima of x [n, channels, depth, height, width] over output_size windows of nearly equal size; of an axis with "
+    "-1 as many as x has.",
+    "flow.randn(2, 2, 3, 4, 5), {2, 3, 2}");
 ADAPTIVE_MAX(adaptive_max_pool1d_with_indices, 1, 2,
              "adaptive_max_pool1d, and the position of each maximum on its line.", "flow.randn(2, 3, 7), 3");
 ADAPTIVE_MAX(adaptive_max_pool2d_with_indices, 2, 2,

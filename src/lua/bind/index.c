@@ -46,8 +46,24 @@ static const char *skip_blank(const char *at)
     return at;
 }
 
+/* The length of "newaxis", or of NumPy's None, at the start of a text; 0 where there is neither. */
+static size_t newaxis_length(const char *text)
+{
+    static const char name[] = "newaxis", other[] = "None";
+    if (strncmp(text, name, sizeof name - 1) == 0) return sizeof name - 1;
+    return strncmp(text, other, sizeof other - 1) == 0 ? sizeof other - 1 : 0;
+}
+
 /* True if the string is an index, not a name. */
-static bool is_index_text(const char *key) { return *key && key[strspn(key, "0123456789:,.- \t")] == 0; }
+static bool is_index_text(const char *key)
+{
+    const char *at = key;
+    for (size_t n = 1; n > 0; at += n) {
+        at += strspn(at, "0123456789:,.- \t");
+        n = newaxis_length(at);
+    }
+    return at != key && *at == 0;
+}
 
 /* flow.newaxis: an axis of size 1 here. */
 static bool is_newaxis(const char *key) { return strcmp(key, "newaxis") == 0; }
@@ -62,7 +78,7 @@ static const char *read_number(const char *at, int64_t *out, bool *given)
     return skip_blank(end);
 }
 
-/* One entry: a number, a:b:c with any of them missing, or "..."; NULL when it is none. */
+/* One entry: a number, a:b:c with any of them missing, "..." or "newaxis"; NULL when it is none. */
 static const char *read_entry(lua_State *L, struct parts *list, const char *at)
 {
     int64_t number = 0;
@@ -70,6 +86,10 @@ static const char *read_entry(lua_State *L, struct parts *list, const char *at)
     if (strncmp(at, "...", 3) == 0) {
         part_new(L, list, PART_REST);
         return skip_blank(at + 3);
+    }
+    if (newaxis_length(at)) {
+        part_new(L, list, PART_NEW);
+        return skip_blank(at + newaxis_length(at));
     }
     at = read_number(at, &number, &given);
     if (*at != ':') {

@@ -17,11 +17,18 @@ bool fl_lua_takes_numbers(fl_attr_type type)
         || type == FL_ATTR_AXIS;
 }
 
+/* A word, which another function may take: norm(x, "fro"). */
+static _Noreturn void raise_no_number(lua_State *L, const char *who, const fl_param *param, int index)
+{
+    const char *advice = lua_type(L, index) == LUA_TSTRING ? fl_lua_advice(who, lua_tostring(L, index)) : NULL;
+    FL_RAISE(L, "%s: %s must be a number, got %s%s%s", who, param->name, fl_lua_type_name(L, index), advice ? "; " : "",
+             advice ? advice : "");
+}
+
 static void read_scalar(lua_State *L, fl_attr *attr, const char *who, const fl_param *param, int index)
 {
     bool boolean = lua_isboolean(L, index) && param->type == FL_ATTR_SCALAR;
-    if (!boolean && lua_type(L, index) != LUA_TNUMBER)
-        FL_RAISE(L, "%s: %s must be a number, got %s", who, param->name, fl_lua_type_name(L, index));
+    if (!boolean && lua_type(L, index) != LUA_TNUMBER) raise_no_number(L, who, param, index);
     if (boolean) {
         attr->kind = FL_NUM_BOOL;
         attr->integer = lua_toboolean(L, index);

@@ -215,6 +215,8 @@ static const struct { const char *place, *word, *text; } advice[] = {
     DIAGONAL("diagonal"), DIAGONAL("diag_embed"), DIAGONAL("linalg.diagonal"),
     UNBIASED("var"), UNBIASED("std"), UNBIASED("var_mean"), UNBIASED("std_mean"),
     CAST_FIRST("softmax"), CAST_FIRST("log_softmax"), CAST_FIRST("softmin"),
+    {"norm", "fro", "write x:norm(), or flow.linalg.matrix_norm(x) for each of many matrices"},
+    {"norm", "nuc", "write flow.linalg.matrix_norm(x, \"nuc\")"},
     {"linalg", "LinAlgError", "errors are messages; pcall returns them"},
 };
 /* clang-format on */

@@ -1,6 +1,7 @@
 -- nn_pool.lua -- pooling layers of flow.nn, of one axis to three.
 
 local flow = require "flow"
+local check = require "flow.check"
 local module = require "flow.module"
 local sizes = require "flow.nn_sizes"
 
@@ -82,10 +83,19 @@ local function lp_pool(axes)
     })
 end
 
+-- Numbers of windows; -1: as many as the input has.
+local function read_adaptive(name, size, axes)
+    local list = sizes.read(name, "size", size, -1, axes)
+    for _, n in ipairs(list) do
+        if n == 0 then check.integer(name, "size", n, 1) end
+    end
+    return list
+end
+
 local function adaptive_avg_pool(axes)
     local name, op = "AdaptiveAvgPool" .. axes .. "d", flow["adaptive_avg_pool" .. axes .. "d"]
     pool(name, axes, "(size: SIZE)", {
-        init = function(self, size) self.size = sizes.read(name, "size", size, 1, axes) end,
+        init = function(self, size) self.size = read_adaptive(name, size, axes) end,
         forward = function(self, x) return op(x, self.size) end,
         extra = function(self) return "size=" .. sizes.text(self.size) end,
     })
@@ -95,7 +105,7 @@ local function adaptive_max_pool(axes)
     local name, op = "AdaptiveMaxPool" .. axes .. "d", "adaptive_max_pool" .. axes .. "d"
     pool(name, axes, "(size: SIZE, {return_indices: boolean = false})", {
         init = function(self, size, opts)
-            self.size, self.return_indices = sizes.read(name, "size", size, 1, axes), opts.return_indices
+            self.size, self.return_indices = read_adaptive(name, size, axes), opts.return_indices
         end,
         forward = function(self, x)
             return flow[self.return_indices and op .. "_with_indices" or op](x, self.size)
