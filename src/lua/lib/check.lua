@@ -397,7 +397,7 @@ end
 
 -- True if the value is one of the parameter's own, and no table that names arguments.
 local function is_own(signature, parameter, value)
-    local named = names_argument(signature, value)
+    local named = type(value) == "table" and names_argument(signature, value)
     for i = 1, #parameter do
         if parameter[i][2](value) and not (named and LISTS[parameter[i].kind]) then return true end
     end
