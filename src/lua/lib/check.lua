@@ -397,9 +397,9 @@ end
 
 -- True if the value is one of the parameter's own, and no table that names arguments.
 local function is_own(signature, parameter, value)
-    local named = type(value) == "table" and names_argument(signature, value)
     for i = 1, #parameter do
-        if parameter[i][2](value) and not (named and LISTS[parameter[i].kind]) then return true end
+        local one = parameter[i]
+        if one[2](value) and not (LISTS[one.kind] and names_argument(signature, value)) then return true end
     end
     return false
 end

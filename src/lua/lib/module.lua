@@ -633,8 +633,8 @@ check.methods(Module, "net", {
     "register_forward_pre_hook(f: function, {prepend: boolean = false})",
     "register_full_backward_hook(f: function, {prepend: boolean = false})",
     "register_full_backward_pre_hook(f: function, {prepend: boolean = false})",
-}, M.is_module)
-check.constructor(Module, "init()", M.is_module)
+}, class.is_module)
+check.constructor(Module, "init()", class.is_module)
 check.methods(Module, "nn.Module", {"extend(name: string)"}, function(value)
     return type(value) == "table" and type(rawget(value, "__name")) == "string" and rawget(value, FIELDS) == nil
 end)
@@ -644,8 +644,8 @@ end)
 ---@param constructor string?
 ---@param forward string?
 function M.signatures(layer, constructor, forward)
-    if constructor then check.constructor(layer, constructor, M.is_module) end
-    if forward then check.methods(layer, "layer", {forward}, M.is_module) end
+    if constructor then check.constructor(layer, constructor, class.is_module) end
+    if forward then check.methods(layer, "layer", {forward}, class.is_module) end
 end
 
 return M

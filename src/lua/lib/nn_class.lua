@@ -9,6 +9,8 @@
 local check = require "flow.check"
 local module = require "flow.module"
 
+local is_module = require("flow.module_class").is_module      -- module's own checks its argument, at every call
+
 -- The names of a list of parameters, and which of them are tensors.
 local function names_of(parameters)
     local names, tensors = {}, {}
@@ -48,7 +50,7 @@ return function(name, parameters, operands, forward, shown)
         end
     end
     if shown then function class:extra() return text_of(self, names) end end
-    check.constructor(class, ("%s(%s)"):format(name, parameters), module.is_module)
-    check.methods(class, "layer", {("forward(%s)"):format(operands)}, module.is_module)
+    check.constructor(class, ("%s(%s)"):format(name, parameters), is_module)
+    check.methods(class, "layer", {("forward(%s)"):format(operands)}, is_module)
     return class
 end
