@@ -315,6 +315,11 @@ describe("names in the place of a list", function()
         assert.are.same({{3, 4}}, (flow.vsplit(m, {into = 2})):totable())
         assert.are.same({2, 2}, (flow.histogram(m, {bins = 2, range = {0, 8}})):totable())
         assert.are.same({{5, 0}, {4, 3}}, flow.fft.fftshift(m, {axes = {0, 1}}):totable())
+        local packed = flow.nn.utils.rnn.pack_padded_sequence(flow.ones(2, 3), {lengths = {2, 1}, batch_first = true})
+        assert.are.same({2, 1}, packed.batch_sizes:totable())
+        assert.are.same({{3, 7}, {0, 5}}, flow.index_put(m, {flow.tensor {0}, flow.tensor {1}}, {values = 7}):totable())
+        local D = flow.distributions
+        assert.are.equal(1, #D.TransformedDistribution(D.Normal(0, 1), {transforms = {D.ExpTransform()}}).transforms)
         assert.are.equal("linalg.vector_norm: unknown option 'keepdims'; it is called 'keepdim' here",
             message_of(function() linalg.vector_norm(m, 2, {keepdims = true}) end))
     end)

@@ -136,7 +136,7 @@ function Transformed:init(base_distribution, transforms, validate_args)
     self:_open(shapes.part(after, 1, #after - events), shapes.part(after, #after - events + 1), validate_args)
 end
 check.constructor(Transformed,
-    "TransformedDistribution(base_distribution: distribution, transforms: any, validate_args: boolean?)")
+    "TransformedDistribution(base_distribution: distribution, transforms: value, validate_args: boolean?)")
 function Transformed:_forward(x)
     for _, t in ipairs(self.transforms) do x = t(x) end
     return x

@@ -162,8 +162,8 @@ function M.index_put(x, indices, values, accumulate)
 end
 
 check.takes(M, {
-    "index_put(x: tensor, indices: tensor or list, values: any, accumulate: boolean = false)",
-    "index_put_(x: tensor, indices: tensor or list, values: any, accumulate: boolean = false)",
+    "index_put(x: tensor, indices: tensor or list, values: value, accumulate: boolean = false)",
+    "index_put_(x: tensor, indices: tensor or list, values: value, accumulate: boolean = false)",
 })
 
 return M

@@ -257,12 +257,12 @@ M.PackedSequence = PackedSequence
 
 check.define_type("packed sequence", "a packed sequence", M.is_packed)
 check.takes(M, {
-    "pack_padded_sequence(input: tensor, lengths: any, batch_first: boolean = false, enforce_sorted: boolean = true)",
+    "pack_padded_sequence(input: tensor, lengths: value, batch_first: boolean = false, enforce_sorted: boolean = true)",
     "pad_packed_sequence(sequence: packed sequence, batch_first: boolean = false, padding_value: number = 0, " ..
         "total_length: integer >= 1?)",
     "pad_sequence(sequences: list, batch_first: boolean = false, padding_value: number = 0, " ..
         "padding_side: right|left = right)",
-    "unpad_sequence(padded_sequences: tensor, lengths: any, batch_first: boolean = false)",
+    "unpad_sequence(padded_sequences: tensor, lengths: value, batch_first: boolean = false)",
     "pack_sequence(sequences: list, enforce_sorted: boolean = true)", "unpack_sequence(packed: packed sequence)",
     "invert_permutation(permutation: tensor)", "is_packed(value: any)",
 })
