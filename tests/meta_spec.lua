@@ -230,9 +230,11 @@ describe("modules on meta:", function()
                 local moved = class(table.unpack(how[1])):to "meta"
                 for _, meta in ipairs {made, moved} do
                     assert.are.equal(tostring(net), tostring(meta))
-                    assert.are.same(metas(net:named_parameters()), metas(meta:named_parameters()))
                     assert.are.same(metas(net:named_buffers()), metas(meta:named_buffers()))
-                    assert.are.equal(net:count_parameters(), meta:count_parameters())
+                    if not name:find "^Lazy" then       -- it has no parameters yet
+                        assert.are.same(metas(net:named_parameters()), metas(meta:named_parameters()))
+                        assert.are.equal(net:count_parameters(), meta:count_parameters())
+                    end
                     for _, t in meta:state_dict() do assert.are.equal("meta", t.device) end
                     if how[2] and name ~= "AdaptiveLogSoftmaxWithLoss" then    -- it looks at the labels
                         local want, got = net(how[2]()), meta(on_meta(how[2]()))
