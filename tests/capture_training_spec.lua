@@ -3,7 +3,7 @@ local flow = require "flow"
 local nn, optim = flow.nn, flow.optim
 local support = require "tests.support"
 
-local capture, error_of, same_bits = flow.capture, support.error_of, support.same_bits
+local capture, same_bits = flow.capture, support.same_bits
 
 describe("a captured step of training", function()
     -- Trains a small net for some steps; returns its losses, its parameters and the step.
