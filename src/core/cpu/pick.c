@@ -12,8 +12,8 @@ static const double NS_PER_BYTE = 0.05, NS_PER_ADDITION = 0.1;
 
 /* ---- picking slices ---- */
 
-/* out[o, j, :] = x[o, index[j] - first, :], zeros outside [0, n). A slice is `slice` bytes without gaps; neighbours along
-** the axis are `step` bytes apart. */
+/* out[o, j, :] = x[o, index[j] - first, :], zeros outside [0, n). A slice is `slice` bytes without gaps; neighbours
+** along the axis are `step` bytes apart. */
 struct pick {
     char *out;
     const fl_view *x;
@@ -22,7 +22,7 @@ struct pick {
     int64_t count, n, first, slice, step;
 };
 
-/* Where outer position `outer` begins in x. */
+/* The first byte of outer position `outer` of x. */
 static const char *outer_position(const struct pick *pick, int64_t outer)
 {
     const fl_view *x = pick->x;

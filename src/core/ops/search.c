@@ -181,7 +181,7 @@ FL_OP(bucketize) = {
 
 enum { ISIN_UNIQUE, ISIN_INVERT };
 
-/* The line with its largest number in place of each NaN: nothing equals NaN, and a search needs a line that is sorted. */
+/* The line with its largest number in place of each NaN: nothing equals NaN, and a search needs a sorted line. */
 static fl_tensor *without_nan(fl_expr *expr, fl_tensor *line)
 {
     fl_tensor *nan = EXPR_CALL(expr, NULL, ne, fl_of(line), fl_of(line));
